@@ -1,0 +1,70 @@
+"""Options that several verbs share, and their parsing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SHAPE = re.compile(r"(?P<name>.+):(?P<dims>\d+(?:,\d+)*)?$")
+
+
+class InputShape(click.ParamType[Any]):
+    """``NAME:1,3,224,224``; a scalar is ``NAME:``."""
+
+    name = "NAME:DIMS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, tuple[int, ...]]:
+        if isinstance(value, tuple):
+            return value
+        match = _SHAPE.match(value)
+        if match is None:
+            self.fail(f"{value!r} is not of the form NAME:1,3,224,224", param, ctx)
+        dims = match["dims"]
+        return match["name"], tuple(int(d) for d in dims.split(",")) if dims else ()
+
+
+def json_option(command: Command) -> Command:
+    """``--json FILE|-``."""
+    return click.option(
+        "--json", "json_path", metavar="FILE|-", help="Write the result as JSON to FILE, or to stdout with '-'."
+    )(command)
+
+
+def verbosity_options(command: Command) -> Command:
+    """``-v`` and ``-q``, as the one parameter ``verbosity`` (-1, 0, 1, ...)."""
+
+    def count(ctx: click.Context, param: click.Parameter, value: int) -> int:
+        quiet = ctx.params.pop("quiet", False)
+        return -1 if quiet else value
+
+    command = click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr.")(command)
+    return click.option("-q", "--quiet", is_flag=True, is_eager=True, help="Results only; nothing on stderr but errors.")(
+        command
+    )
+
+
+def seed_option(command: Command) -> Command:
+    """``--seed N``, 0 by default."""
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every random draw.")(
+        command
+    )
+
+
+def force_option(command: Command) -> Command:
+    """``--force``."""
+    return click.option("--force", is_flag=True, help="Overwrite an existing output.")(command)
+
+
+def input_shapes_option(command: Command) -> Command:
+    """``--input-shapes NAME:1,3,224,224``, repeatable."""
+    return click.option(
+        "--input-shapes",
+        type=InputShape(),
+        multiple=True,
+        help="Shape of an input with dynamic axes, e.g. x:1,3,224,224 (repeatable).",
+    )(command)

@@ -1,0 +1,54 @@
+"""Where a verb's words go: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sift_onnx.errors import OutputError
+
+__all__ = ["note", "progress_bar", "stdout_console", "write_json"]
+
+
+def stdout_console() -> Console:
+    """The console that results are printed on; wide enough for a table when stdout is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+
+
+def note(text: str, verbosity: int = 0) -> None:
+    """Print a remark on stderr, unless ``verbosity`` is negative (``-q``)."""
+    if verbosity >= 0:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+@contextmanager
+def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
+    """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
+    silent = verbosity < 0 or not sys.stderr.isatty() or "NO_COLOR" in os.environ
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+        yield progress
+
+
+def write_json(document: Mapping[str, Any], path: str) -> None:
+    """Write ``document`` to ``path``, or to stdout for ``-``.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    text = json.dumps(document, indent=2) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write JSON to {path!r} (--json): {error.strerror}") from error

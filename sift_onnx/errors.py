@@ -1,0 +1,75 @@
+"""What a user's mistake raises.
+
+Every error says what is wrong, where (file, node or option) and what to do, in one line; the command line prints that
+line and leaves with ``exit_code``. Anything else that escapes is a defect of this package and shows its traceback.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackendError",
+    "BudgetError",
+    "CheckError",
+    "MissingExtraError",
+    "ModelReadError",
+    "OutputError",
+    "PreconditionError",
+    "ShapeCheckError",
+    "SiftError",
+    "UnsupportedError",
+    "UsageError",
+]
+
+
+class SiftError(Exception):
+    """The root of what this package raises on purpose."""
+
+    exit_code = 1
+
+
+class CheckError(SiftError):
+    """A check failed or a gate was missed."""
+
+    exit_code = 1
+
+
+class ShapeCheckError(CheckError):
+    """A shape predicted by the analysis differs from the one that shape inference finds afterwards."""
+
+
+class UsageError(SiftError, ValueError):
+    """An argument is out of its range, or arguments contradict each other."""
+
+    exit_code = 2
+
+
+class ModelReadError(UsageError):
+    """A file cannot be read as an ONNX model."""
+
+
+class OutputError(UsageError):
+    """A file cannot be written."""
+
+
+class PreconditionError(UsageError):
+    """A pass got a model that it must not be applied to."""
+
+
+class UnsupportedError(SiftError):
+    """A model or an operator that is not supported."""
+
+    exit_code = 3
+
+
+class BudgetError(UnsupportedError):
+    """The multiply-accumulates of the original cannot be matched."""
+
+
+class BackendError(SiftError):
+    """A back end is not installed, or refused the model."""
+
+    exit_code = 4
+
+
+class MissingExtraError(BackendError):
+    """An optional part of this package is not installed."""
