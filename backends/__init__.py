@@ -1,0 +1,1 @@
+"""Where a model runs: one module or folder per back end."""

@@ -1,0 +1,30 @@
+// Which instruction sets the kernels may use on the machine that runs them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sift::isa {
+
+// What CPUID and XGETBV say on x86-64. Zeros where the processor does not have the leaf.
+struct X86Registers {
+  std::uint32_t leaf1_ecx = 0;
+  std::uint32_t leaf7_ebx = 0;
+  std::uint32_t leaf7_ecx = 0;
+  std::uint32_t leaf7_edx = 0;
+  std::uint32_t leaf7_1_eax = 0;
+  std::uint64_t xcr0 = 0;  // register state that the operating system saves; read only if OSXSAVE is set
+};
+
+// Names of the usable features, as Linux spells them in /proc/cpuinfo. A vector feature whose registers the operating
+// system does not save is not usable, and left out.
+std::vector<std::string> decode_x86(const X86Registers& registers);
+
+// Names of the usable features of this machine; on aarch64 "neon".
+std::vector<std::string> cpu_features();
+
+// The instruction sets that kernels are built for and that `features` suffices to run, best first; "portable" is last.
+std::vector<std::string> isas_of(const std::vector<std::string>& features);
+
+}  // namespace sift::isa
