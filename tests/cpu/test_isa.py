@@ -23,7 +23,8 @@ YMM_STATE, ZMM_STATE = 0x6, 0xE0  # XCR0
     not CPUINFO.exists() or platform.machine() != "x86_64", reason="needs the flags of /proc/cpuinfo on x86-64"
 )
 def test_detected_features_are_those_that_linux_reports() -> None:
-    flags = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).partition(":")[2].split()
+    line = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags"))
+    flags = line.partition(":")[2].split()
     all_bits = 2**32 - 1
     known = _kernels.decode_x86_features(
         leaf1_ecx=all_bits,

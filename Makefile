@@ -1,0 +1,59 @@
+# make demo    install, then export ResNet-18, widen it at the same FLOPs, check it and time it
+# make test    install, then run the tests
+# make ci      what continuous integration runs
+#
+# PYTHON=python3.12 make test    with another interpreter (before .venv exists)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*)
+
+.PHONY: demo test lint types walls ci clean
+.DELETE_ON_ERROR:
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/train.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[train]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[train,dev]'
+	@touch $@ $(VENV)/train.stamp
+
+define sift
+@printf '\n$$ sift-onnx %s\n' '$(1)'
+@cd build/demo && $(BIN)/sift-onnx $(1)
+endef
+
+demo: $(VENV)/train.stamp
+	@mkdir -p build/demo
+	$(call sift,models export resnet18 resnet18.onnx --force)
+	$(call sift,transform resnet18.onnx resnet18-wide.onnx --wide 0.9 --force)
+	$(call sift,check resnet18-wide.onnx)
+	$(call sift,inspect resnet18-wide.onnx)
+	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# mypy does not see through the editable install's mapping of folders to packages: it reads a plain install.
+types: $(VENV)/dev.stamp
+	rm -rf build/plain
+	$(PIP) install --no-deps --target build/plain .
+	cd build/plain && $(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p sift_onnx
+
+walls: $(VENV)/dev.stamp
+	$(BIN)/pytest tests/test_import_walls.py
+
+ci: lint types walls test
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
