@@ -1,0 +1,223 @@
+"""``sift-onnx doctor``: what this installation and this machine have."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import math
+import os
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from sift_onnx.cli.options import json_option, verbosity_options
+from sift_onnx.cli.output import stdout_console, write_json
+from sift_onnx.errors import BackendError, UsageError
+
+__all__ = ["cgroup_quota", "doctor", "inspect_host"]
+
+# distribution -> module; imported, since a part may be installed and yet not load.
+CORE = {
+    "onnx": "onnx",
+    "onnxruntime": "onnxruntime",
+    "onnx-graphsurgeon": "onnx_graphsurgeon",
+    "numpy": "numpy",
+}
+# distribution -> what to do without it; never imported, since torch takes seconds.
+OPTIONAL = {"torch": "pip install 'sift-onnx[train]'"}
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels of the cpu backend, as found.
+
+    Attributes:
+        status: ``present``, ``missing`` or ``broken``.
+        isa: the best instruction set of the machine; None unless present.
+        selected: the one that runs; None unless present, and where ``SIFT_ISA`` cannot be followed.
+        features: the processor's features that may be used, as Linux names them.
+        error: why the kernels do not load, or why ``SIFT_ISA`` cannot be followed.
+    """
+
+    status: str
+    isa: str | None = None
+    selected: str | None = None
+    features: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+@click.command()
+@json_option
+@verbosity_options
+def doctor(json_path: str | None, verbosity: int) -> None:
+    """Say which versions, instruction sets, threads and optional parts are there.
+
+    Leaves with 4 if a part that every verb needs is broken.
+
+    \b
+    sift-onnx doctor --json -
+    """
+    versions, problems = inspect_versions()
+    kernels = inspect_kernels()
+    if kernels.status == "broken":
+        problems.append(f"the compiled kernels do not load ({kernels.error}): pip install --force-reinstall sift-onnx")
+    host = inspect_host()
+    if json_path is not None:
+        document = {
+            "schema": 1,
+            "ok": not problems,
+            "problems": problems,
+            "versions": versions,
+            "host": host,
+            "kernels": {**vars(kernels), "SIFT_ISA": os.environ.get("SIFT_ISA") or None},
+        }
+        write_json(document, json_path)
+    if json_path != "-":
+        print_table(versions, host, kernels, verbosity)
+    if problems:
+        raise BackendError("; ".join(problems))
+    if kernels.status == "present" and kernels.error is not None:
+        raise UsageError(kernels.error)
+
+
+def inspect_versions() -> tuple[dict[str, str | None], list[str]]:
+    """Versions by distribution name (None if not installed), and one line for each core part that does not load."""
+    versions: dict[str, str | None] = {"python": platform.python_version(), "sift-onnx": installed_version("sift-onnx")}
+    problems = []
+    for distribution, module in CORE.items():
+        versions[distribution] = installed_version(distribution)
+        try:
+            loaded = importlib.import_module(module)
+        except Exception as error:  # a binary that does not fit raises anything at all
+            reason = " ".join(str(error).split())
+            problems.append(
+                f"{distribution} cannot be imported ({reason}): pip install --force-reinstall {distribution}"
+            )
+        else:
+            # onnxruntime-gpu and its like bring the module under another distribution's name.
+            versions[distribution] = versions[distribution] or getattr(loaded, "__version__", None)
+    return versions | {distribution: installed_version(distribution) for distribution in OPTIONAL}, problems
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution, read without importing it; None if it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def inspect_kernels() -> Kernels:
+    """Whether the compiled kernels are there, and which instruction set they would run with."""
+    if importlib.util.find_spec("sift_onnx.backends.cpu._kernels") is None:
+        return Kernels("missing")
+    try:
+        from sift_onnx.backends.cpu import _kernels
+        from sift_onnx.backends.cpu.isa import selected_isa
+    except ImportError as error:
+        return Kernels("broken", error=" ".join(str(error).split()))
+    isa, features = _kernels.detected_isa(), _kernels.cpu_features()
+    try:
+        return Kernels("present", isa=isa, selected=selected_isa(), features=features)
+    except UsageError as error:
+        return Kernels("present", isa=isa, features=features, error=str(error))
+
+
+def inspect_host() -> dict[str, Any]:
+    """The operating system, the processor, and how much of it this process may use."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_quota()
+    return {
+        "os": platform.platform(),
+        "machine": platform.machine(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "affinity": affinity,
+        "cgroup_quota": quota,
+        "threads": affinity if quota is None else min(affinity, math.ceil(quota)),
+    }
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's own name, or the architecture where the system does not tell."""
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def cgroup_quota(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """Processors' worth of time that the control groups above this process allow; None if they set no limit.
+
+    Args:
+        own: where the process's groups are listed, as cgroups(7) says: ``ID:CONTROLLERS:PATH``, version 2 with ID 0.
+        root: where the groups' files are mounted.
+    """
+    if not own.exists():
+        return None
+    quotas = []
+    for line in own.read_text(encoding="utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = root / controllers
+        group = mount / path.lstrip("/")
+        # The path is the host's where the mount is a container's: then only the mount's own root exists.
+        for folder in (group, *group.parents):
+            quotas.append(folder_quota(folder))
+            if folder == mount:
+                break
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def folder_quota(folder: Path) -> float | None:
+    """The limit that one control group sets, in processors: version 2's ``cpu.max`` or version 1's pair of files."""
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text()
+    except OSError:
+        return None
+    return None if quota in {"max", "-1"} else int(quota) / int(period)
+
+
+def print_table(versions: dict[str, str | None], host: dict[str, Any], kernels: Kernels, verbosity: int) -> None:
+    """Print what was found on stdout, one row each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, version in versions.items():
+        table.add_row(name, Text(version or "not installed" + (f": {OPTIONAL[name]}" if name in OPTIONAL else "")))
+    table.add_section()
+    table.add_row("system", Text(host["os"]))
+    table.add_row("cpu", Text(host["cpu"]))
+    table.add_row("threads", Text(threads_row(host)))
+    table.add_section()
+    table.add_row("compiled kernels", Text(kernels_row(kernels)))
+    if kernels.isa is not None:
+        table.add_row("instruction set", Text(kernels.isa))
+        table.add_row("SIFT_ISA", Text(os.environ.get("SIFT_ISA") or "not set"))
+        if verbosity > 0:
+            table.add_row("cpu features", Text(" ".join(kernels.features)))
+    stdout_console().print(table)
+
+
+def threads_row(host: dict[str, Any]) -> str:
+    """How many threads this process may run at once, and why not more."""
+    quota = "no cgroup quota" if host["cgroup_quota"] is None else f"cgroup quota {host['cgroup_quota']:g}"
+    return f"{host['threads']} (affinity {host['affinity']} of {host['cores']} cores, {quota})"
+
+
+def kernels_row(kernels: Kernels) -> str:
+    """The state of the kernels and what follows from it."""
+    if kernels.status == "missing":
+        return "missing: the cpu backend is not available; pip install --force-reinstall sift-onnx"
+    return kernels.status if kernels.status == "present" else f"{kernels.status}: {kernels.error}"
