@@ -118,7 +118,6 @@ class AxisSystem(Generic[CauseT]):
     _eliminated: dict[int, _Elimination[CauseT]] = field(default_factory=dict)
     _resolved: dict[int, Size] = field(default_factory=dict)
     _integral: set[Size] = field(default_factory=set)
-    _growable: set[Size] = field(default_factory=set)
 
     def variable(self, original: int, label: str) -> Size:
         """A new size variable; ``original`` is its value in the model as it came."""
@@ -210,11 +209,6 @@ class AxisSystem(Generic[CauseT]):
         if not size.is_constant:
             self._integral.add(size)
 
-    def allow_growth(self, size: Size) -> None:
-        """Say that ``size`` is a width: a feature axis of a weight layer. Other variables keep their size."""
-        if not size.is_constant:
-            self._growable.add(size)
-
     def why_pinned(self, size: Size) -> CauseT | None:
         """What keeps ``size`` from growing: the cause of the first pin that it leads to, or None."""
         seen: set[int] = set()
@@ -230,14 +224,18 @@ class AxisSystem(Generic[CauseT]):
             pending.extend(step.size.variables)
         return None
 
-    def solve(self, factor_squared: Fraction, *, round_to: int = 1, shrink_cause: CauseT) -> Solution:
-        """Give each free width variable ``sqrt(factor_squared)`` times its original size, rounded.
+    def solve(
+        self, factor_squared: Fraction, growable: Iterable[Size], *, round_to: int = 1, shrink_cause: CauseT
+    ) -> Solution:
+        """Give each free variable in ``growable`` ``sqrt(factor_squared)`` times its original size, rounded.
 
         The step of a variable is the least common multiple of the denominators that it occurs with, so that every size
-        comes out as an integer; the multiple nearest to the exact product is taken, halves upwards.
+        comes out as an integer; the multiple nearest to the exact product is taken, halves upwards. All other variables
+        keep their size.
 
         Args:
             factor_squared: the widening factor squared, at least 1 (Sparse Wide: ``1 / (1 - s)``, paper section 2.4).
+            growable: the widths to scale.
             round_to: prefer sizes that are multiples of this, where the step allows.
             shrink_cause: recorded for variables that are pinned here because an axis would become smaller.
 
@@ -246,9 +244,10 @@ class AxisSystem(Generic[CauseT]):
         """
         if factor_squared < 1 or round_to < 1:
             raise ValueError("the widening factor and round_to must be at least 1")
+        wanted = list(growable)
         while True:
             resolved = {self.resolve(size) for size in self._integral}
-            growing = {v for size in self._growable for v in self.resolve(size).variables}
+            growing = {v for size in wanted for v in self.resolve(size).variables}
             steps: dict[int, int] = {}
             for size in resolved:
                 for variable, coefficient in size.terms:

@@ -76,7 +76,7 @@ class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
     @property
     def active_zeros(self) -> str:
         """The encoded positions of active zeros; empty when there are none."""
-        if self._weight is None:
+        if self._weight is None or self.stored is not None:
             return self._active_zeros
         zeros = self._weight.active_zeros()
         return encode_positions(zeros) if zeros.size else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Union
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
@@ -27,7 +28,7 @@ from sift_onnx.graph_export import export_graph, export_model_fields, import_mod
 from sift_onnx.sparse import SparseWeight
 from sift_onnx.storage import PROTOBUF_LIMIT, STREAMED_FROM, ModelParts, check_output, write_model
 
-__all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "save"]
+__all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
 ModelLike = Union[str, Path, onnx.ModelProto, gs.Graph, "Model", Any]
 Storage = Literal["dense", "sparse"]
@@ -275,3 +276,8 @@ def save(model: ModelLike, path: str | Path, storage: Storage = "dense", force: 
     if not isinstance(path, (str, Path)):
         raise OutputError(f"cannot write a model to {type(path).__name__!r}; name a file")
     Model.load(model).save(path, storage=storage, force=force)
+
+
+def masks(model: ModelLike) -> dict[str, npt.NDArray[np.bool_]]:
+    """The masks of the masked weights by initializer name, as boolean arrays of the weights' shapes."""
+    return {name: constant._values.weight.mask() for name, constant in Model.load(model).masked().items()}

@@ -33,6 +33,8 @@ Array = npt.NDArray[Any]
 _BLOCK = 1 << 24
 # numpy's hypergeometric generators take populations below 10**9.
 _POPULATION_LIMIT = 1_000_000_000
+# Distances between positions are stored in the fewest of these bytes that hold the largest one.
+_GAP_BYTES = (1, 2, 8)
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ class SparseWeight:
         Positions in ``active_zeros`` that hold something else than zero by now are harmless.
         """
         flat = np.ascontiguousarray(dense).reshape(-1)
-        indices = np.flatnonzero(flat)
-        if active_zeros is not None and active_zeros.size:
-            indices = np.union1d(indices, active_zeros)
-        indices = indices.astype(_index_dtype(flat.size), copy=False)
+        active = flat != 0
+        if active_zeros is not None:
+            active[active_zeros] = True
+        indices = np.flatnonzero(active).astype(_index_dtype(flat.size), copy=False)
         return cls(tuple(dense.shape), indices, flat[indices])
 
     def to_dense(self) -> Array:
@@ -178,13 +180,9 @@ def _sample_block(size: int, count: int, rng: np.random.Generator) -> npt.NDArra
 def encode_positions(positions: Sequence[int] | Array) -> str:
     """Ascending positions as printable text: differences, compressed, in base 64."""
     gaps = np.diff(np.asarray(positions, dtype=np.int64), prepend=np.int64(0))
-    if gaps.size and gaps.max() < 2**16:
-        return "u2:" + _pack(gaps.astype("<u2"))
-    return "u8:" + _pack(gaps.astype("<u8"))
-
-
-def _pack(gaps: Array) -> str:
-    return base64.b64encode(zlib.compress(gaps.tobytes(), 6)).decode("ascii")
+    width = next(w for w in _GAP_BYTES if not gaps.size or int(gaps.max()) < 2 ** (8 * w))
+    packed = zlib.compress(gaps.astype(f"<u{width}").tobytes(), 6)
+    return f"u{width}:{base64.b64encode(packed).decode('ascii')}"
 
 
 def decode_positions(text: str, size: int) -> npt.NDArray[np.int64]:
@@ -198,7 +196,7 @@ def decode_positions(text: str, size: int) -> npt.NDArray[np.int64]:
         ValueError: the text is damaged, or names a position outside the tensor.
     """
     kind, _, body = text.partition(":")
-    width = {"u2": 2, "u8": 8}.get(kind)
+    width = {f"u{w}": w for w in _GAP_BYTES}.get(kind)
     if width is None:
         raise ValueError(f"unknown encoding of positions {kind!r}")
     try:

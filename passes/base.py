@@ -1,0 +1,115 @@
+"""What every pass is: ``pass_(model) -> PassResult``."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from sift_onnx.errors import ModelReadError, PreconditionError, UsageError
+from sift_onnx.model import Model, ModelLike
+
+__all__ = ["HISTORY_KEY", "Pass", "PassResult", "get_pass", "history", "record", "register_pass"]
+
+# Entry of the model's metadata_props that lists the transforms it went through.
+HISTORY_KEY = "sift_onnx"
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """What a pass returns.
+
+    Attributes:
+        model: the model after the pass; the very model that came in where nothing changed.
+        changed: whether anything did.
+        report: what was done, ready for JSON.
+    """
+
+    model: Model
+    changed: bool
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Pass(ABC):
+    """A rewrite of a model.
+
+    A pass does not change the model that it is given. It is idempotent: applied to its own output with the same
+    settings it changes nothing. Its class docstring says what it requires, does and ensures.
+    """
+
+    name: ClassVar[str]
+
+    def __call__(self, model: ModelLike) -> PassResult:
+        """Apply the pass to anything that :meth:`Model.load` takes."""
+        return self.call(Model.load(model))
+
+    @abstractmethod
+    def call(self, model: Model) -> PassResult:
+        """Apply the pass."""
+
+
+_PASSES: dict[str, type[Pass]] = {}
+
+
+def register_pass(pass_class: type[Pass]) -> type[Pass]:
+    """Decorator: make a pass known by its ``name``."""
+    _PASSES[pass_class.name] = pass_class
+    return pass_class
+
+
+def get_pass(name: str) -> type[Pass]:
+    """The pass class of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return _PASSES[name]
+    except KeyError:
+        raise UsageError(f"there is no pass {name!r}; the passes are {', '.join(sorted(_PASSES))}") from None
+
+
+def history(model: Model) -> list[dict[str, Any]]:
+    """The transforms that ``model`` went through, oldest first.
+
+    Raises:
+        ModelReadError: the metadata entry is damaged.
+    """
+    text = model.metadata.get(HISTORY_KEY)
+    if text is None:
+        return []
+    try:
+        entries = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: {error}") from error
+    if not isinstance(entries, list) or not all(isinstance(e, dict) and "pass" in e for e in entries):
+        raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: it is no list of transforms")
+    return entries
+
+
+def record(model: Model, settings: Mapping[str, Any]) -> None:
+    """Note in ``model`` that a transform with ``settings`` made it."""
+    entries = [*history(model), dict(settings)]
+    model.metadata[HISTORY_KEY] = json.dumps(entries, sort_keys=True)
+
+
+def already_applied(model: Model, settings: Mapping[str, Any]) -> bool:
+    """Whether ``model`` came out of this very transform.
+
+    Raises:
+        PreconditionError: it came out of the same transform with other settings.
+    """
+    for entry in history(model):
+        if entry["pass"] != settings["pass"]:
+            continue
+        if entry == dict(settings):
+            return True
+        differing = sorted(k for k in entry.keys() | settings.keys() if entry.get(k) != settings.get(k))
+        was = ", ".join(f"{k}={entry.get(k)!r}" for k in differing)
+        raise PreconditionError(
+            f"the model has been through {settings['pass']!r} already, with {was}; "
+            "transform the original model, or repeat the same settings"
+        )
+    return False

@@ -1,0 +1,83 @@
+"""New values for every tensor that a transform resizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
+from sift_onnx.constants import array_of, sparse_weight_of
+from sift_onnx.initialize import draw_dense, draw_sparse, draw_vector, energy_per_feature, neutral
+from sift_onnx.sparse import SparseWeight
+
+__all__ = ["Drawing"]
+
+RECTIFIERS = ("Relu", "LeakyRelu", "PRelu", "Clip", "Elu", "Gelu", "HardSwish", "Swish", "Mish")
+
+# Neutral values of normalization parameters, and of biases, by operator and input position.
+_NEUTRAL = {
+    ("BatchNormalization", 1): 1.0,
+    ("BatchNormalization", 2): 0.0,
+    ("BatchNormalization", 3): 0.0,
+    ("BatchNormalization", 4): 1.0,
+    ("Conv", 2): 0.0,
+    ("ConvTranspose", 2): 0.0,
+    ("Gemm", 2): 0.0,
+}
+
+
+class Drawing:
+    """Gives the new values of constants, by what reads them."""
+
+    def __init__(self, analysis: AxisAnalysis, nnz: dict[str, int], seed: int) -> None:
+        """Prepare to draw.
+
+        Args:
+            analysis: of the model.
+            nnz: non-zeros of the weights that become sparse.
+            seed: of every draw.
+        """
+        self._layers = analysis.layers
+        self._consumers = analysis.order
+        self._nnz = nnz
+        self._seed = seed
+
+    def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> npt.NDArray[Any] | SparseWeight:
+        """New values of ``constant`` at ``shape``: a weight, a normalization parameter or bias, or anything else."""
+        layer = self._layers.get(name)
+        if layer is not None:
+            return self._draw_weight(layer, constant, shape)
+        original = array_of(constant)
+        for node in constant.outputs:
+            for i, tensor in enumerate(node.inputs):
+                if tensor is constant and (node.op, i) in _NEUTRAL:
+                    return neutral(original, shape, _NEUTRAL[(node.op, i)])
+        return draw_vector(name, original, shape, self._seed)
+
+    def _draw_weight(
+        self, layer: WeightLayer, constant: gs.Constant, shape: tuple[int, ...]
+    ) -> npt.NDArray[Any] | SparseWeight:
+        original = sparse_weight_of(constant) or array_of(constant)
+        energy = energy_per_feature(original, layer.out_axis, rectified=self._is_rectified(layer))
+        dtype = np.dtype(original.dtype)
+        nnz = self._nnz.get(layer.name)
+        if nnz is None:
+            return draw_dense(layer.name, shape, layer.out_axis, energy, dtype, self._seed)
+        return draw_sparse(layer.name, shape, nnz, layer.out_axis, energy, dtype, self._seed)
+
+    def _is_rectified(self, layer: WeightLayer) -> bool:
+        node = self._consumers[layer.uses[0].index]
+        while True:
+            followers = node.outputs[0].outputs
+            if len(followers) != 1:
+                return any(f.op in RECTIFIERS for f in followers)
+            node = followers[0]
+            if node.op in RECTIFIERS:
+                return True
+            if node.op != "BatchNormalization" and not (
+                node.op == "Add" and any(isinstance(t, gs.Constant) for t in node.inputs)
+            ):
+                return False

@@ -1,0 +1,159 @@
+"""Carrying a plan of new sizes out on a graph: constants, attributes, recorded shapes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axes import Size, Solution
+from sift_onnx.axis_rules import AxisAnalysis, analyze
+from sift_onnx.axis_rules.analysis import known_shapes
+from sift_onnx.axis_rules.context import constant_values
+from sift_onnx.constants import MaskedValues, array_of, masked_constant
+from sift_onnx.errors import ShapeCheckError
+from sift_onnx.model import Model
+from sift_onnx.shapes import bind_inputs, infer_shapes
+from sift_onnx.sparse import SparseWeight
+
+__all__ = ["apply_sizes", "check_shapes", "resized"]
+
+# Gives the new values of a constant: called with its name, the constant, and its new shape.
+Redraw = Callable[[str, gs.Constant, tuple[int, ...]], "npt.NDArray[Any] | SparseWeight"]
+
+
+def resized(analysis: AxisAnalysis, solution: Solution) -> dict[str, tuple[int, ...]]:
+    """New shapes of the tensors whose shape changes."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, axes in analysis.axes.items():
+        if axes is None:
+            continue
+        new = tuple(solution.value(axis.size) for axis in axes)
+        if new != tuple(analysis.system.original(axis.size) for axis in axes):
+            shapes[name] = new
+    return shapes
+
+
+def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw: Redraw) -> None:
+    """Rewrite ``model``, which ``analysis`` was made of, to the sizes of ``solution``.
+
+    Args:
+        model: changed in place.
+        analysis: of this model.
+        solution: the new sizes.
+        redraw: gives the new values of a constant that changes its shape.
+    """
+    shapes = resized(analysis, solution)
+    tensors = model.graph.tensors()
+    for name, shape in shapes.items():
+        constant = constant_values(tensors[name])
+        if constant is not None:
+            _replace(_as_initializer(tensors[name]), redraw(name, constant, shape))
+    _edit_constants(analysis, solution)
+    for (index, attribute), size in analysis.attribute_edits.items():
+        analysis.order[index].attrs[attribute] = solution.value(size)
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        if isinstance(tensor, gs.Variable) and tensor.shape is not None:
+            # Only sizes that change are written: a symbolic axis stays symbolic.
+            old = [analysis.system.original(axis.size) for axis in analysis.axes[name] or ()]
+            pairs = zip(tensor.shape, old, shape, strict=True)
+            tensor.shape = [declared if before == now else now for declared, before, now in pairs]
+    model.graph.nodes = [n for n in model.graph.nodes if n.op != "Constant" or n.outputs]
+
+
+def _as_initializer(tensor: gs.Tensor) -> gs.Constant:
+    """The tensor as an initializer; a Constant node that made it is left without outputs."""
+    if isinstance(tensor, gs.Constant):
+        return tensor
+    constant = constant_values(tensor)
+    assert constant is not None
+    tensor.inputs.clear()
+    return tensor.to_constant(constant._values)
+
+
+def _replace(constant: gs.Constant, values: npt.NDArray[Any] | SparseWeight) -> None:
+    if isinstance(values, SparseWeight):
+        masked_constant(constant, MaskedValues(values))
+        return
+    constant.__class__ = gs.Constant
+    constant._values = values
+    constant._export_dtype = None
+
+
+def _edit_constants(analysis: AxisAnalysis, solution: Solution) -> None:
+    """Rewrite shape constants; one that its readers want different things of is copied."""
+    wanted: dict[str, dict[tuple[int, int], npt.NDArray[Any]]] = defaultdict(dict)
+    for (index, position), edits in analysis.constant_edits.items():
+        tensor = analysis.order[index].inputs[position]
+        constant = constant_values(tensor)
+        assert constant is not None
+        values = np.array(array_of(constant))
+        before = values.copy()
+        for element, size in edits.items():
+            # -1 and 0 were left to the operator; everything else states the size itself.
+            values.reshape(-1)[element] = solution.value(size)
+        if not np.array_equal(values, before):
+            wanted[tensor.name][(index, position)] = values
+    for edits_of_one in wanted.values():
+        versions: dict[bytes, gs.Constant] = {}
+        for (index, position), values in edits_of_one.items():
+            node = analysis.order[index]
+            shared = node.inputs[position]
+            key = values.tobytes()
+            if key not in versions:
+                only_reader = all(
+                    edits_of_one.get((analysis_index, i), np.empty(0)).tobytes() == key
+                    for analysis_index, i in _readers(analysis, shared)
+                )
+                if only_reader:
+                    target = _as_initializer(shared)
+                    _replace(target, values)
+                    versions[key] = target
+                    continue
+                versions[key] = gs.Constant(f"{shared.name}_{len(versions)}_{node.outputs[0].name}", values)
+            node.inputs[position] = versions[key]
+
+
+def _readers(analysis: AxisAnalysis, tensor: gs.Tensor) -> list[tuple[int, int]]:
+    index_of = {id(node): i for i, node in enumerate(analysis.order)}
+    return [
+        (index_of.get(id(node), -1), i)
+        for node in {id(n): n for n in tensor.outputs}.values()
+        for i, read in enumerate(node.inputs)
+        if read is tensor
+    ]
+
+
+def check_shapes(
+    model: Model, analysis: AxisAnalysis, solution: Solution, input_shapes: dict[str, tuple[int, ...]] | None
+) -> None:
+    """Compare every predicted shape with what shape inference finds in the rewritten model.
+
+    Sizes that inference leaves open are compared with a new analysis of the rewritten model.
+
+    Raises:
+        ShapeCheckError: they differ; the message names the node.
+    """
+    inferred = infer_shapes(model, bind_inputs(model, input_shapes))
+    reanalysed = known_shapes(analyze(model, input_shapes))
+    producers = {t.name: n for n in analysis.order for t in n.outputs}
+    for name, axes in analysis.axes.items():
+        if axes is None:
+            continue
+        predicted = tuple(solution.value(axis.size) for axis in axes)
+        for found in (inferred.get(name), reanalysed.get(name)):
+            if found is None or len(found) == len(predicted) and all(
+                f is None or f == p for f, p in zip(found, predicted, strict=True)
+            ):
+                continue
+            node = producers.get(name)
+            where = f"node {node.name!r} ({node.op})" if node is not None else f"tensor {name!r}"
+            raise ShapeCheckError(
+                f"{where}: {name!r} was to become {list(predicted)}, but is {list(found)} after the rewrite; "
+                "nothing was written. Please report the model; --keep-dense can leave this part as it is"
+            )

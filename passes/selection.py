@@ -1,0 +1,47 @@
+"""Which weight layers a transform leaves dense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from sift_onnx.axis_rules import AxisAnalysis
+from sift_onnx.errors import UsageError
+from sift_onnx.roles import first_and_last
+
+__all__ = ["Selection"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Globs over initializer names, case-sensitive; ``*`` crosses dots.
+
+    Attributes:
+        only: weights that may become sparse; all of them if empty.
+        keep_dense: weights that stay dense.
+    """
+
+    only: tuple[str, ...] = ()
+    keep_dense: tuple[str, ...] = ()
+
+    def dense_layers(self, analysis: AxisAnalysis) -> dict[str, str]:
+        """The weight layers that stay dense, and why: first and last layers, embeddings, and what the globs say.
+
+        Raises:
+            UsageError: a glob matches no weight.
+        """
+        names = list(analysis.layers)
+        for option, patterns in (("--only", self.only), ("--keep-dense", self.keep_dense)):
+            for pattern in patterns:
+                if not any(fnmatchcase(name, pattern) for name in names):
+                    example = ", ".join(repr(name) for name in names[:3]) or "none"
+                    raise UsageError(f"{option} {pattern!r} matches no weight of the model; its weights are {example}, ...")
+        dense = dict(first_and_last(analysis))
+        for name, layer in analysis.layers.items():
+            if layer.kind == "embedding":
+                dense.setdefault(name, "embedding")
+            if self.only and not any(fnmatchcase(name, p) for p in self.only):
+                dense.setdefault(name, "not selected by --only")
+            if any(fnmatchcase(name, p) for p in self.keep_dense):
+                dense.setdefault(name, "kept dense by --keep-dense")
+        return dense

@@ -1,0 +1,275 @@
+"""Sparse Wide: more features in every layer, and as many weights left out (paper, section 2.4)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+from sift_onnx.axes import Solution
+from sift_onnx.axis_rules import AxisAnalysis, Cause, WeightLayer, analyze
+from sift_onnx.constants import nnz_of
+from sift_onnx.cost import BudgetLayer, allocate, positions_of, product_macs
+from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes.base import Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.drawing import Drawing
+from sift_onnx.passes.resizing import apply_sizes, check_shapes
+from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.wide_report import describe
+
+__all__ = ["Budget", "Wide", "WidePlan", "exact_sparsity"]
+
+Budget = Literal["model", "layer", "total"]
+BUDGETS = ("model", "layer", "total")
+
+
+@dataclass(frozen=True)
+class WidePlan:
+    """What is going to be done to a model.
+
+    Attributes:
+        analysis: of the model.
+        solution: the new sizes.
+        statuses: per weight layer ``sparse``, ``dense`` or ``unchanged``, and why.
+        nnz: non-zeros of the sparse layers.
+        before: MACs of each layer in the original.
+        after: MACs of each layer after the transform.
+    """
+
+    analysis: AxisAnalysis
+    solution: Solution
+    statuses: Mapping[str, tuple[str, str]]
+    nnz: Mapping[str, int]
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+    @property
+    def changes(self) -> bool:
+        """Whether any size or mask changes."""
+        return bool(self.nnz) or any(status != "unchanged" for status, _ in self.statuses.values())
+
+
+@register_pass
+class Wide(Pass):
+    """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
+
+    1. Merged initializers are separated (:class:`UnshareInitializers`).
+    2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
+       ``L`` the step that its divisions into heads and groups demand.
+    3. The first and the last layers stay dense, and what they now cost more is saved in the others
+       (``budget="model"``). ``budget="layer"`` gives each sparse layer as many non-zeros as the original had weights;
+       ``budget="total"`` saves the growth of activation products too.
+    4. Every tensor of a new size is drawn anew: masks uniform with exact counts, values so that each output feature
+       keeps its variance.
+    5. Every predicted shape is compared with shape inference on the result.
+
+    Requires: a model that has not been widened with other settings. Ensures: the model's inputs and outputs keep names,
+    types and shapes; applying it again changes nothing; ``sparsity=0`` changes nothing.
+    """
+
+    name: ClassVar[str] = "wide"
+
+    def __init__(
+        self,
+        sparsity: float | str | Fraction,
+        *,
+        budget: Budget = "model",
+        seed: int = 0,
+        round_to: int = 1,
+        only: Sequence[str] = (),
+        keep_dense: Sequence[str] = (),
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Settings of the pass.
+
+        Args:
+            sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
+            budget: what must cost the same as before: ``model``, each ``layer``, or ``total`` with activation products.
+            seed: of masks and values.
+            round_to: prefer widths that are multiples of this.
+            only: globs over initializer names; only matching weights become sparse.
+            keep_dense: globs over initializer names; matching weights stay dense.
+            input_shapes: sizes of dynamic axes.
+            strict: refuse models with an operator that no rule covers.
+
+        Raises:
+            UsageError: a setting is out of its range.
+        """
+        self.sparsity = exact_sparsity(sparsity)
+        if budget not in BUDGETS:
+            raise UsageError(f"budget {budget!r} is unknown; choose one of {', '.join(BUDGETS)}")
+        if round_to < 1:
+            raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 or more")
+        self.budget = budget
+        self.seed = seed
+        self.round_to = round_to
+        self.selection = Selection(tuple(only), tuple(keep_dense))
+        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+        self.strict = strict
+
+    @property
+    def factor_squared(self) -> Fraction:
+        """``k ** 2 = 1 / (1 - s)``, exactly."""
+        return 1 / (1 - self.sparsity)
+
+    def settings(self) -> dict[str, Any]:
+        """What determines the result, as it is noted in the model."""
+        return {
+            "pass": self.name,
+            "sparsity": str(float(self.sparsity)),
+            "budget": self.budget,
+            "seed": self.seed,
+            "round_to": self.round_to,
+            "only": list(self.selection.only),
+            "keep_dense": list(self.selection.keep_dense),
+        }
+
+    def call(self, model: Model) -> PassResult:
+        """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
+        start = time.perf_counter()
+        done = already_applied(model, self.settings())
+        if done or not self.sparsity:
+            analysis = analyze(model, self.input_shapes)
+            reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
+            plan = _unchanged(analysis, reason)
+            return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start))
+        separate = UnshareInitializers()(model)
+        copy = separate.model if separate.changed else model.copy()
+        plan = self.plan(copy)
+        drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed)
+        apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
+        check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
+        record(copy, self.settings())
+        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start))
+
+    def plan(self, model: Model) -> WidePlan:
+        """Decide sizes and budgets for ``model`` without changing it.
+
+        Raises:
+            UnsupportedError: nothing can be widened, or with ``strict`` an operator is unknown.
+            BudgetError: the dense layers alone cost more than the original.
+            UsageError: a glob matches nothing, or an input shape is missing.
+        """
+        analysis = analyze(model, self.input_shapes)
+        if self.strict and analysis.unknown:
+            node = analysis.unknown[0]
+            op = f"{node.domain}::{node.op}" if node.domain else node.op
+            raise UnsupportedError(
+                f"no rule covers {op} (node {node.name!r}); register one with register_axis_rule, or drop --strict"
+            )
+        dense = self.selection.dense_layers(analysis)
+        system = analysis.system
+        candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
+        solution = system.solve(
+            self.factor_squared,
+            [axis.size for layer in candidates for axis in layer.axes],
+            round_to=self.round_to,
+            shrink_cause=Cause("", "", "widening would make an axis smaller"),
+        )
+        grown = {n for n, layer in analysis.layers.items() if _weights(layer, solution.value) > layer_weights(analysis, n)}
+        statuses: dict[str, tuple[str, str]] = {}
+        for name, layer in analysis.layers.items():
+            if name in dense:
+                statuses[name] = ("dense" if name in grown else "unchanged", dense[name])
+            elif name in grown:
+                statuses[name] = ("sparse", "")
+            else:
+                statuses[name] = ("unchanged", _why(analysis, layer))
+        self._require_something_to_widen(analysis, statuses, dense)
+        before = {n: layer_weights(analysis, n) * positions_of(layer, system.original) for n, layer in analysis.layers.items()}
+        nnz = self._budget(analysis, solution, statuses, before)
+        after = {
+            name: nnz.get(name, _weights(layer, solution.value)) * positions_of(layer, solution.value)
+            for name, layer in analysis.layers.items()
+        }
+        return WidePlan(analysis, solution, statuses, nnz, before, after)
+
+    def _budget(
+        self,
+        analysis: AxisAnalysis,
+        solution: Solution,
+        statuses: Mapping[str, tuple[str, str]],
+        before: Mapping[str, int],
+    ) -> dict[str, int]:
+        sparse = [
+            BudgetLayer(name, before[name], positions_of(layer, solution.value), _weights(layer, solution.value))
+            for name, layer in analysis.layers.items()
+            if statuses[name][0] == "sparse"
+        ]
+        if self.budget == "layer":
+            return {layer.name: allocate([layer], layer.macs)[layer.name] for layer in sparse}
+        dense = {
+            name: _weights(layer, solution.value) * positions_of(layer, solution.value)
+            for name, layer in analysis.layers.items()
+            if statuses[name][0] != "sparse"
+        }
+        target = sum(before.values()) - sum(dense.values())
+        if self.budget == "total":
+            system = analysis.system
+            target -= product_macs(analysis, solution.value) - product_macs(analysis, system.original)
+        try:
+            return allocate(sparse, target)
+        except BudgetError as error:
+            costly = sorted(dense, key=lambda name: before[name] - dense[name])[:3]
+            named = ", ".join(f"{name!r} ({statuses[name][1]}) {dense[name] - before[name]:+,} MACs" for name in costly)
+            raise BudgetError(
+                f"{error}: what stays dense costs too much after widening: {named}; of {sum(before.values()):,} MACs "
+                f"{max(target, 0):,} are left for the sparse layers. Use --budget layer, which does not repay them, "
+                "or a lower sparsity"
+            ) from error
+
+    def _require_something_to_widen(
+        self, analysis: AxisAnalysis, statuses: Mapping[str, tuple[str, str]], dense: Mapping[str, str]
+    ) -> None:
+        if any(status == "sparse" for status, _ in statuses.values()):
+            return
+        if not analysis.layers:
+            raise UnsupportedError("nothing to widen: the model has no weight layer (Conv, Gemm, MatMul with a constant)")
+        named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
+        more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
+        raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")
+
+
+def exact_sparsity(value: float | str | Fraction) -> Fraction:
+    """A sparsity as the decimal that was written: 0.9 is nine tenths, not the nearest binary fraction.
+
+    Raises:
+        UsageError: it is no number, or outside ``0 <= s < 1``.
+    """
+    try:
+        exact = Fraction(str(value))
+    except (ValueError, ZeroDivisionError) as error:
+        raise UsageError(f"sparsity {value!r} is no number") from error
+    if not 0 <= exact < 1:
+        raise UsageError(f"sparsity {value} is out of range: it must be at least 0 and less than 1")
+    return exact
+
+
+def layer_weights(analysis: AxisAnalysis, name: str) -> int:
+    """Number of weights of a layer in the original."""
+    return _weights(analysis.layers[name], analysis.system.original)
+
+
+def _weights(layer: WeightLayer, evaluate: Any) -> int:
+    return math.prod(evaluate(axis.size) for axis in layer.axes)
+
+
+def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
+    for axis in layer.axes:
+        cause = analysis.system.why_pinned(axis.size)
+        if cause is not None and cause.reason != "kernel":
+            return f"{cause.reason} (node {cause.node!r}, {cause.op})"
+    return "its sizes are fixed"
+
+
+def _unchanged(analysis: AxisAnalysis, reason: str) -> WidePlan:
+    original = analysis.system.original
+    macs = {n: nnz_of(layer.constant) * positions_of(layer, original) for n, layer in analysis.layers.items()}
+    solution = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
+    return WidePlan(analysis, solution, {n: ("unchanged", reason) for n in macs}, {}, macs, macs)

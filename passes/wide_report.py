@@ -1,0 +1,96 @@
+"""The report of a Wide transform, as the JSON document that scripts rely on."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from sift_onnx.constants import nnz_of
+from sift_onnx.cost import product_macs
+
+if TYPE_CHECKING:
+    from sift_onnx.model import Model
+    from sift_onnx.passes.wide import Wide, WidePlan
+
+__all__ = ["describe"]
+
+
+def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> dict[str, Any]:
+    """The document of ``sift-onnx transform`` (schema 1).
+
+    MACs are multiply-accumulates of non-zero weights at the analysed input shapes, batch 1 unless given.
+
+    Args:
+        settings: the pass.
+        plan: what was done.
+        model: the result.
+        seconds: how long it took.
+    """
+    analysis, solution = plan.analysis, plan.solution
+    original = analysis.system.original
+    layers: list[dict[str, Any]] = []
+    nnz_before = search_space = 0
+    for name, layer in analysis.layers.items():
+        before = [original(axis.size) for axis in layer.axes]
+        after = [solution.value(axis.size) for axis in layer.axes]
+        status, reason = plan.statuses[name]
+        weights = math.prod(after)
+        old_nnz = nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
+        nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else weights)
+        nnz_before += old_nnz
+        search_space += weights if name in plan.nnz else 0
+        layers.append(
+            {
+                "name": name,
+                "node": layer.uses[0].node,
+                "op": layer.uses[0].op,
+                "kind": layer.kind,
+                "shape_before": before,
+                "shape_after": after,
+                "macs_before": plan.before[name],
+                "macs_after": plan.after[name],
+                "nnz": nnz,
+                "sparsity": 1 - nnz / weights if weights else 0.0,
+                "status": status,
+                "reason": reason,
+            }
+        )
+    macs_before, macs_after = sum(plan.before.values()), sum(plan.after.values())
+    return {
+        "schema": 1,
+        "pass": settings.name,
+        "sparsity": float(settings.sparsity),
+        "width_factor": math.sqrt(settings.factor_squared),
+        "layers": layers,
+        "totals": {
+            "weight_macs_before": macs_before,
+            "weight_macs_after": macs_after,
+            "weight_macs_ratio": macs_after / macs_before if macs_before else 1.0,
+            "attention_macs_before": product_macs(analysis, original),
+            "attention_macs_after": product_macs(analysis, solution.value),
+            "nnz_before": nnz_before,
+            "nnz_after": sum(layer["nnz"] for layer in layers),
+            "search_space": search_space,
+        },
+        "pinned": _pinned(plan),
+        "seconds": seconds,
+    }
+
+
+def _pinned(plan: WidePlan) -> list[dict[str, Any]]:
+    """Feature axes of weight layers that something keeps from growing, one entry for each size and cause."""
+    system = plan.analysis.system
+    entries: dict[tuple[int, str, str, str], dict[str, Any]] = {}
+    for name, layer in plan.analysis.layers.items():
+        for axis in layer.axes:
+            cause = system.why_pinned(axis.size)
+            if cause is None or cause.reason == "kernel":
+                continue
+            size = system.original(axis.size)
+            key = (size, cause.node, cause.op, cause.reason)
+            entry = entries.setdefault(
+                key, {"size": size, "layers": [], "node": cause.node, "op": cause.op, "reason": cause.reason}
+            )
+            if name not in entry["layers"]:
+                entry["layers"].append(name)
+    return list(entries.values())

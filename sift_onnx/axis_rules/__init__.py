@@ -1,0 +1,23 @@
+"""One rule per operator family: what the operator says about the sizes of its tensors.
+
+A rule gets a :class:`~sift_onnx.axis_rules.context.RuleContext`, states equations between input sizes, and sets the axes
+of the outputs. :func:`~sift_onnx.axis_rules.analysis.analyze` runs the rules over a graph.
+"""
+
+from sift_onnx.axis_rules import convolution, elementwise, layout, matrix, normalization, pooling, shape_values
+from sift_onnx.axis_rules.analysis import analyze
+from sift_onnx.axis_rules.context import AxisAnalysis, Cause, RuleContext, WeightLayer
+from sift_onnx.axis_rules.registry import axis_rule, register_axis_rule
+
+__all__ = [
+    "AxisAnalysis",
+    "Cause",
+    "RuleContext",
+    "WeightLayer",
+    "analyze",
+    "axis_rule",
+    "register_axis_rule",
+]
+
+# Importing a family registers its rules.
+_FAMILIES = (convolution, elementwise, layout, matrix, normalization, pooling, shape_values)

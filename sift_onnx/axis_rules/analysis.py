@@ -1,0 +1,108 @@
+"""Run the rules over a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axes import Axis, AxisSystem, size_of
+from sift_onnx.axis_rules.context import AxisAnalysis, Cause, RuleContext, constant_values
+from sift_onnx.axis_rules.registry import rule_for
+from sift_onnx.axis_rules.shape_values import evaluate
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.model import Model
+from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
+
+__all__ = ["analyze"]
+
+
+def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> AxisAnalysis:
+    """Find out which axes of ``model`` can grow, and which of them together.
+
+    Graph inputs and outputs keep their sizes. A node without a rule keeps its inputs and outputs as they are.
+
+    Args:
+        model: the model; not changed.
+        input_shapes: sizes of dynamic input axes, see :func:`sift_onnx.shapes.bind_inputs`.
+
+    Raises:
+        UsageError: an input shape is missing or wrong.
+        UnsupportedError: the graph contradicts itself, or has a cycle.
+    """
+    bound = bind_inputs(model, input_shapes)
+    shapes = infer_shapes(model, bound)
+    analysis = AxisAnalysis(system=AxisSystem(), order=_topological(model.graph))
+    for name, dims in bound.items():
+        analysis.axes[name] = tuple(Axis(size_of(n)) for n in dims)
+    for index, node in enumerate(analysis.order):
+        _run(RuleContext(analysis, node, index, shapes))
+    for output in model.graph.outputs:
+        for axis in analysis.axes.get(output.name) or ():
+            analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
+    _require_integers(analysis)
+    return analysis
+
+
+def _run(ctx: RuleContext) -> None:
+    node = ctx.node
+    if node.op == "Constant" and constant_values(node.outputs[0]) is not None:
+        return
+    _pin_captures(ctx)
+    if evaluate(ctx):
+        return
+    rule = rule_for(node.op, node.domain)
+    if rule is not None:
+        rule(ctx)
+        return
+    ctx.analysis.unknown.append(node)
+    name = f"{node.domain}::{node.op}" if node.domain else node.op
+    for i in range(len(node.inputs)):
+        ctx.pin_all(ctx.axes(i), f"no rule covers {name}")
+    for i in range(len(node.outputs)):
+        ctx.set_axes(i, ctx.inferred_axes(i))
+
+
+def _pin_captures(ctx: RuleContext) -> None:
+    """What a subgraph reads from outside keeps its size."""
+    for value in ctx.node.attrs.values():
+        if not isinstance(value, gs.Graph):
+            continue
+        for name in value.tensors():
+            ctx.pin_all(ctx.analysis.axes.get(name), f"a subgraph of {ctx.node.op} reads it")
+
+
+def _require_integers(analysis: AxisAnalysis) -> None:
+    for axes in analysis.axes.values():
+        for axis in axes or ():
+            analysis.system.require_integer(axis.size)
+
+
+def _topological(graph: gs.Graph) -> list[gs.Node]:
+    """The nodes so that producers come first; the order of the file where that already holds."""
+    produced = {t.name for t in graph.inputs} | {n for n, t in graph.tensors().items() if isinstance(t, gs.Constant)}
+    makers = {t.name: node for node in graph.nodes for t in node.outputs if t.name}
+    order: list[gs.Node] = []
+    waiting = list(graph.nodes)
+    while waiting:
+        later: list[gs.Node] = []
+        for node in waiting:
+            # A name without a maker is an input that the graph forgot to declare; it blocks nothing.
+            if all(not t.name or t.name in produced or t.name not in makers for t in node.inputs):
+                order.append(node)
+                produced.update(t.name for t in node.outputs if t.name)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            raise UnsupportedError(f"the graph has a cycle through node {later[0].name or later[0].op!r}")
+        waiting = later
+    return order
+
+
+def known_shapes(analysis: AxisAnalysis) -> Shapes:
+    """The original shape of every analysed tensor."""
+    return {
+        name: tuple(analysis.system.original(axis.size) for axis in axes)
+        for name, axes in analysis.axes.items()
+        if axes is not None
+    }

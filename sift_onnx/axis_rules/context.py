@@ -1,0 +1,347 @@
+"""What an axis rule sees of the graph, and what it can say about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axes import Axis, AxisError, AxisSystem, Size, size_of
+from sift_onnx.constants import array_of, shape_of
+from sift_onnx.shapes import Shapes
+
+__all__ = ["AxisAnalysis", "Cause", "Element", "Leaf", "Product", "RuleContext", "WeightLayer", "WeightUse"]
+
+Axes = tuple[Axis, ...]
+
+# Integer tensors up to this many elements are followed element by element: they may be shapes.
+FOLLOWED_ELEMENTS = 64
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why an axis cannot grow: a node, its operator, and a reason in words."""
+
+    node: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One element of a constant as one node input reads it: the places where a shape may be rewritten."""
+
+    constant: str
+    element: int
+    node: int
+    input: int
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of an integer tensor.
+
+    Attributes:
+        value: in the original.
+        size: the same as an expression: what it will be after widening, if nothing is rewritten.
+        leaf: where it can be rewritten, if it is read straight from a constant.
+    """
+
+    value: int
+    size: Size
+    leaf: Leaf | None = None
+
+
+Elements = npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class WeightUse:
+    """One node that multiplies by a weight.
+
+    Attributes:
+        node: name of the node.
+        op: its operator.
+        index: of the node in :attr:`AxisAnalysis.order`.
+        positions: factors whose product is the number of multiply-accumulates per weight of the layer.
+    """
+
+    node: str
+    op: str
+    index: int
+    positions: tuple[Size, ...]
+
+
+@dataclass
+class WeightLayer:
+    """A weight that multiplies activations.
+
+    Attributes:
+        name: of the initializer.
+        kind: ``conv``, ``depthwise``, ``gemm``, ``matmul`` or ``embedding``.
+        constant: its values.
+        axes: of the initializer, as it is stored.
+        out_axis: the axis of the initializer that becomes the features of the output; the others are its fan-in.
+        uses: the nodes that read it.
+    """
+
+    name: str
+    kind: str
+    constant: gs.Constant
+    axes: Axes
+    out_axis: int
+    uses: list[WeightUse]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two activations (attention scores, say): its multiply-accumulates are the product of ``factors``."""
+
+    node: str
+    factors: tuple[Size, ...]
+
+
+@dataclass
+class AxisAnalysis:
+    """What the rules found out about a graph.
+
+    Attributes:
+        system: the size variables and their equations.
+        axes: per tensor name, its axes, or None where its shape is unknown.
+        elements: per tensor name, its elements, for small integer tensors that are known.
+        layers: weight layers by initializer name, in graph order.
+        products: activation products.
+        constant_edits: constants to rewrite, by the node input that reads them: flat index -> size.
+        attribute_edits: ``(node index, attribute) -> size``.
+        unknown: nodes that no rule covers.
+        order: the nodes in the order they were analysed; node indices refer to it.
+    """
+
+    system: AxisSystem[Cause] = field(default_factory=AxisSystem)
+    axes: dict[str, Axes | None] = field(default_factory=dict)
+    elements: dict[str, Elements] = field(default_factory=dict)
+    layers: dict[str, WeightLayer] = field(default_factory=dict)
+    products: list[Product] = field(default_factory=list)
+    constant_edits: dict[tuple[int, int], dict[int, Size]] = field(default_factory=dict)
+    attribute_edits: dict[tuple[int, str], Size] = field(default_factory=dict)
+    unknown: list[gs.Node] = field(default_factory=list)
+    order: list[gs.Node] = field(default_factory=list)
+
+
+def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
+    """The constant behind a tensor: an initializer, or the value of a Constant node."""
+    if isinstance(tensor, gs.Constant):
+        return tensor
+    if len(tensor.inputs) == 1 and tensor.inputs[0].op == "Constant":
+        attrs = tensor.inputs[0].attrs
+        value = attrs.get("value")
+        if isinstance(value, gs.Constant):
+            return value
+        for key, dtype in (
+            ("value_int", np.int64),
+            ("value_ints", np.int64),
+            ("value_float", np.float32),
+            ("value_floats", np.float32),
+        ):
+            if key in attrs:
+                return gs.Constant(tensor.name, np.asarray(attrs[key], dtype=dtype))
+    return None
+
+
+class RuleContext:
+    """One node, as a rule sees it."""
+
+    def __init__(self, analysis: AxisAnalysis, node: gs.Node, index: int, shapes: Shapes) -> None:
+        self.analysis = analysis
+        self.system = analysis.system
+        self.node = node
+        self.index = index
+        self._shapes = shapes
+
+    # What the node is.
+
+    @property
+    def label(self) -> str:
+        """The node's name, or what it produces if it has none."""
+        return str(self.node.name or next((t.name for t in self.node.outputs if t.name), self.node.op))
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute."""
+        return self.node.attrs.get(name, default)
+
+    def has_input(self, i: int) -> bool:
+        """Whether input ``i`` is there (optional inputs may be left out)."""
+        return i < len(self.node.inputs) and not self.node.inputs[i].is_empty()
+
+    def axes(self, i: int) -> Axes | None:
+        """The axes of input ``i``; None where its shape is unknown or it is left out."""
+        if not self.has_input(i):
+            return None
+        tensor = self.node.inputs[i]
+        if tensor.name not in self.analysis.axes:
+            self._enter(tensor)
+        return self.analysis.axes[tensor.name]
+
+    def elements(self, i: int) -> Elements | None:
+        """The elements of input ``i`` if it is a small, known integer tensor."""
+        if not self.has_input(i):
+            return None
+        tensor = self.node.inputs[i]
+        if tensor.name in self.analysis.elements:
+            return self.analysis.elements[tensor.name]
+        constant = constant_values(tensor)
+        if constant is None or math.prod(shape_of(constant)) > FOLLOWED_ELEMENTS:
+            return None
+        values = array_of(constant)
+        if values.dtype.kind not in "iub":
+            return None
+        followed = np.empty(values.shape, dtype=object)
+        for flat, value in enumerate(values.reshape(-1).tolist()):
+            leaf = Leaf(tensor.name, flat, self.index, i)
+            followed.reshape(-1)[flat] = Element(int(value), size_of(int(value)), leaf)
+        return followed
+
+    def parameter(self, i: int) -> tuple[gs.Constant, tuple[int, ...]] | None:
+        """The floating-point constant that input ``i`` is, and the permutation of its axes on the way, or None."""
+        if not self.has_input(i):
+            return None
+        tensor, steps = self.node.inputs[i], []
+        while constant_values(tensor) is None:
+            if len(tensor.inputs) != 1 or tensor.inputs[0].op not in ("Identity", "Transpose"):
+                return None
+            producer = tensor.inputs[0]
+            if producer.op == "Transpose":
+                steps.append(producer.attrs.get("perm"))
+            tensor = producer.inputs[0]
+        constant = constant_values(tensor)
+        assert constant is not None
+        rank = len(shape_of(constant))
+        permutation = tuple(range(rank))
+        for perm in reversed(steps):
+            order = perm if perm is not None else list(range(rank))[::-1]
+            permutation = tuple(permutation[p] for p in order)
+        if np.dtype(constant._values.dtype).kind in "iub":
+            return None
+        named = constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
+        return named, permutation
+
+    def output_shape(self, i: int = 0) -> tuple[int | None, ...] | None:
+        """The shape of output ``i`` in the original, as far as inference knows it."""
+        return self._shapes.get(self.node.outputs[i].name)
+
+    def original(self, axis: Axis | Size) -> int:
+        """A size in the original."""
+        return self.system.original(axis.size if isinstance(axis, Axis) else axis)
+
+    def cause(self, reason: str) -> Cause:
+        """``reason``, said of this node."""
+        return Cause(self.label, self.node.op, reason)
+
+    # What the rule says.
+
+    def set_axes(self, i: int, axes: Sequence[Axis] | None) -> None:
+        """Say what the axes of output ``i`` are."""
+        if i < len(self.node.outputs) and self.node.outputs[i].name:
+            self.analysis.axes[self.node.outputs[i].name] = None if axes is None else tuple(axes)
+
+    def set_elements(self, i: int, elements: Elements) -> None:
+        """Say what the elements of integer output ``i`` are; its axes are constant."""
+        self.analysis.elements[self.node.outputs[i].name] = elements
+        self.set_axes(i, [Axis(size_of(n)) for n in elements.shape])
+
+    def equate(self, a: Axis | Size, b: Axis | Size, reason: str) -> None:
+        """Say that two sizes are the same."""
+        first = a.size if isinstance(a, Axis) else a
+        second = b.size if isinstance(b, Axis) else b
+        try:
+            self.system.equate(first, second, self.cause(f"{reason}: the other side is fixed"))
+        except AxisError as error:
+            raise AxisError(f"node {self.label!r} ({self.node.op}): {error}") from error
+
+    def pin(self, axis: Axis | Size, reason: str) -> None:
+        """Say that a size must stay what it is."""
+        self.system.pin(axis.size if isinstance(axis, Axis) else axis, self.cause(reason))
+
+    def pin_all(self, axes: Sequence[Axis] | None, reason: str) -> None:
+        """Pin each of ``axes``."""
+        for axis in axes or ():
+            self.pin(axis, reason)
+
+    def tie(self, element: Element, size: Size, reason: str) -> None:
+        """Say that ``element`` states ``size``: it is rewritten if it can be, else the two are the same."""
+        leaf = element.leaf
+        if leaf is None:
+            self.equate(element.size, size, reason)
+            return
+        edits = self.analysis.constant_edits.setdefault((leaf.node, leaf.input), {})
+        if leaf.element in edits:
+            self.equate(edits[leaf.element], size, reason)
+        edits[leaf.element] = size
+
+    def fix(self, elements: Elements, reason: str) -> None:
+        """Say that ``elements`` must stay what they are."""
+        for element in elements.reshape(-1):
+            self.pin(element.size, reason)
+
+    def set_attribute(self, name: str, size: Size) -> None:
+        """Say that an integer attribute states ``size``."""
+        self.analysis.attribute_edits[(self.index, name)] = size
+
+    def weight(
+        self, parameter: tuple[gs.Constant, tuple[int, ...]], kind: str, out_axis: int, positions: Sequence[Size]
+    ) -> None:
+        """Register a weight layer, or one more use of it.
+
+        Args:
+            parameter: from :meth:`parameter`.
+            kind: see :class:`WeightLayer`.
+            out_axis: output features, as an axis of the node's input.
+            positions: see :class:`WeightUse`.
+        """
+        constant, permutation = parameter
+        use = WeightUse(self.label, self.node.op, self.index, tuple(positions))
+        known = self.analysis.layers.get(constant.name)
+        if known is not None:
+            known.uses.append(use)
+            return
+        axes = self.analysis.axes[constant.name]
+        assert axes is not None
+        self.analysis.layers[constant.name] = WeightLayer(
+            constant.name, kind, constant, axes, permutation[out_axis], [use]
+        )
+
+    def const_axes(self, shape: Sequence[int]) -> Axes:
+        """Axes of fixed sizes."""
+        return tuple(Axis(size_of(n)) for n in shape)
+
+    def inferred_axes(self, i: int = 0) -> Axes | None:
+        """The axes of output ``i`` as fixed sizes from inference, None where it knows too little."""
+        shape = self.output_shape(i)
+        if shape is None or any(n is None for n in shape):
+            return None
+        return self.const_axes([n for n in shape if n is not None])
+
+    def _enter(self, tensor: gs.Tensor) -> None:
+        constant = constant_values(tensor)
+        if constant is None:
+            self.analysis.axes[tensor.name] = None
+            return
+        self.analysis.axes[tensor.name] = enter_constant(self.system, tensor.name, constant)
+
+
+def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) -> Axes:
+    """The axes of a constant: a variable each for floating-point data, which can be drawn anew at any size."""
+    shape = shape_of(constant)
+    floating = np.dtype(constant._values.dtype).kind not in "iubOUS"
+    return tuple(
+        Axis(system.variable(n, f"{name}[{i}]"), 1, n) if floating and n > 1 else Axis(size_of(n))
+        for i, n in enumerate(shape)
+    )
+
+
+AxisRule = Callable[[RuleContext], None]

@@ -1,0 +1,124 @@
+"""Concrete shapes of every tensor of a model, once its dynamic axes are given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.model import Model
+
+__all__ = ["Shapes", "bind_inputs", "infer_shapes", "parse_input_shapes"]
+
+# Tensor name -> size per axis; None where inference does not know.
+Shapes = dict[str, tuple[int | None, ...]]
+
+
+def parse_input_shapes(pairs: Sequence[tuple[str, Sequence[int]]]) -> dict[str, tuple[int, ...]]:
+    """``--input-shapes`` as a mapping.
+
+    Raises:
+        UsageError: an input is named twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, dims in pairs:
+        if name in shapes:
+            raise UsageError(f"--input-shapes names {name!r} twice")
+        shapes[name] = tuple(int(d) for d in dims)
+    return shapes
+
+
+def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+    """A concrete shape for each graph input.
+
+    Axes with a size keep it. Of dynamic axes, those named in ``input_shapes`` take that size, every other axis with the
+    same symbol too, and the first axis of an input (the batch) is 1 unless told otherwise.
+
+    Args:
+        model: the model.
+        input_shapes: sizes by input name, for inputs with dynamic axes.
+
+    Raises:
+        UsageError: a shape is given for an unknown input, contradicts the model, or is missing.
+    """
+    given = dict(input_shapes or {})
+    inputs = {t.name: t for t in model.graph.inputs}
+    for name in given:
+        if name not in inputs:
+            raise UsageError(f"--input-shapes names {name!r}, but the inputs are {', '.join(map(repr, inputs))}")
+    symbols: dict[str, int] = {}
+    for name, dims in given.items():
+        declared = inputs[name].shape
+        if declared is not None and len(declared) != len(dims):
+            raise UsageError(f"--input-shapes gives {name!r} {len(dims)} axes, the model has {len(declared)}")
+        for axis, (size, dim) in enumerate(zip(dims, declared or dims, strict=True)):
+            if size < 1:
+                raise UsageError(f"--input-shapes gives axis {axis} of {name!r} the size {size}; sizes start at 1")
+            if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
+                raise UsageError(f"--input-shapes gives the axis {dim!r} two sizes, {symbols[dim]} and {size}")
+            if isinstance(dim, int) and dim != size:
+                raise UsageError(f"--input-shapes gives axis {axis} of {name!r} the size {size}, the model fixes {dim}")
+    return {name: _bind(name, tensor.shape, given.get(name), symbols) for name, tensor in inputs.items()}
+
+
+def _bind(
+    name: str, declared: Sequence[int | str | None] | None, given: Sequence[int] | None, symbols: dict[str, int]
+) -> tuple[int, ...]:
+    if given is not None:
+        return tuple(given)
+    if declared is None:
+        raise UsageError(f"input {name!r} has no shape; give one with --input-shapes {name}:1,...")
+    sizes: list[int] = []
+    for axis, dim in enumerate(declared):
+        if isinstance(dim, int) and dim >= 0:
+            sizes.append(dim)
+        elif isinstance(dim, str) and dim in symbols:
+            sizes.append(symbols[dim])
+        elif axis == 0:
+            sizes.append(1)
+        else:
+            label = repr(dim) if isinstance(dim, str) else "without a name"
+            example = ",".join(str(d) if isinstance(d, int) else "N" for d in [1, *declared[1:]])
+            raise UsageError(
+                f"axis {axis} of input {name!r} is dynamic ({label}); give its size with --input-shapes {name}:{example}"
+            )
+    return tuple(sizes)
+
+
+def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
+    """Shapes of all tensors for the input shapes ``bound``, by ONNX shape inference with data propagation.
+
+    Raises:
+        UnsupportedError: inference finds a contradiction in the model.
+    """
+    skeleton = model.skeleton()
+    symbols: dict[str, int] = {}
+    for tensor in model.graph.inputs:
+        for size, dim in zip(bound[tensor.name], tensor.shape or (), strict=False):
+            if isinstance(dim, str):
+                symbols[dim] = size
+    for info in skeleton.graph.input:
+        if info.name in bound:
+            dims = info.type.tensor_type.shape.dim
+            del dims[:]
+            for size in bound[info.name]:
+                dims.add(dim_value=size)
+    for info in (*skeleton.graph.value_info, *skeleton.graph.output):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                size = symbols.get(dim.dim_param)
+                dim.ClearField("dim_param")
+                if size is not None:
+                    dim.dim_value = size
+    try:
+        inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise UnsupportedError(f"shape inference rejects the model: {str(error).strip().splitlines()[-1]}") from error
+    shapes: Shapes = {}
+    for info in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
+        if info.type.tensor_type.HasField("shape"):
+            shapes[info.name] = tuple(
+                d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
+            )
+    return shapes
