@@ -73,6 +73,7 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
             "search_space": search_space,
         },
         "pinned": _pinned(plan),
+        "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
         "seconds": seconds,
     }
 

@@ -183,7 +183,9 @@ class AxisSystem(Generic[CauseT]):
         positive = [v for v, c in difference.terms if c > 0]
         negative = [v for v, c in difference.terms if c < 0]
         if not positive or not negative:
-            self._pin_variables(difference.variables, cause)
+            # One side is fixed already; what fixed it is a better answer to "why" than this equation.
+            root = self.why_pinned(a) or self.why_pinned(b)
+            self._pin_variables(difference.variables, cause if root is None else root)
             return
         # A variable alone on its side becomes a positive combination of the others, which cannot shrink. Of two
         # candidates the younger one goes, so that names in reports are those met first.

@@ -137,9 +137,15 @@ def sparse_weight_of(constant: gs.Constant) -> SparseWeight | None:
 
 
 def nnz_of(constant: gs.Constant) -> int:
-    """Number of active weights under a mask, of non-zeros without one."""
+    """Number of active weights under a mask, of non-zeros without one.
+
+    A tensor of nothing but zeros that has no mask counts as dense: a zero-initialised branch is going to be trained.
+    """
     weight = sparse_weight_of(constant)
-    return weight.nnz if weight is not None else int(np.count_nonzero(array_of(constant)))
+    if weight is not None:
+        return weight.nnz
+    values = array_of(constant)
+    return int(np.count_nonzero(values)) or int(values.size)
 
 
 def header_of(constant: gs.Constant) -> onnx.TensorProto:

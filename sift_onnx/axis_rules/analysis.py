@@ -34,7 +34,7 @@ def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = Non
     shapes = infer_shapes(model, bound)
     analysis = AxisAnalysis(system=AxisSystem(), order=_topological(model.graph))
     for name, dims in bound.items():
-        analysis.axes[name] = tuple(Axis(size_of(n)) for n in dims)
+        analysis.axes[name] = _input_axes(analysis.system, name, dims)
     for index, node in enumerate(analysis.order):
         _run(RuleContext(analysis, node, index, shapes))
     for output in model.graph.outputs:
@@ -42,6 +42,16 @@ def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = Non
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
     _require_integers(analysis)
     return analysis
+
+
+def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
+    """Fixed sizes, as pinned variables, so that whatever meets them can be told why it cannot grow."""
+    axes: list[Axis] = []
+    for i, n in enumerate(dims):
+        size = system.variable(n, f"{name}[{i}]")
+        system.pin(size, Cause(name, "input", f"it is the graph input {name!r}"))
+        axes.append(Axis(size_of(n) if n == 1 else size))
+    return tuple(axes)
 
 
 def _run(ctx: RuleContext) -> None:

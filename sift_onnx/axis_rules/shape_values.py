@@ -101,13 +101,11 @@ def _subtract(_: RuleContext, a: Element, b: Element) -> Element:
 
 
 def _multiply(ctx: RuleContext, a: Element, b: Element) -> Element:
-    # Sizes that multiply each other are no linear expression: the second one stays.
-    if not a.size.is_constant and not b.size.is_constant:
+    fixed = ctx.system.resolve(a.size).is_constant
+    if not fixed:
+        # Sizes that multiply each other are no linear expression: the second one stays.
         ctx.pin(b.size, "it is multiplied with another size")
-    factor = ctx.system.resolve(a.size)
-    if factor.is_constant:
-        return Element(a.value * b.value, b.size * factor.const)
-    return Element(a.value * b.value, a.size * b.value)
+    return Element(a.value * b.value, b.size * a.value if fixed else a.size * b.value)
 
 
 def _divide(ctx: RuleContext, a: Element, b: Element) -> Element:

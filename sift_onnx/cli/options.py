@@ -68,3 +68,24 @@ def input_shapes_option(command: Command) -> Command:
         multiple=True,
         help="Shape of an input with dynamic axes, e.g. x:1,3,224,224 (repeatable).",
     )(command)
+
+
+def selection_options(command: Command) -> Command:
+    """``--only GLOB`` and ``--keep-dense GLOB``, both repeatable, over initializer names."""
+    command = click.option(
+        "--keep-dense", metavar="GLOB", multiple=True, help="Weights that stay dense, by initializer name (repeatable)."
+    )(command)
+    return click.option(
+        "--only", metavar="GLOB", multiple=True, help="Only these weights become sparse, by initializer name (repeatable)."
+    )(command)
+
+
+def storage_option(command: Command) -> Command:
+    """``--storage dense|sparse``."""
+    return click.option(
+        "--storage",
+        type=click.Choice(["dense", "sparse"]),
+        default="dense",
+        show_default=True,
+        help="How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer.",
+    )(command)

@@ -5,22 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sift_onnx.errors import OutputError
 
-__all__ = ["note", "progress_bar", "stdout_console", "write_json"]
+__all__ = ["note", "print_all", "progress_bar", "status_line", "stdout_console", "write_json"]
 
 
 def stdout_console() -> Console:
     """The console that results are printed on; wide enough for a table when stdout is no terminal."""
     return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+
+
+def print_all(parts: Iterable[RenderableType]) -> None:
+    """Print tables and lines on stdout."""
+    console = stdout_console()
+    for part in parts:
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))
 
 
 def note(text: str, verbosity: int = 0) -> None:
@@ -29,10 +36,24 @@ def note(text: str, verbosity: int = 0) -> None:
         Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
 
 
+def _is_silent(verbosity: int) -> bool:
+    return verbosity < 0 or not sys.stderr.isatty() or "NO_COLOR" in os.environ
+
+
+@contextmanager
+def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
+    """A spinner on stderr while something of unknown length runs; silent as :func:`progress_bar` is."""
+    if _is_silent(verbosity):
+        yield
+        return
+    with Console(stderr=True).status(text):
+        yield
+
+
 @contextmanager
 def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
-    silent = verbosity < 0 or not sys.stderr.isatty() or "NO_COLOR" in os.environ
+    silent = _is_silent(verbosity)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         yield progress

@@ -1,0 +1,45 @@
+"""The result of ``inspect`` as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from sift_onnx.report.numbers import dims, si
+
+__all__ = ["inspect_tables"]
+
+
+def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
+    """A table of layers and a line of totals for the JSON document of ``sift-onnx inspect``."""
+    totals = document["totals"]
+    table = Table(title=title, show_footer=True)
+    columns = (
+        ("weight", "left", "total"),
+        ("kind", "left", ""),
+        ("shape", "left", ""),
+        ("parameters", "right", f"{totals['params']:,}"),
+        ("non-zeros", "right", f"{totals['nnz']:,}"),
+        ("sparsity", "right", f"{1 - totals['nnz'] / max(totals['params'], 1):.2%}"),
+        ("dense MACs", "right", si(totals["macs"])),
+        ("MACs of non-zeros", "right", si(totals["effective_macs"])),
+    )
+    for header, justify, footer in columns:
+        table.add_column(header, footer=footer, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for layer in document["layers"]:
+        table.add_row(
+            layer["name"],
+            layer["kind"],
+            dims(layer["shape"]),
+            f"{layer['params']:,}",
+            f"{layer['nnz']:,}",
+            f"{layer['sparsity']:.2%}",
+            si(layer["macs"]),
+            si(layer["effective_macs"]),
+        )
+    yield table
+    if totals["attention_macs"]:
+        yield f"MACs of activation products (attention): {totals['attention_macs']:,}"

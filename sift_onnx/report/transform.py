@@ -1,0 +1,76 @@
+"""The result of ``transform`` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from sift_onnx.report.numbers import dims, si
+
+__all__ = ["transform_tables"]
+
+
+def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Tables and lines for the JSON document of ``sift-onnx transform``."""
+    table = Table(title=f"Sparse {document['pass'].capitalize()} at sparsity {document['sparsity']:g}")
+    for header, justify in (
+        ("weight", "left"),
+        ("kind", "left"),
+        ("shape before", "left"),
+        ("shape after", "left"),
+        ("non-zeros", "right"),
+        ("sparsity", "right"),
+        ("MACs before", "right"),
+        ("MACs after", "right"),
+        ("status", "left"),
+    ):
+        table.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for layer in document["layers"]:
+        status = layer["status"] + (f": {layer['reason']}" if layer["reason"] else "")
+        table.add_row(
+            layer["name"],
+            layer["kind"],
+            dims(layer["shape_before"]),
+            dims(layer["shape_after"]),
+            f"{layer['nnz']:,}",
+            f"{layer['sparsity']:.2%}",
+            si(layer["macs_before"]),
+            si(layer["macs_after"]),
+            status,
+        )
+    yield table
+    if document["pinned"]:
+        yield _pinned(document["pinned"])
+    yield from _summary(document)
+
+
+def _pinned(entries: list[Mapping[str, Any]]) -> Table:
+    table = Table(title="Sizes that stay as they are")
+    for header in ("size", "layers", "why", "node", "operator"):
+        table.add_column(header, overflow="fold")
+    for entry in entries:
+        layers = ", ".join(entry["layers"][:3])
+        more = f" and {len(entry['layers']) - 3} more" if len(entry["layers"]) > 3 else ""
+        table.add_row(str(entry["size"]), layers + more, entry["reason"], entry["node"], entry["op"])
+    return table
+
+
+def _summary(document: Mapping[str, Any]) -> Iterator[str]:
+    totals = document["totals"]
+    yield (
+        f"weight MACs      {totals['weight_macs_before']:,} -> {totals['weight_macs_after']:,} "
+        f"(ratio {totals['weight_macs_ratio']:.6f})"
+    )
+    if totals["attention_macs_before"]:
+        ratio = totals["attention_macs_after"] / totals["attention_macs_before"]
+        yield (
+            f"attention MACs   {totals['attention_macs_before']:,} -> {totals['attention_macs_after']:,} "
+            f"(ratio {ratio:.4f}, not part of the budget unless --budget total)"
+        )
+    yield f"non-zeros        {totals['nnz_before']:,} -> {totals['nnz_after']:,}"
+    yield (
+        f"search space     {totals['search_space']:,} weights under masks; widths times {document['width_factor']:.4f}"
+    )
