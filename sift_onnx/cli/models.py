@@ -1,0 +1,158 @@
+"""``sift-onnx models``: the paper's architectures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from sift_onnx.cli.options import force_option, json_option, seed_option, verbosity_options
+from sift_onnx.cli.output import note, stdout_console, write_json
+
+if TYPE_CHECKING:
+    from sift_onnx.models.export import Batch, Export, Exporter
+
+
+class BatchSize(click.ParamType[Any]):
+    """A positive number, or ``dynamic``."""
+
+    name = "N|dynamic"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Batch:
+        if value == "dynamic":
+            return "dynamic"
+        try:
+            size = int(value)
+        except ValueError:
+            size = 0
+        if size < 1:
+            self.fail(f"{value!r} is neither a positive number nor 'dynamic'", param, ctx)
+        return size
+
+
+@click.group()
+def models() -> None:
+    """List the paper's architectures, or export one to ONNX.
+
+    \b
+    sift-onnx models export resnet18 resnet18.onnx
+    """
+
+
+@models.command("list")
+@json_option
+@verbosity_options
+def list_models(json_path: str | None, verbosity: int) -> None:
+    """List the architectures that can be exported.
+
+    \b
+    sift-onnx models list
+    """
+    from sift_onnx.models.registry import ARCHITECTURES
+
+    if json_path is not None:
+        rows = [
+            {
+                "name": row.name,
+                "description": row.description,
+                "input_shape": list(row.input_shape),
+                "num_classes": row.num_classes,
+                "paper": row.paper,
+                "options": list(row.options),
+            }
+            for row in ARCHITECTURES.values()
+        ]
+        write_json({"schema": 1, "models": rows}, json_path)
+        if json_path == "-":
+            return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "description", "input", "classes", "in the paper"):
+        table.add_column(column, no_wrap=column in ("name", "input"))
+    for row in ARCHITECTURES.values():
+        shape = "x".join(str(size) for size in row.input_shape)
+        table.add_row(row.name, row.description, shape, str(row.num_classes), row.paper)
+    stdout_console().print(table, markup=False)
+
+
+@models.command("export")
+@click.argument("name")
+@click.argument("out", type=click.Path())
+@click.option("--width", type=float, default=1.0, show_default=True, help="Factor on the channels of every layer.")
+@click.option(
+    "--num-classes", type=click.IntRange(min=1), help="Classes of the output [default: the architecture's own]."
+)
+@click.option("--batch", type=BatchSize(), default="1", show_default=True, help="Size of the batch axis.")
+@click.option(
+    "--keep-batch-norm", is_flag=True, help="Keep BatchNormalization nodes, for training; by default they are folded."
+)
+@click.option(
+    "--exporter",
+    type=click.Choice(["torchscript", "dynamo"]),
+    default="torchscript",
+    show_default=True,
+    help="Which of torch's exporters traces the model.",
+)
+@click.option("--opset", type=int, help="Operator set version [default: 17 with torchscript, 20 with dynamo].")
+@click.option(
+    "--zero-init-residual/--no-zero-init-residual",
+    default=None,
+    help="Start residual branches at zero, as the paper does [default: with --keep-batch-norm].",
+)
+@seed_option
+@force_option
+@json_option
+@verbosity_options
+def export_model(
+    name: str,
+    out: str,
+    width: float,
+    num_classes: int | None,
+    batch: Batch,
+    keep_batch_norm: bool,
+    exporter: Exporter,
+    opset: int | None,
+    zero_init_residual: bool | None,
+    seed: int,
+    force: bool,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Export the architecture NAME, freshly initialized, to the ONNX file OUT.
+
+    \b
+    sift-onnx models export resnet18 resnet18.onnx --keep-batch-norm --batch dynamic
+    """
+    from sift_onnx.models.export import export
+
+    if zero_init_residual and not keep_batch_norm:
+        note(
+            "--zero-init-residual without --keep-batch-norm folds scales of 0 into convolutions: their weights are 0",
+            verbosity,
+        )
+    note(f"building {name}, and tracing it with torch's {exporter} exporter", verbosity - 1)
+    written = export(
+        name,
+        out,
+        width=width,
+        num_classes=num_classes,
+        batch=batch,
+        keep_batch_norm=keep_batch_norm,
+        zero_init_residual=zero_init_residual,
+        exporter=exporter,
+        opset=opset,
+        seed=seed,
+        force=force,
+    )
+    if json_path is not None:
+        write_json({"schema": 1, **asdict(written)}, json_path)
+    if json_path != "-":
+        click.echo(_summary(written))
+
+
+def _summary(written: Export) -> str:
+    return (
+        f"{written.file}: {written.bytes / 1e6:.1f} MB, {written.parameters:,} parameters, "
+        f"{written.nodes} nodes, opset {written.opset}"
+    )
