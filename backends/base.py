@@ -1,0 +1,261 @@
+"""What a back end is: it compiles a model to a program that runs, and that says where each node went and why."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Union
+
+import numpy.typing as npt
+import onnx
+
+from sift_onnx.errors import BackendError, MissingExtraError, UnsupportedError, UsageError
+
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "Backend",
+    "CompileOptions",
+    "ModelSource",
+    "NodeProfile",
+    "Placement",
+    "Profile",
+    "Program",
+    "available_backends",
+    "default_threads",
+    "get_backend",
+    "one_line",
+]
+
+ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
+
+# name -> module:class, imported when the back end is asked for.
+_BACKENDS = {"onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend"}
+
+
+def default_threads() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a program is to be run.
+
+    Attributes:
+        threads: worker threads; None is one per core that the process may run on.
+        batch: images or sequences per run that the program may be specialised to; None is any.
+        input_shapes: shapes of inputs with dynamic axes, by name.
+
+    Raises:
+        UsageError: threads or batch below 1.
+    """
+
+    threads: int | None = None
+    batch: int | None = None
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in (("threads", self.threads), ("batch", self.batch)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be at least 1")
+
+
+DEFAULT_OPTIONS = CompileOptions()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a node of the model went: its name and op type, the device or kernel that has it, and why that one."""
+
+    name: str
+    op: str
+    placement: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NodeProfile(Placement):
+    """A node as it was executed. ``ms`` is the median over the runs of its time in one run, in milliseconds."""
+
+    ms: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Time per executed node.
+
+    Attributes:
+        nodes: in order of execution. Back ends fuse and rename nodes, so these need not be those of the model.
+        runs: how many runs the medians are over.
+    """
+
+    nodes: tuple[NodeProfile, ...]
+    runs: int
+
+    @property
+    def total_ms(self) -> float:
+        """Sum over the nodes, in milliseconds."""
+        return sum(node.ms for node in self.nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": [asdict(node) for node in self.nodes]}
+
+
+class Program(ABC):
+    """A compiled model.
+
+    Attributes:
+        threads: that it runs on.
+    """
+
+    threads: int = 1
+
+    @abstractmethod
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """All outputs of the model by name, in the model's order.
+
+        Args:
+            feeds: one array per graph input, by name, of the input's dtype and shape.
+
+        Raises:
+            UsageError: an input is missing, unknown, or of another dtype or shape.
+            BackendError: the run failed.
+        """
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where each node of the model went, and why; empty where the back end does not tell."""
+        return ()
+
+    def profile(self, feeds: Mapping[str, npt.NDArray[Any]] | None = None) -> Profile:
+        """Time per executed node.
+
+        Args:
+            feeds: as for :meth:`run`; random ones, at the batch and shapes the program was compiled for, if None.
+
+        Raises:
+            UnsupportedError: the back end cannot tell.
+        """
+        raise UnsupportedError(f"{type(self).__name__} has no profile per node")
+
+
+class Backend(ABC):
+    """Something that runs models.
+
+    Attributes:
+        name: as ``--backend`` has it.
+        presets: what may stand after a colon behind the name.
+        preset: the one chosen, or None.
+    """
+
+    name: ClassVar[str]
+    presets: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, preset: str | None = None) -> None:
+        """Choose a preset.
+
+        Raises:
+            UsageError: there is no such preset.
+        """
+        if preset is not None and preset not in self.presets:
+            choice = f"choose {', '.join(self.presets)}" if self.presets else "it takes none"
+            raise UsageError(f"back end {self.name!r} has no preset {preset!r}; {choice}")
+        self.preset = preset
+
+    @abstractmethod
+    def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> Program:
+        """A program for ``model``.
+
+        Args:
+            model: a path, or the model itself where it holds all its data; only a path works for models above 2 GB and
+                for external data.
+            options: threads, batch and shapes.
+
+        Raises:
+            ModelReadError: the file cannot be read.
+            UnsupportedError: the model or one of its ops is not supported.
+            BackendError: the back end refused the model.
+        """
+
+
+def available_backends() -> tuple[str, ...]:
+    """The names that :func:`get_backend` knows."""
+    return tuple(_BACKENDS)
+
+
+def get_backend(name: str) -> Backend:
+    """A back end by name.
+
+    Args:
+        name: ``NAME``, ``NAME:PRESET``, or ``FILE.py:CLASS`` for a subclass of :class:`Backend` in a file. The file is
+            executed.
+
+    Raises:
+        BackendError: there is no such back end, or its file or class does not load.
+        MissingExtraError: it needs a package that is not installed.
+        UsageError: the preset is unknown, or the class is missing from the name.
+    """
+    path, _, attribute = name.rpartition(":")
+    if path.endswith(".py"):
+        return _from_file(Path(path), attribute)
+    if name.endswith(".py"):
+        raise UsageError(f"back end {name!r}: say which class of the file, as {name}:CLASS")
+    base, _, preset = name.partition(":")
+    if base not in _BACKENDS:
+        raise BackendError(f"no back end {base!r}; there are {', '.join(_BACKENDS)}, and FILE.py:CLASS for your own")
+    module, _, attribute = _BACKENDS[base].partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"back end {base!r} needs {error.name}; pip install {error.name}") from error
+    backend: Backend = kind(preset or None)
+    return backend
+
+
+def _from_file(path: Path, attribute: str) -> Backend:
+    name = f"{path}:{attribute}"
+    if not path.is_file():
+        raise BackendError(f"back end {name!r}: no such file {str(path)!r}")
+    try:
+        module = _execute(path)
+    except Exception as error:
+        raise BackendError(f"back end {name!r}: its file does not load: {one_line(error)}") from error
+    kind = getattr(module, attribute, None)
+    if not (isinstance(kind, type) and issubclass(kind, Backend)):
+        raise BackendError(f"back end {name!r}: {attribute!r} is no subclass of sift_onnx.backends.base.Backend there")
+    try:
+        return kind()
+    except Exception as error:
+        raise BackendError(f"back end {name!r} does not start: {one_line(error)}") from error
+
+
+def _execute(path: Path) -> ModuleType:
+    # Under a name of its own: two files may have the same one, and neither may shadow an installed module.
+    unique = f"_sift_onnx_backend_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    assert spec is not None and spec.loader is not None  # holds for every name that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module  # dataclasses look their module up here
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[unique]
+        raise
+    return module
+
+
+def one_line(error: BaseException) -> str:
+    """``Type: first line of the message``."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,192 @@
+"""The reference back end: onnxruntime on the CPU. It runs masked weights as dense ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+from sift_onnx.backends.base import (
+    DEFAULT_OPTIONS,
+    Backend,
+    CompileOptions,
+    ModelSource,
+    NodeProfile,
+    Placement,
+    Profile,
+    Program,
+    default_threads,
+)
+from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
+from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
+
+__all__ = ["OnnxRuntimeBackend", "OnnxRuntimeProgram"]
+
+_PROVIDER = "CPUExecutionProvider"
+_REASON = "the only execution provider of this back end"
+_PROFILED_RUNS = 10
+_PROTOBUF_LIMIT = 2**31 - 1
+_DTYPES: dict[str, Any] = {
+    "float": np.float32,
+    "double": np.float64,
+    "string": np.object_,
+    **{name: name for name in ("float16", "bool", "int8", "int16", "int32", "int64")},
+    **{name: name for name in ("uint8", "uint16", "uint32", "uint64")},
+}
+
+
+class OnnxRuntimeBackend(Backend):
+    """onnxruntime's CPUExecutionProvider, with all of its graph optimisations."""
+
+    name = "onnxruntime"
+
+    def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> OnnxRuntimeProgram:
+        """A session of onnxruntime on ``model``; see :meth:`Backend.compile`. It runs at any batch."""
+        return OnnxRuntimeProgram(model, options)
+
+
+class OnnxRuntimeProgram(Program):
+    """A session of onnxruntime.
+
+    Attributes:
+        threads: intra-op threads; there is one inter-op thread.
+        inputs: what :meth:`run` takes.
+        outputs: what it returns.
+    """
+
+    def __init__(self, model: ModelSource, options: CompileOptions) -> None:
+        """Load and optimise ``model``; errors as :meth:`Backend.compile` has them."""
+        self.threads = options.threads or default_threads()
+        self._options = options
+        self._source, self._label = _source(model)
+        self._session = self._open(_session_options(self.threads))
+        self.inputs = _specs(self._session.get_inputs())
+        self.outputs = _specs(self._session.get_outputs())
+
+    def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
+        try:
+            return ort.InferenceSession(self._source, options, providers=[_PROVIDER])
+        except Exception as error:  # whatever comes out of here is onnxruntime's
+            kind = ModelReadError if type(error).__name__ in ("NoSuchFile", "InvalidProtobuf") else BackendError
+            raise kind(f"onnxruntime cannot load {self._label}: {_first_line(error)}") from error
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """See :meth:`Program.run`."""
+        check_feeds(self.inputs, feeds)
+        return self._run(self._session, feeds)
+
+    def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        try:
+            arrays = session.run(None, dict(feeds))
+        except Exception as error:  # as above
+            raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}") from error
+        return {spec.name: array for spec, array in zip(self.outputs, arrays, strict=True)}
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """The nodes of the model as they were before fusion; empty in versions of onnxruntime that do not tell."""
+        if not hasattr(self._session, "get_provider_graph_assignment_info"):
+            return ()
+        return tuple(
+            Placement(node.name, node.op_type, part.ep_name, _REASON)
+            for part in self._session.get_provider_graph_assignment_info()
+            for node in part.get_nodes()
+        )
+
+    def profile(self, feeds: Mapping[str, npt.NDArray[Any]] | None = None) -> Profile:
+        """See :meth:`Program.profile`. The nodes are onnxruntime's, after fusion.
+
+        It opens a second session, since onnxruntime decides about profiling when a session is opened.
+        """
+        if feeds is None:
+            feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
+        check_feeds(self.inputs, feeds)
+        with tempfile.TemporaryDirectory() as folder:
+            options = _session_options(self.threads)
+            options.enable_profiling = True
+            options.profile_file_prefix = os.path.join(folder, "profile")
+            session = self._open(options)
+            for _ in range(1 + _PROFILED_RUNS):
+                self._run(session, feeds)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+            del session
+        return _read_profile(events)
+
+
+def _source(model: ModelSource) -> tuple[str | bytes, str]:
+    """What onnxruntime loads, and what messages call it."""
+    if not isinstance(model, onnx.ModelProto):
+        path = os.fspath(model)
+        return path, path
+    if model.ByteSize() > _PROTOBUF_LIMIT:
+        raise UnsupportedError("the model is larger than 2 GB; save it and compile it by its path")
+    return model.SerializeToString(), "the model"
+
+
+def _session_options(threads: int) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Errors come as exceptions; onnxruntime would print them a second time.
+    options.log_severity_level = 4
+    # By default workers spin for tens of milliseconds after a run, which slows whatever runs next in the process
+    # (measured on 2 cores: a ResNet-18 of 8 ms takes 16 ms while another session's worker spins). This long is enough
+    # to stay awake between the ops of one run. Versions that do not know the entry ignore it.
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "500")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
+def _specs(values: Sequence[Any]) -> tuple[TensorSpec, ...]:
+    specs = []
+    for value in values:
+        element = re.fullmatch(r"tensor\((.+)\)", value.type)
+        if element is None or element[1] not in _DTYPES:
+            raise UnsupportedError(f"{value.name!r} is {value.type}, which cannot be exchanged as an array")
+        shape = tuple(size if isinstance(size, int) else size or None for size in value.shape)
+        specs.append(TensorSpec(value.name, np.dtype(_DTYPES[element[1]]), shape))
+    return tuple(specs)
+
+
+def _read_profile(events: Sequence[Mapping[str, Any]]) -> Profile:
+    """Medians per node from onnxruntime's trace events; the first run, which allocates, is left out."""
+    runs = [e for e in events if e["cat"] == "Session" and e["name"] == "model_run"][1:]
+    kernels = [e for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")]
+    times: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(runs))
+    nodes: dict[str, Mapping[str, Any]] = {}
+    for number, run in enumerate(runs):
+        for event in kernels:
+            if run["ts"] <= event["ts"] <= run["ts"] + run["dur"]:
+                # Names need not be unique; inside a subgraph, indices start again.
+                key = f"{event['args']['node_index']}/{event['name']}"
+                times[key][number] += event["dur"] / 1e3
+                nodes.setdefault(key, event)
+    return Profile(
+        tuple(
+            NodeProfile(
+                name=event["name"].removesuffix("_kernel_time"),
+                op=event["args"]["op_name"],
+                placement=event["args"]["provider"],
+                reason=_REASON,
+                ms=statistics.median(times[key]),
+            )
+            for key, event in nodes.items()
+        ),
+        len(runs),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .*? failed:)?", "", lines[0]).strip()
