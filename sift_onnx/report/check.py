@@ -1,0 +1,20 @@
+"""A check's result as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["checks_table"]
+
+
+def checks_table(result: Mapping[str, Any]) -> Table:
+    """The ``checks`` of a result of ``sift-onnx check``."""
+    table = Table("check", "result", "detail")
+    for check in result["checks"]:
+        outcome = Text("ok", "green") if check["ok"] else Text("FAILED", "bold red")
+        table.add_row(check["name"], outcome, Text(check["detail"]))
+    return table
