@@ -1,0 +1,55 @@
+"""A benchmark's result in words: a table of runs, and one line per ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["ratio_line", "runs_table"]
+
+
+def runs_table(result: Mapping[str, Any]) -> Table:
+    """The ``runs`` of a result of ``sift-onnx benchmark``; times in milliseconds."""
+    table = Table()
+    table.add_column("model", overflow="fold")
+    table.add_column("back end", overflow="fold")
+    for heading in ("batch", "threads", "median ms", "min", "p90", "p99", "iterations", "items/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for run in result["runs"]:
+        table.add_row(
+            Text(run["model"] + " (baseline)" * run["baseline"]),
+            Text(run["backend"]),
+            str(run["batch"]),
+            str(run["threads"]),
+            *(_significant(run[key]) for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
+            str(run["iterations"]),
+            _significant(run["items_per_second"]),
+        )
+    return table
+
+
+def ratio_line(ratio: Mapping[str, Any]) -> str:
+    """One of the ``ratios`` of a result, in a sentence that names what was compared with what."""
+    low, high = ratio["spread"]
+    slower = ratio["median"] >= 1
+    factor, ends = ratio["median"], (low, high)
+    if not slower:
+        factor, ends = 1 / factor, (1 / high, 1 / low)
+    remark = "; no clear difference" if low <= 1 <= high else ""
+    compared = f"{_factor(factor)}x {'slower' if slower else 'faster'} than {ratio['b']}"
+    return (
+        f"{ratio['a']}, batch {ratio['batch']}: {compared} "
+        f"(median of paired slices; spread {_factor(ends[0])}-{_factor(ends[1])}{remark})"
+    )
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _significant(value: float) -> str:
+    decimals = 3 if value < 10 else 2 if value < 100 else 1 if value < 1000 else 0
+    return f"{value:.{decimals}f}"
