@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.errors import UnsupportedError, UsageError
@@ -136,6 +136,7 @@ def test_values_depend_on_the_seed_and_the_name_but_not_on_the_order():
     assert not np.array_equal(first["x"], random_feeds([x], seed=4)["x"])
 
 
+@settings(deadline=None)
 @given(
     batch=st.integers(1, 9),
     symbols=st.lists(st.sampled_from(["seq", "width", 3]), max_size=3),

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.backends.measure import Timing, host, interleave, paired_ratio, summarize
@@ -121,6 +121,7 @@ def test_ratio_of_known_slices():
 SLICES = st.lists(st.lists(st.integers(1, 10**10), min_size=1, max_size=5), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(SLICES)
 def test_statistics_are_in_order(slices):
     summary = summarize(Timing(tuple(map(tuple, slices))))
@@ -129,6 +130,7 @@ def test_statistics_are_in_order(slices):
     assert summary.iterations == sum(map(len, slices))
 
 
+@settings(deadline=None)
 @given(SLICES)
 def test_ratio_with_itself_is_one(slices):
     timing = Timing(tuple(map(tuple, slices)))
@@ -136,6 +138,7 @@ def test_ratio_with_itself_is_one(slices):
     assert (ratio.median, ratio.spread) == (1, (1, 1))
 
 
+@settings(deadline=None)
 @given(SLICES, st.integers(2, 50))
 def test_ratio_scales_with_the_times_whatever_the_slices_are(slices, factor):
     timing = Timing(tuple(map(tuple, slices)))
