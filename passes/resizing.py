@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Size, Solution
+from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AxisAnalysis, analyze
 from sift_onnx.axis_rules.analysis import known_shapes
 from sift_onnx.axis_rules.context import constant_values
@@ -147,8 +147,8 @@ def check_shapes(
             continue
         predicted = tuple(solution.value(axis.size) for axis in axes)
         for found in (inferred.get(name), reanalysed.get(name)):
-            if found is None or len(found) == len(predicted) and all(
-                f is None or f == p for f, p in zip(found, predicted, strict=True)
+            if found is None or (
+                len(found) == len(predicted) and all(f is None or f == p for f, p in zip(found, predicted, strict=True))
             ):
                 continue
             node = producers.get(name)

@@ -35,7 +35,9 @@ class Selection:
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in names):
                     example = ", ".join(repr(name) for name in names[:3]) or "none"
-                    raise UsageError(f"{option} {pattern!r} matches no weight of the model; its weights are {example}, ...")
+                    raise UsageError(
+                        f"{option} {pattern!r} matches no weight of the model; its weights are {example}, ..."
+                    )
         dense = dict(first_and_last(analysis))
         for name, layer in analysis.layers.items():
             if layer.kind == "embedding":

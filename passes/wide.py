@@ -172,7 +172,9 @@ class Wide(Pass):
             round_to=self.round_to,
             shrink_cause=Cause("", "", "widening would make an axis smaller"),
         )
-        grown = {n for n, layer in analysis.layers.items() if _weights(layer, solution.value) > layer_weights(analysis, n)}
+        grown = {
+            n for n, layer in analysis.layers.items() if _weights(layer, solution.value) > layer_weights(analysis, n)
+        }
         statuses: dict[str, tuple[str, str]] = {}
         for name, layer in analysis.layers.items():
             if name in dense:
@@ -182,7 +184,9 @@ class Wide(Pass):
             else:
                 statuses[name] = ("unchanged", _why(analysis, layer))
         self._require_something_to_widen(analysis, statuses, dense)
-        before = {n: layer_weights(analysis, n) * positions_of(layer, system.original) for n, layer in analysis.layers.items()}
+        before = {
+            n: layer_weights(analysis, n) * positions_of(layer, system.original) for n, layer in analysis.layers.items()
+        }
         nnz = self._budget(analysis, solution, statuses, before)
         after = {
             name: nnz.get(name, _weights(layer, solution.value)) * positions_of(layer, solution.value)
@@ -230,7 +234,9 @@ class Wide(Pass):
         if any(status == "sparse" for status, _ in statuses.values()):
             return
         if not analysis.layers:
-            raise UnsupportedError("nothing to widen: the model has no weight layer (Conv, Gemm, MatMul with a constant)")
+            raise UnsupportedError(
+                "nothing to widen: the model has no weight layer (Conv, Gemm, MatMul with a constant)"
+            )
         named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
         more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
         raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")

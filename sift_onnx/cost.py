@@ -150,8 +150,8 @@ def allocate(layers: Sequence[BudgetLayer], target: int) -> dict[str, int]:
     """Non-zeros for each layer, in proportion to its original MACs, that together come nearest below ``target`` MACs.
 
     Every layer gets the same share ``target / sum(macs)`` of its original MACs; shares are rounded down to whole
-    non-zeros, and what that leaves is handed out, at most one non-zero a layer, to expensive layers first. So each layer
-    is within one non-zero of its share, and the total is within the cheapest layer's positions of ``target``.
+    non-zeros, and what that leaves is handed out, at most one non-zero a layer, to expensive layers first. So each
+    layer is within one non-zero of its share, and the total is within the cheapest layer's positions of ``target``.
 
     Args:
         layers: the layers that become sparse.

@@ -73,9 +73,7 @@ def draw_sparse(
     return SparseWeight(tuple(shape), indices, values.astype(dtype, copy=False))
 
 
-def draw_dense(
-    name: str, shape: Sequence[int], out_axis: int, energy: float, dtype: np.dtype[Any], seed: int
-) -> Array:
+def draw_dense(name: str, shape: Sequence[int], out_axis: int, energy: float, dtype: np.dtype[Any], seed: int) -> Array:
     """A dense weight of ``shape``; arguments as for :func:`draw_sparse`."""
     size = math.prod(shape)
     fan_in = size // shape[out_axis]

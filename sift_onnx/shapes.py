@@ -81,7 +81,8 @@ def _bind(
             label = repr(dim) if isinstance(dim, str) else "without a name"
             example = ",".join(str(d) if isinstance(d, int) else "N" for d in [1, *declared[1:]])
             raise UsageError(
-                f"axis {axis} of input {name!r} is dynamic ({label}); give its size with --input-shapes {name}:{example}"
+                f"axis {axis} of input {name!r} is dynamic ({label}); give its size with --input-shapes "
+                f"{name}:{example}"
             )
     return tuple(sizes)
 
@@ -93,7 +94,7 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
         UnsupportedError: inference finds a contradiction in the model.
     """
     skeleton = model.skeleton()
-    symbols: dict[str, int] = {}
+    symbols: dict[str, int | None] = {}
     for tensor in model.graph.inputs:
         for size, dim in zip(bound[tensor.name], tensor.shape or (), strict=False):
             if isinstance(dim, str):

@@ -1,7 +1,7 @@
 """One rule per operator family: what the operator says about the sizes of its tensors.
 
-A rule gets a :class:`~sift_onnx.axis_rules.context.RuleContext`, states equations between input sizes, and sets the axes
-of the outputs. :func:`~sift_onnx.axis_rules.analysis.analyze` runs the rules over a graph.
+A rule gets a :class:`~sift_onnx.axis_rules.context.RuleContext`, states equations between input sizes, and sets the
+axes of the outputs. :func:`~sift_onnx.axis_rules.analysis.analyze` runs the rules over a graph.
 """
 
 from sift_onnx.axis_rules import convolution, elementwise, layout, matrix, normalization, pooling, shape_values

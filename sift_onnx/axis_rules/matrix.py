@@ -47,9 +47,7 @@ def matmul(ctx: RuleContext) -> None:
     if row_axis is None or column_axis is None:
         ctx.pin(a[-1], "a product with a vector")
         return
-    _register(
-        ctx, "matmul", positions, (a[-1], row_axis), (k_of_b, column_axis), (len(a) - 2, len(b) - 1), batch=batch
-    )
+    _register(ctx, "matmul", positions, (a[-1], row_axis), (k_of_b, column_axis), (len(a) - 2, len(b) - 1), batch=batch)
 
 
 def _register(

@@ -200,8 +200,7 @@ def _where(ctx: RuleContext, inputs: list[Elements]) -> Elements:
     condition, yes, no = np.broadcast_arrays(*inputs)
     ctx.fix(inputs[0], "a choice depends on it")
     chosen = [
-        y if c.value else n
-        for c, y, n in zip(condition.reshape(-1), yes.reshape(-1), no.reshape(-1), strict=True)
+        y if c.value else n for c, y, n in zip(condition.reshape(-1), yes.reshape(-1), no.reshape(-1), strict=True)
     ]
     return _array(chosen, condition.shape)
 

@@ -36,7 +36,7 @@ class LazyVerbs(click.Group):
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
-    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         extra["standalone_mode"] = False
         try:
             result = super().main(args, **extra)

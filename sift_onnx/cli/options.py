@@ -18,7 +18,9 @@ class InputShape(click.ParamType[Any]):
 
     name = "NAME:DIMS"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, tuple[int, ...]]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
         if isinstance(value, tuple):
             return value
         match = _SHAPE.match(value)
@@ -42,17 +44,19 @@ def verbosity_options(command: Command) -> Command:
         quiet = ctx.params.pop("quiet", False)
         return -1 if quiet else value
 
-    command = click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr.")(command)
-    return click.option("-q", "--quiet", is_flag=True, is_eager=True, help="Results only; nothing on stderr but errors.")(
+    command = click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr.")(
         command
     )
+    return click.option(
+        "-q", "--quiet", is_flag=True, is_eager=True, help="Results only; nothing on stderr but errors."
+    )(command)
 
 
 def seed_option(command: Command) -> Command:
     """``--seed N``, 0 by default."""
-    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every random draw.")(
-        command
-    )
+    return click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every random draw."
+    )(command)
 
 
 def force_option(command: Command) -> Command:
@@ -76,7 +80,10 @@ def selection_options(command: Command) -> Command:
         "--keep-dense", metavar="GLOB", multiple=True, help="Weights that stay dense, by initializer name (repeatable)."
     )(command)
     return click.option(
-        "--only", metavar="GLOB", multiple=True, help="Only these weights become sparse, by initializer name (repeatable)."
+        "--only",
+        metavar="GLOB",
+        multiple=True,
+        help="Only these weights become sparse, by initializer name (repeatable).",
     )(command)
 
 

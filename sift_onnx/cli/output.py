@@ -54,7 +54,12 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
 def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
     silent = _is_silent(verbosity)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         yield progress
 

@@ -35,10 +35,16 @@ FAMILIES = ("wide",)
     help="What keeps its MACs: the model, with dense first and last layers repaid by the others; each layer by "
     "itself; or the total, with attention products repaid too.",
 )
-@click.option("--init", type=click.Choice(["random"]), default="random", show_default=True, help="How new weights start.")
+@click.option(
+    "--init", type=click.Choice(["random"]), default="random", show_default=True, help="How new weights start."
+)
 @selection_options
 @click.option(
-    "--round-to", type=click.IntRange(min=1), default=1, show_default=True, help="Prefer widths that are multiples of N."
+    "--round-to",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Prefer widths that are multiples of N.",
 )
 @storage_option
 @input_shapes_option
