@@ -49,9 +49,9 @@ def lint(layout: Path) -> subprocess.CompletedProcess[str]:
     paths = [str(layout), *(path for path in sys.path if path.endswith("-packages"))]
     command = "from importlinter.cli import lint_imports_command as lint; lint()"
     return subprocess.run(
-        [sys.executable, "-S", "-c", command, "--config", str(PYPROJECT), "--no-cache", "--no-logo"],
+        [sys.executable, "-S", "-c", command, "--config", str(PYPROJECT), "--no-cache"],
         cwd=layout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200", "NO_COLOR": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -71,7 +71,7 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("errors", "import sift_onnx.model", "sift_onnx.errors is not allowed to import sift_onnx.model"),
         ("sparse", "import sift_onnx.passes", "sift_onnx.sparse is not allowed to import sift_onnx.passes"),
         ("model", "def late():\n    import sift_onnx.cli", "sift_onnx.model is not allowed to import sift_onnx.cli"),
-        ("planted", "", "not listed as layers:\n\n- sift_onnx.planted\n"),
+        ("planted", "", "- sift_onnx.planted"),
         ("passes/planted", "import sift_onnx.cli.app", "sift_onnx.passes is not allowed to import sift_onnx.cli"),
         ("passes/planted", "import sift_onnx.backends", "sift_onnx.passes is not allowed to import sift_onnx.backends"),
         ("backends/planted", "from sift_onnx import passes", "backends is not allowed to import sift_onnx.passes"),
@@ -111,7 +111,7 @@ def test_training_and_models_may_import_torch(installed_layout: Path, tmp_path: 
 
 def import_all_without_torch(*rooms: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL_WITHOUT_TORCH, *rooms], capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-c", IMPORT_ALL_WITHOUT_TORCH, *rooms], capture_output=True, text=True, check=False
     )
 
 

@@ -84,7 +84,7 @@ def test_torch_is_not_imported() -> None:
         "assert 'torch' not in sys.modules"
     )
 
-    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True)
 
 
 def test_a_core_part_that_cannot_be_imported_leaves_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
