@@ -1,0 +1,185 @@
+"""What the Wide pass promises, on small graphs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import sift_onnx
+from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes import Wide
+from sift_onnx.passes.base import HISTORY_KEY
+from sift_onnx.passes.wide import exact_sparsity
+
+
+def perceptron(widths: list[int], *, extra_nodes: list[onnx.NodeProto] | None = None) -> onnx.ModelProto:
+    """A chain of MatMul and Relu with random weights ``w0``, ``w1``, ...; ``extra_nodes`` run on the first hidden."""
+    rng = np.random.default_rng(0)
+    nodes, weights, value = [], [], "x"
+    for i, (rows, columns) in enumerate(itertools.pairwise(widths)):
+        last = i == len(widths) - 2
+        weight = rng.standard_normal((rows, columns)).astype(np.float32)
+        weights.append(numpy_helper.from_array(weight, f"w{i}"))
+        nodes.append(helper.make_node("MatMul", [value, f"w{i}"], ["y" if last else f"h{i}"], name=f"mul{i}"))
+        if not last:
+            nodes.append(helper.make_node("Relu", [f"h{i}"], [f"r{i}"], name=f"relu{i}"))
+        value = f"r{i}"
+        if i == 0 and extra_nodes:
+            nodes.extend(extra_nodes)
+    graph = helper.make_graph(
+        nodes,
+        "perceptron",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, widths[0]])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, widths[-1]])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+SMALL = [4, 30, 40, 30, 4]
+
+
+def test_widths_grow_by_the_square_root_and_macs_stay() -> None:
+    report = Wide(0.75)(perceptron(SMALL)).report
+    assert report["width_factor"] == 2.0
+    assert [layer["shape_after"] for layer in report["layers"]] == [[4, 60], [60, 80], [80, 60], [60, 4]]
+    assert report["totals"]["weight_macs_after"] == report["totals"]["weight_macs_before"]
+    assert [layer["status"] for layer in report["layers"]] == ["dense", "sparse", "sparse", "dense"]
+
+
+def test_the_budget_of_each_layer_is_its_own_number_of_weights() -> None:
+    layers = Wide(0.9, budget="layer")(perceptron(SMALL)).report["layers"]
+    assert [layer["nnz"] for layer in layers[1:3]] == [1200, 1200]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        Wide(0.9, seed=seed)(perceptron(SMALL)).model.save(tmp_path / name)
+    a, b, c = (path.read_bytes() for path in sorted(tmp_path.iterdir()))
+    assert a == b
+    assert a != c
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_a_second_run_on_its_own_output_changes_nothing(tmp_path: Path, storage: sift_onnx.model.Storage) -> None:
+    first = Wide(0.9)(perceptron(SMALL)).model
+    first.save(tmp_path / "first.onnx", storage=storage)
+    again = Wide(0.9)(tmp_path / "first.onnx")
+    assert not again.changed
+    again.model.save(tmp_path / "second.onnx", storage=storage)
+    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "second.onnx").read_bytes()
+
+
+def test_transforming_after_a_save_is_transforming_before(tmp_path: Path) -> None:
+    Model.load(perceptron(SMALL)).save(tmp_path / "saved.onnx")
+    direct, saved = Wide(0.9)(perceptron(SMALL)).model, Wide(0.9)(tmp_path / "saved.onnx").model
+    assert direct.to_proto() == saved.to_proto()
+
+
+def test_other_settings_on_a_widened_model_are_refused() -> None:
+    wide = Wide(0.9)(perceptron(SMALL)).model
+    with pytest.raises(PreconditionError, match=r"sparsity='0\.9'"):
+        Wide(0.5)(wide)
+
+
+def test_the_settings_are_noted_in_the_model() -> None:
+    model = Wide(0.9, seed=7, keep_dense=["w2"], budget="layer")(perceptron(SMALL)).model
+    (entry,) = json.loads(model.metadata[HISTORY_KEY])
+    assert entry["pass"] == "wide"
+    assert entry["seed"] == 7
+    assert entry["keep_dense"] == ["w2"]
+
+
+def test_the_input_is_not_changed() -> None:
+    proto = perceptron(SMALL)
+    before = proto.SerializeToString()
+    Wide(0.9)(proto)
+    assert proto.SerializeToString() == before
+
+
+def test_a_layer_kept_dense_is_repaid_by_the_others() -> None:
+    report = Wide(0.75, keep_dense=["w1"])(perceptron([4, 30, 10, 60, 60, 60, 4])).report
+    by_name = {layer["name"]: layer for layer in report["layers"]}
+    assert by_name["w1"]["status"] == "dense"
+    assert by_name["w1"]["reason"] == "kept dense by --keep-dense"
+    # Its input width is touched by dense layers only, so nothing asks for more of it.
+    assert by_name["w1"]["shape_after"] == [30, 20]
+    assert by_name["w1"]["nnz"] == 600
+    assert by_name["w3"]["nnz"] < 60 * 60
+    assert report["totals"]["weight_macs_after"] == report["totals"]["weight_macs_before"]
+
+
+def test_only_selected_layers_make_their_widths_grow() -> None:
+    wide = [4, 30, 40, 50, 30, 4]
+    report = Wide(0.75, only=["w1"], budget="layer")(perceptron(wide)).report
+    shapes = {layer["name"]: layer["shape_after"] for layer in report["layers"]}
+    assert shapes == {"w0": [4, 60], "w1": [60, 80], "w2": [80, 50], "w3": [50, 30], "w4": [30, 4]}
+    assert [layer["status"] for layer in report["layers"]] == ["dense", "sparse", "dense", "unchanged", "unchanged"]
+
+
+def test_widths_are_rounded_to_multiples() -> None:
+    report = Wide(0.9, round_to=16, budget="layer")(perceptron(SMALL)).report
+    assert [layer["shape_after"] for layer in report["layers"]][1] == [96, 128]
+
+
+def test_an_unknown_operator_keeps_what_it_touches_and_is_reported() -> None:
+    extra = [helper.make_node("Mystery", ["r0"], ["m"], name="strange", domain="nobody")]
+    proto = perceptron([4, 30, 40, 50, 30, 4], extra_nodes=extra)
+    proto.opset_import.add(domain="nobody", version=1)
+    report = Wide(0.75)(proto).report
+    assert [layer["shape_after"] for layer in report["layers"]][:2] == [[4, 30], [30, 80]]
+    assert report["unknown"] == ["nobody::Mystery (node 'strange')"]
+    (entry,) = [e for e in report["pinned"] if e["size"] == 30 and "w0" in e["layers"]]
+    assert "no rule covers nobody::Mystery" in entry["reason"]
+    with pytest.raises(UnsupportedError, match="nobody::Mystery"):
+        Wide(0.75, strict=True)(proto)
+
+
+def test_a_budget_that_cannot_be_met_names_the_layers_and_the_way_out() -> None:
+    with pytest.raises(BudgetError, match=r"'w0' \(first layer\).*--budget layer"):
+        Wide(0.9)(perceptron([1000, 8, 8, 1000]))
+
+
+@pytest.mark.parametrize("widths", [[8, 4], [8, 20, 4]])
+def test_a_model_of_first_and_last_layers_has_nothing_to_widen(widths: list[int]) -> None:
+    with pytest.raises(UnsupportedError, match="nothing to widen"):
+        Wide(0.9)(perceptron(widths))
+
+
+@pytest.mark.parametrize("sparsity", [1, 1.5, -0.1, "abc", float("nan")])
+def test_a_sparsity_out_of_range_is_refused(sparsity: float | str) -> None:
+    with pytest.raises(UsageError):
+        Wide(sparsity)
+
+
+def test_sparsity_is_the_decimal_that_was_written() -> None:
+    assert exact_sparsity(0.9) == Fraction(9, 10)
+    assert exact_sparsity("0.95") == Fraction(19, 20)
+
+
+def test_transform_gives_the_kind_of_model_that_it_was_given(tmp_path: Path) -> None:
+    import onnx_ir
+
+    proto = perceptron(SMALL)
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert isinstance(sift_onnx.transform(proto, wide=0.9), onnx.ModelProto)
+    assert isinstance(sift_onnx.transform(gs.import_onnx(proto), wide=0.9), gs.Graph)
+    assert isinstance(sift_onnx.transform(onnx_ir.from_proto(proto), wide=0.9), onnx_ir.Model)
+    assert isinstance(sift_onnx.transform(tmp_path / "m.onnx", wide=0.9), Model)
+
+
+def test_masks_are_boolean_arrays_of_the_sparse_weights() -> None:
+    result = Wide(0.9)(perceptron(SMALL))
+    masks = sift_onnx.masks(result.model)
+    counts = {layer["name"]: layer["nnz"] for layer in result.report["layers"] if layer["status"] == "sparse"}
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == counts
+    assert all(mask.dtype == np.bool_ for mask in masks.values())
