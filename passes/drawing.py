@@ -41,12 +41,16 @@ class Drawing:
             seed: of every draw.
         """
         self._layers = analysis.layers
+        self._tables = analysis.tables
         self._consumers = analysis.order
         self._nnz = nnz
         self._seed = seed
 
     def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> npt.NDArray[Any] | SparseWeight:
         """New values of ``constant`` at ``shape``: a weight, a normalization parameter or bias, or anything else."""
+        table = self._tables.get(name)
+        if table is not None:
+            return table.values(shape, np.dtype(constant._values.dtype))
         layer = self._layers.get(name)
         if layer is not None:
             return self._draw_weight(layer, constant, shape)

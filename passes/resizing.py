@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Solution
+from sift_onnx.axes import Size, Solution
 from sift_onnx.axis_rules import AxisAnalysis, analyze
 from sift_onnx.axis_rules.analysis import known_shapes
 from sift_onnx.axis_rules.context import constant_values
@@ -55,7 +55,9 @@ def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw
             _replace(_as_initializer(tensors[name]), redraw(name, constant, shape))
     _edit_constants(analysis, solution)
     for (index, attribute), size in analysis.attribute_edits.items():
-        analysis.order[index].attrs[attribute] = solution.value(size)
+        stated = solution.value(size) if isinstance(size, Size) else [solution.value(part) for part in size]
+        analysis.order[index].attrs[attribute] = stated
+    _edit_scales(analysis, solution)
     for name, shape in shapes.items():
         tensor = tensors[name]
         if isinstance(tensor, gs.Variable) and tensor.shape is not None:
@@ -117,6 +119,24 @@ def _edit_constants(analysis: AxisAnalysis, solution: Solution) -> None:
                     continue
                 versions[key] = gs.Constant(f"{shared.name}_{len(versions)}_{node.outputs[0].name}", values)
             node.inputs[position] = versions[key]
+
+
+def _edit_scales(analysis: AxisAnalysis, solution: Solution) -> None:
+    """Compute factors of attention anew: they are powers of the head size."""
+    for edit in analysis.scale_edits:
+        ratio = solution.value(edit.size) / analysis.system.original(edit.size)
+        if ratio == 1:
+            continue
+        factor, node = ratio ** float(edit.exponent), analysis.order[edit.node]
+        if isinstance(edit.place, str):
+            node.attrs[edit.place] = float(node.attrs[edit.place]) * factor
+            continue
+        scalar = node.inputs[edit.place]
+        constant = constant_values(scalar)
+        assert constant is not None
+        values = array_of(constant)
+        name = f"{scalar.name}_{node.outputs[0].name}"
+        node.inputs[edit.place] = gs.Constant(name, (values * factor).astype(values.dtype))
 
 
 def _readers(analysis: AxisAnalysis, tensor: gs.Tensor) -> list[tuple[int, int]]:

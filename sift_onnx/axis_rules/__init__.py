@@ -4,7 +4,22 @@ A rule gets a :class:`~sift_onnx.axis_rules.context.RuleContext`, states equatio
 axes of the outputs. :func:`~sift_onnx.axis_rules.analysis.analyze` runs the rules over a graph.
 """
 
-from sift_onnx.axis_rules import convolution, elementwise, layout, matrix, normalization, pooling, shape_values
+from sift_onnx.axis_rules import (
+    attention,
+    convolution,
+    einsum,
+    elementwise,
+    indexing,
+    layout,
+    matrix,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    resampling,
+    shape_values,
+    slicing,
+)
 from sift_onnx.axis_rules.analysis import analyze
 from sift_onnx.axis_rules.context import AxisAnalysis, Cause, RuleContext, WeightLayer
 from sift_onnx.axis_rules.registry import axis_rule, register_axis_rule
@@ -20,4 +35,19 @@ __all__ = [
 ]
 
 # Importing a family registers its rules.
-_FAMILIES = (convolution, elementwise, layout, matrix, normalization, pooling, shape_values)
+_FAMILIES = (
+    attention,
+    convolution,
+    einsum,
+    elementwise,
+    indexing,
+    layout,
+    matrix,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    resampling,
+    shape_values,
+    slicing,
+)

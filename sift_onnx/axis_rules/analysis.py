@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisSystem, size_of
+from sift_onnx.axis_rules.attention_scale import find_scales
 from sift_onnx.axis_rules.context import AxisAnalysis, Cause, RuleContext, constant_values
 from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
@@ -41,6 +42,7 @@ def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = Non
         for axis in analysis.axes.get(output.name) or ():
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
     _require_integers(analysis)
+    find_scales(analysis)
     return analysis
 
 

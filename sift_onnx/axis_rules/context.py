@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisError, AxisSystem, Size, size_of
+from sift_onnx.axis_rules.rotary import RotaryTable
 from sift_onnx.constants import array_of, shape_of
 from sift_onnx.shapes import Shapes
 
@@ -106,6 +108,23 @@ class Product:
     factors: tuple[Size, ...]
 
 
+@dataclass(frozen=True)
+class ScaleEdit:
+    """A factor of attention that is a power of the head size, to be computed anew.
+
+    Attributes:
+        node: index of the node in :attr:`AxisAnalysis.order`.
+        place: the input that reads it, or the attribute that holds it.
+        exponent: of the head size: -1/2, -1/4 or 1/2.
+        size: the head size.
+    """
+
+    node: int
+    place: int | str
+    exponent: Fraction
+    size: Size
+
+
 @dataclass
 class AxisAnalysis:
     """What the rules found out about a graph.
@@ -117,7 +136,9 @@ class AxisAnalysis:
         layers: weight layers by initializer name, in graph order.
         products: activation products.
         constant_edits: constants to rewrite, by the node input that reads them: flat index -> size.
-        attribute_edits: ``(node index, attribute) -> size``.
+        attribute_edits: ``(node index, attribute) -> size``, or sizes for a list.
+        scale_edits: factors that follow the size of a head.
+        tables: constants that are computed anew at another size, by name.
         unknown: nodes that no rule covers.
         order: the nodes in the order they were analysed; node indices refer to it.
     """
@@ -128,7 +149,9 @@ class AxisAnalysis:
     layers: dict[str, WeightLayer] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     constant_edits: dict[tuple[int, int], dict[int, Size]] = field(default_factory=dict)
-    attribute_edits: dict[tuple[int, str], Size] = field(default_factory=dict)
+    attribute_edits: dict[tuple[int, str], Size | tuple[Size, ...]] = field(default_factory=dict)
+    scale_edits: list[ScaleEdit] = field(default_factory=list)
+    tables: dict[str, RotaryTable] = field(default_factory=dict)
     unknown: list[gs.Node] = field(default_factory=list)
     order: list[gs.Node] = field(default_factory=list)
 
@@ -288,9 +311,9 @@ class RuleContext:
         for element in elements.reshape(-1):
             self.pin(element.size, reason)
 
-    def set_attribute(self, name: str, size: Size) -> None:
-        """Say that an integer attribute states ``size``."""
-        self.analysis.attribute_edits[(self.index, name)] = size
+    def set_attribute(self, name: str, size: Size | Sequence[Size]) -> None:
+        """Say that an integer attribute states ``size``, or a list of integers these sizes."""
+        self.analysis.attribute_edits[(self.index, name)] = size if isinstance(size, Size) else tuple(size)
 
     def weight(
         self, parameter: tuple[gs.Constant, tuple[int, ...]], kind: str, out_axis: int, positions: Sequence[Size]
@@ -336,12 +359,17 @@ class RuleContext:
 
 def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) -> Axes:
     """The axes of a constant: a variable each for floating-point data, which can be drawn anew at any size."""
-    shape = shape_of(constant)
     floating = np.dtype(constant._values.dtype).kind not in "iubOUS"
-    return tuple(
-        Axis(system.variable(n, f"{name}[{i}]"), 1, n) if floating and n > 1 else Axis(size_of(n))
-        for i, n in enumerate(shape)
-    )
+    axes: list[Axis] = []
+    for i, n in enumerate(shape_of(constant)):
+        if n < 2:
+            axes.append(Axis(size_of(n)))
+            continue
+        size = system.variable(n, f"{name}[{i}]")
+        if not floating:
+            system.pin(size, Cause(name, "initializer", f"{name!r} holds integers, which cannot be drawn anew"))
+        axes.append(Axis(size, 1, n))
+    return tuple(axes)
 
 
 AxisRule = Callable[[RuleContext], None]

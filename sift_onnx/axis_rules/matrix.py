@@ -60,6 +60,8 @@ def _register(
     batch: tuple[Axis, ...] = (),
 ) -> None:
     """Register the weight of a matrix product, or the product itself where both sides are activations."""
+    if ctx.original(a[0]) == 1:
+        return  # an outer product (rotary angles, say): nothing is summed
     right, left = ctx.parameter(1), ctx.parameter(0)
     if right is not None and left is None:
         ctx.weight(right, kind, out_axes[1], positions)
