@@ -89,10 +89,23 @@ def _torchvision(name: str, adapt: Callable[[Any], None] | None = None, note: st
 
 def _transformers(name: str, model: str, config: str, note: str, **sizes: Any) -> ZooModel:
     def build() -> Any:
+        import torch
         import transformers
 
-        settings = getattr(transformers, config)(**sizes, return_dict=False, attn_implementation="eager")
-        return getattr(transformers, model)(settings)
+        class Tuples(torch.nn.Module):
+            """Gives a tuple, which both exporters take, where the library gives an object."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = getattr(transformers, model)(
+                    getattr(transformers, config)(**sizes, attn_implementation="eager")
+                )
+
+            def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                outputs: tuple[torch.Tensor, ...] = self.model(input_ids, attention_mask=attention_mask).to_tuple()
+                return outputs
+
+        return Tuples()
 
     return ZooModel(name, "transformers", build, _tokens(), note)
 

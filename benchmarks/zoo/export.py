@@ -81,7 +81,7 @@ def _export(model: str, exporter: str, axes: str, folder: Path, timeout: int) ->
     command = [sys.executable, str(script), model, exporter, axes, str(draft), str(record)]
     failed: dict[str, Any] = {"seconds": float(timeout), "error": f"TimeoutExpired: more than {timeout} s"}
     try:
-        done = subprocess.run(command, timeout=timeout, env=single_threaded(), capture_output=True, text=True)  # noqa: S603
+        done = subprocess.run(command, timeout=timeout, env=single_threaded(), capture_output=True, text=True)
         lines = done.stderr.strip().splitlines() or ["-"]
         failed = {"seconds": 0.0, "error": f"process ended with {done.returncode}: {lines[-1]}"}
         outcome: dict[str, Any] = json.loads(record.read_text()) if record.exists() else failed

@@ -98,7 +98,7 @@ def _documents(arguments: Sequence[str], timeout: int) -> tuple[list[dict[str, A
     script = Path(__file__).with_name("run_one.py")
     failure: str | None = None
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [sys.executable, str(script), *arguments], capture_output=True, timeout=timeout, env=single_threaded()
         )
         output = done.stdout

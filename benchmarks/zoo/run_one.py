@@ -96,11 +96,12 @@ def describe(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check(target: Path, original_macs: int, feeds: Sequence[Feeds], expected: Any, shapes: Shapes) -> float:
+def check(target: Path, original_macs: int, feeds: Sequence[Feeds], expected: Any, shapes: Shapes) -> dict[str, float]:
     """Check a transformed file.
 
     Returns:
-        Its weight MACs as a multiple of the original's.
+        As multiples of the original's weight MACs, its own (``mac_ratio``), and those that it would have without masks
+        (``growth``): 1 / (1 - s) where every layer widened on both sides.
 
     Raises:
         CheckFailedError: it is not as it should be; onnx and onnxruntime raise their own errors.
@@ -110,10 +111,11 @@ def check(target: Path, original_macs: int, feeds: Sequence[Feeds], expected: An
     found = run(target, feeds)
     if found != expected:
         raise CheckFailedError(f"output shapes are {found}, in the original {expected}")
-    ratio = sum(layer.effective_macs for layer in inspect(target, shapes).layers) / original_macs
+    layers = inspect(target, shapes).layers
+    ratio = sum(layer.effective_macs for layer in layers) / original_macs
     if abs(ratio - 1) > MAC_TOLERANCE:
         raise CheckFailedError(f"weight MACs are {ratio:.5f} of the original's")
-    return ratio
+    return {"mac_ratio": ratio, "growth": sum(layer.macs for layer in layers) / original_macs}
 
 
 def widen(model: Model, target: Path, sparsity: str, budget: Any, shapes: Shapes, verify: Any) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def widen(model: Model, target: Path, sparsity: str, budget: Any, shapes: Shapes
         result.model.save(target, force=True)
         del result
         stage = "check"
-        document["mac_ratio"] = verify(target)
+        document |= verify(target)
     except Exception as error:  # every failure is a finding
         return document | {"ok": False, "stage": stage, "error": first_line(error)}
     finally:
@@ -162,16 +164,16 @@ def main() -> None:
         document["unknown"] = dict(Counter(f"{n.domain}::{n.op}" if n.domain else n.op for n in analysis.unknown))
         macs = sum(layer.macs for layer in inspect(model, bound).layers)
     except Exception as error:  # every failure is a finding
-        print(json.dumps(document | {"error": first_line(error)}), flush=True)  # noqa: T201
+        print(json.dumps(document | {"error": first_line(error)}), flush=True)
         return
-    print(json.dumps(document), flush=True)  # noqa: T201
+    print(json.dumps(document), flush=True)
 
-    def verify(target: Path) -> float:
+    def verify(target: Path) -> dict[str, float]:
         return check(target, macs, feeds, expected, bound)
 
     target = given.scratch / "wide.onnx"
     for sparsity in given.sparsity:
-        print(json.dumps(widen(model, target, sparsity, given.budget, bound, verify)), flush=True)  # noqa: T201
+        print(json.dumps(widen(model, target, sparsity, given.budget, bound, verify)), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = ["failures", "markdown", "newest"]
 
 Result = dict[str, Any]
 Key = tuple[str, str, str]
+Index = Mapping[str, Mapping[str, Any]]
 
 
 def newest(results: Iterable[Result]) -> dict[Key, Result]:
@@ -18,76 +19,80 @@ def newest(results: Iterable[Result]) -> dict[Key, Result]:
     return {(r["file"], r["sparsity"], r["budget"]): r for r in results}
 
 
-def markdown(results: Mapping[Key, Result], index: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row for each model and exporter; the columns of a sparsity say what holds for static and dynamic axes.
+def markdown(results: Mapping[Key, Result], index: Index) -> str:
+    """One row for each model and exporter, one column for each sparsity.
+
+    A cell says how many times the MACs of the original the transformed model would have without masks: ``1 / (1 - s)``
+    where every layer widened on both sides. With masks it has those of the original, or the cell says what failed.
 
     Args:
         results: from :func:`newest`.
         index: of the exports, which has those that failed too.
     """
     sparsities = sorted({sparsity for _, sparsity, _ in results})
+    groups: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for name, entry in index.items():
+        groups[entry["model"], entry["library"], entry["exporter"]][name] = entry
     rows = [
         ["model", "library", "exporter", "nodes", "MACs in sparse layers", *(f"s = {s}" for s in sparsities), "pinned"],
-        ["---"] * 3 + ["---:"] * 2 + ["---"] * (len(sparsities) + 1),
+        ["---"] * 3 + ["---:"] * (2 + len(sparsities)) + ["---"],
     ]
-    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = defaultdict(dict)
-    for name, entry in index.items():
-        groups[entry["model"], entry["exporter"]][name] = entry
-    for (model, exporter), files in groups.items():
+    for labels, files in groups.items():
         found = [r for r in results.values() if r["file"] in files]
-        exported = [name for name, entry in files.items() if not entry["error"]]
-        library = next(iter(files.values()))["library"]
-        if not exported:
-            rows.append([model, library, exporter, "", "", *["not exported"] * len(sparsities), ""])
-            continue
-        nodes = "-".join(str(n) for n in sorted({files[name]["nodes"] for name in exported}))
-        shares = sorted({f"{r['sparse_share']:.1%}" for r in found if "sparse_share" in r})
+        nodes = {str(entry["nodes"]) for entry in files.values() if not entry["error"]}
+        shares = sorted(r["sparse_share"] for r in found if "sparse_share" in r)
         cells = [_cell([r for r in found if r["sparsity"] == s], files) for s in sparsities]
-        rows.append([model, library, exporter, nodes, "-".join(dict.fromkeys(shares[:1] + shares[-1:])), *cells])
-        rows[-1].append(_pins(found))
+        rows.append([*labels, _span(sorted(nodes, key=int)), _span([f"{x:.0%}" for x in shares]), *cells, _pins(found)])
     notes = {entry["model"]: entry["note"] for entry in index.values() if entry["note"]}
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", *(f"- `{model}`: {note}." for model, note in notes.items())])
 
 
-def _cell(results: list[Result], files: Mapping[str, Mapping[str, Any]]) -> str:
-    """What holds at one sparsity: ``ok``, or which axes it fails with and why."""
-    failed = {axes: entry for entry in files.values() if entry["error"] for axes in [entry["axes"]]}
-    said = [f"{axes}: not exported" for axes in failed]
-    said += [f"{r['axes']}: {r['error'].split(':')[0]}" for r in results if not r["ok"]]
-    good = [r["axes"] for r in results if r["ok"]]
-    if good and not said:
-        return "ok"
-    return "; ".join([*(f"{axes}: ok" for axes in good), *said])
+def _span(ascending: Sequence[str]) -> str:
+    """The first and the last of some numbers, or just one."""
+    return " to ".join(dict.fromkeys([*ascending[:1], *ascending[-1:]]))
 
 
-def _pins(results: list[Result]) -> str:
-    reasons = {f"{pin['size']} ({pin['reason']})" for r in results for pin in r.get("pinned", ())}
-    return "; ".join(sorted(reasons))
+def _cell(results: Sequence[Result], files: Index) -> str:
+    """What holds at one sparsity, with fixed axes and with open ones; said once where it is the same for both."""
+    said = {entry["axes"]: "not exported" for entry in files.values() if entry["error"]}
+    for result in results:
+        said[result["axes"]] = f"×{result['growth']:.2f}" if result["ok"] else result["error"].split(":")[0]
+    if len(set(said.values())) == 1 and len(said) == len(files):
+        return next(iter(said.values()))
+    return "; ".join(f"{axes} {text}" for axes, text in said.items())
+
+
+def _pins(results: Sequence[Result]) -> str:
+    """What keeps weight layers from widening, the commonest reasons first."""
+    layers: dict[str, int] = defaultdict(int)
+    for pin in {(p["size"], p["node"], p["reason"]): p for r in results for p in r.get("pinned", ())}.values():
+        layers[pin["reason"]] += pin["layers"]
+    ordered = sorted(layers, key=lambda reason: -layers[reason])
+    return "; ".join(f"{reason} ({layers[reason]} layers)" for reason in ordered[:3])
 
 
 def failures(results: Mapping[Key, Result]) -> str:
     """Failures by cause: names and numbers in the messages are left out, one message is quoted in full."""
     groups: dict[str, list[Result]] = defaultdict(list)
-    for result in results.values():
-        if not result["ok"]:
-            groups[cause(result["error"])].append(result)
     unknown: dict[str, set[str]] = defaultdict(set)
     for result in results.values():
+        if not result["ok"]:
+            groups[_cause(result["error"])].append(result)
         for op in result.get("unknown", ()):
             unknown[op].add(result["file"].removesuffix(".onnx"))
     good = sum(result["ok"] for result in results.values())
     lines = [f"{good} of {len(results)} ok", ""]
     for found in sorted(groups.values(), key=len, reverse=True):
         lines.append(f"{len(found)}x [{found[0]['stage']}] {found[0]['error']}")
-        for name in sorted({result["file"].removesuffix(".onnx") for result in found}):
-            at = ", ".join(r["sparsity"] for r in found if r["file"] == f"{name}.onnx")
-            lines.append(f"    {name} at {at}")
+        for name in sorted({result["file"] for result in found}):
+            at = ", ".join(r["sparsity"] for r in found if r["file"] == name)
+            lines.append(f"    {name.removesuffix('.onnx')} at {at}")
     lines += ["", "operators without a rule:"]
     lines += [f"    {op}: {', '.join(sorted(names))}" for op, names in sorted(unknown.items())]
     return "\n".join(lines)
 
 
-def cause(error: str) -> str:
+def _cause(error: str) -> str:
     """An error without what differs from model to model."""
     return re.sub(r"'[^']*'|\d[\d,.]*", "_", error)[:120]
