@@ -71,7 +71,8 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("errors", "import sift_onnx.model", "sift_onnx.errors is not allowed to import sift_onnx.model"),
         ("sparse", "import sift_onnx.passes", "sift_onnx.sparse is not allowed to import sift_onnx.passes"),
         ("model", "def late():\n    import sift_onnx.cli", "sift_onnx.model is not allowed to import sift_onnx.cli"),
-        ("planted", "", "- sift_onnx.planted"),
+        ("planted", "import sift_onnx.passes", "sift_onnx.planted is not allowed to import sift_onnx.passes"),
+        ("planted", "from sift_onnx import report", "sift_onnx.planted is not allowed to import sift_onnx.report"),
         ("passes/planted", "import sift_onnx.cli.app", "sift_onnx.passes is not allowed to import sift_onnx.cli"),
         ("passes/planted", "import sift_onnx.backends", "sift_onnx.passes is not allowed to import sift_onnx.backends"),
         ("backends/planted", "from sift_onnx import passes", "backends is not allowed to import sift_onnx.passes"),
@@ -95,18 +96,24 @@ def test_a_wall_that_is_climbed_is_reported(
     assert complaint in outcome.stdout
 
 
-@pytest.mark.parametrize("module", ["training/planted", "models/planted"])
-def test_training_and_models_may_import_torch(installed_layout: Path, tmp_path: Path, module: str) -> None:
+def test_training_and_models_may_import_torch_and_nobody_below_may_import_them(
+    installed_layout: Path, tmp_path: Path
+) -> None:
     layout = tmp_path / "layout"
     shutil.copytree(installed_layout, layout)
-    path = layout / "sift_onnx" / f"{module}.py"
-    path.parent.mkdir(exist_ok=True)
-    (path.parent / "__init__.py").touch()
-    path.write_text("import torch\n", encoding="utf-8")
+    package = layout / "sift_onnx"
+    (package / "training").mkdir(exist_ok=True)
+    (package / "training" / "__init__.py").write_text("from sift_onnx.training.planted import torch\n")
+    for room in ("training", "models"):
+        (package / room / "planted.py").write_text("import torch\nimport sift_onnx.passes\n", encoding="utf-8")
 
-    outcome = lint(layout)
+    kept = lint(layout)
+    (package / "planted.py").write_text("import sift_onnx.training\n", encoding="utf-8")
+    broken = lint(layout)
 
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+    assert broken.returncode == 1, broken.stdout + broken.stderr
+    assert "sift_onnx.planted is not allowed to import sift_onnx.training" in broken.stdout
 
 
 def import_all_without_torch(*rooms: str) -> subprocess.CompletedProcess[str]:
