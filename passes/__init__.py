@@ -1,8 +1,18 @@
 """Rewrite passes: each takes a model and gives a model, one file per pass."""
 
 from sift_onnx.passes.base import Pass, PassResult, get_pass, register_pass
+from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.pipeline import transform
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.wide import Wide
 
-__all__ = ["Pass", "PassResult", "UnshareInitializers", "Wide", "get_pass", "register_pass", "transform"]
+__all__ = [
+    "InlineFunctions",
+    "Pass",
+    "PassResult",
+    "UnshareInitializers",
+    "Wide",
+    "get_pass",
+    "register_pass",
+    "transform",
+]

@@ -136,7 +136,9 @@ def _edit_scales(analysis: AxisAnalysis, solution: Solution) -> None:
         assert constant is not None
         values = array_of(constant)
         name = f"{scalar.name}_{node.outputs[0].name}"
-        node.inputs[edit.place] = gs.Constant(name, (values * factor).astype(values.dtype))
+        node.inputs[edit.place] = gs.Constant(name, np.asarray(values * factor, dtype=values.dtype))
+        if not scalar.outputs:
+            scalar.inputs.clear()
 
 
 def _readers(analysis: AxisAnalysis, tensor: gs.Tensor) -> list[tuple[int, int]]:

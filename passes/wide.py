@@ -6,17 +6,19 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from sift_onnx.axes import Solution
-from sift_onnx.axis_rules import AxisAnalysis, Cause, WeightLayer, analyze
+from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.constants import nnz_of
 from sift_onnx.cost import BudgetLayer, allocate, positions_of, product_macs
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, record, register_pass
 from sift_onnx.passes.drawing import Drawing
+from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.resizing import apply_sizes, check_shapes
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
@@ -58,7 +60,8 @@ class WidePlan:
 class Wide(Pass):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
-    1. Merged initializers are separated (:class:`UnshareInitializers`).
+    1. Local functions are inlined (:class:`InlineFunctions`), merged initializers separated
+       (:class:`UnshareInitializers`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
        ``L`` the step that its divisions into heads and groups demand.
     3. The first and the last layers stay dense, and what they now cost more is saved in the others
@@ -84,6 +87,8 @@ class Wide(Pass):
         only: Sequence[str] = (),
         keep_dense: Sequence[str] = (),
         input_shapes: Mapping[str, Sequence[int]] | None = None,
+        attention: AttentionGrowth = "head-dim",
+        resize_output: Sequence[str] = (),
         strict: bool = False,
     ) -> None:
         """Settings of the pass.
@@ -96,6 +101,8 @@ class Wide(Pass):
             only: globs over initializer names; only matching weights become sparse.
             keep_dense: globs over initializer names; matching weights stay dense.
             input_shapes: sizes of dynamic axes.
+            attention: what grows in attention: ``head-dim``, the number of ``heads``, or neither (``keep``).
+            resize_output: globs over graph outputs that may change their size (hidden states, say).
             strict: refuse models with an operator that no rule covers.
 
         Raises:
@@ -104,6 +111,10 @@ class Wide(Pass):
         self.sparsity = exact_sparsity(sparsity)
         if budget not in BUDGETS:
             raise UsageError(f"budget {budget!r} is unknown; choose one of {', '.join(BUDGETS)}")
+        if attention not in get_args(AttentionGrowth):
+            raise UsageError(
+                f"attention {attention!r} is unknown; choose one of {', '.join(get_args(AttentionGrowth))}"
+            )
         if round_to < 1:
             raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 or more")
         self.budget = budget
@@ -111,6 +122,8 @@ class Wide(Pass):
         self.round_to = round_to
         self.selection = Selection(tuple(only), tuple(keep_dense))
         self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+        self.attention = attention
+        self.resize_output = tuple(resize_output)
         self.strict = strict
 
     @property
@@ -126,6 +139,8 @@ class Wide(Pass):
             "budget": self.budget,
             "seed": self.seed,
             "round_to": self.round_to,
+            "attention": self.attention,
+            "resize_output": list(self.resize_output),
             "only": list(self.selection.only),
             "keep_dense": list(self.selection.keep_dense),
         }
@@ -139,8 +154,9 @@ class Wide(Pass):
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = _unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start))
-        separate = UnshareInitializers()(model)
-        copy = separate.model if separate.changed else model.copy()
+        copy = UnshareInitializers()(InlineFunctions()(model).model).model
+        if copy is model:
+            copy = model.copy()
         plan = self.plan(copy)
         drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed)
         apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
@@ -156,7 +172,11 @@ class Wide(Pass):
             BudgetError: the dense layers alone cost more than the original.
             UsageError: a glob matches nothing, or an input shape is missing.
         """
-        analysis = analyze(model, self.input_shapes)
+        outputs = [output.name for output in model.graph.outputs]
+        for pattern in self.resize_output:
+            if not any(fnmatchcase(name, pattern) for name in outputs):
+                raise UsageError(f"--resize-output {pattern!r} matches no output; the outputs are {', '.join(outputs)}")
+        analysis = analyze(model, self.input_shapes, attention=self.attention, resize_outputs=self.resize_output)
         if self.strict and analysis.unknown:
             node = analysis.unknown[0]
             op = f"{node.domain}::{node.op}" if node.domain else node.op

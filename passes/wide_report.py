@@ -73,15 +73,23 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
             "search_space": search_space,
         },
         "pinned": _pinned(plan),
+        "warnings": [
+            f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
+            for name in analysis.unscaled
+        ],
         "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
         "seconds": seconds,
     }
 
 
 def _pinned(plan: WidePlan) -> list[dict[str, Any]]:
-    """Feature axes of weight layers that something keeps from growing, one entry for each size and cause."""
+    """Feature axes of weight layers that something keeps from growing, one entry for each size and cause.
+
+    ``macs_share`` is the part of the original's weight MACs in the layers that such an axis belongs to.
+    """
     system = plan.analysis.system
     entries: dict[tuple[int, str, str, str], dict[str, Any]] = {}
+    total = sum(plan.before.values())
     for name, layer in plan.analysis.layers.items():
         for axis in layer.axes:
             cause = system.why_pinned(axis.size)
@@ -90,8 +98,17 @@ def _pinned(plan: WidePlan) -> list[dict[str, Any]]:
             size = system.original(axis.size)
             key = (size, cause.node, cause.op, cause.reason)
             entry = entries.setdefault(
-                key, {"size": size, "layers": [], "node": cause.node, "op": cause.op, "reason": cause.reason}
+                key,
+                {
+                    "size": size,
+                    "layers": [],
+                    "node": cause.node,
+                    "op": cause.op,
+                    "reason": cause.reason,
+                    "macs_share": 0.0,
+                },
             )
             if name not in entry["layers"]:
                 entry["layers"].append(name)
+                entry["macs_share"] += plan.before[name] / total if total else 0.0
     return list(entries.values())

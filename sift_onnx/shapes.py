@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy.typing as npt
 import onnx
+import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
 
-__all__ = ["Shapes", "bind_inputs", "infer_shapes", "parse_input_shapes"]
+__all__ = ["Shapes", "bind_inputs", "infer_node", "infer_shapes", "parse_input_shapes"]
 
 # Tensor name -> size per axis; None where inference does not know.
 Shapes = dict[str, tuple[int | None, ...]]
@@ -123,3 +127,49 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
                 d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
             )
     return shapes
+
+
+def infer_node(
+    node: gs.Node,
+    opsets: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, npt.NDArray[Any]],
+) -> Shapes:
+    """Shapes of the outputs of one node whose input shapes are known; {} where ONNX has no answer.
+
+    Args:
+        node: the node.
+        opsets: version of each operator set domain.
+        shapes: of the inputs, by tensor name; inputs without an entry are left out.
+        values: of small integer inputs, by tensor name.
+    """
+    domain = "" if (node.domain or "") == "ai.onnx" else node.domain or ""
+    try:
+        schema = onnx.defs.get_schema(node.op, opsets.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        return {}
+    plain = {k: v for k, v in node.attrs.items() if not isinstance(v, gs.Graph)}
+    if len(plain) < len(node.attrs):
+        return {}
+    types, data = {}, {}
+    proto = onnx.helper.make_node(node.op, [t.name for t in node.inputs], [t.name for t in node.outputs], domain=domain)
+    proto.attribute.extend(OnnxExporter.export_attributes(plain))
+    for tensor in node.inputs:
+        if tensor.name not in shapes:
+            continue
+        element = dtype_to_onnx(tensor.dtype) if tensor.dtype is not None else onnx.TensorProto.FLOAT
+        if tensor.name in values:
+            element = onnx.TensorProto.INT64
+            data[tensor.name] = onnx.numpy_helper.from_array(values[tensor.name], tensor.name)
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes[tensor.name])
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+        )
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return {}
+    return {
+        name: tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.tensor_type.shape.dim)
+        for name, kind in inferred.items()
+        if kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
+    }

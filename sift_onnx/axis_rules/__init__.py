@@ -21,10 +21,11 @@ from sift_onnx.axis_rules import (
     slicing,
 )
 from sift_onnx.axis_rules.analysis import analyze
-from sift_onnx.axis_rules.context import AxisAnalysis, Cause, RuleContext, WeightLayer
+from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, RuleContext, WeightLayer
 from sift_onnx.axis_rules.registry import axis_rule, register_axis_rule
 
 __all__ = [
+    "AttentionGrowth",
     "AxisAnalysis",
     "Cause",
     "RuleContext",

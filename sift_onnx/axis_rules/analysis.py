@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisSystem, size_of
 from sift_onnx.axis_rules.attention_scale import find_scales
-from sift_onnx.axis_rules.context import AxisAnalysis, Cause, RuleContext, constant_values
+from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, RuleContext, constant_values
+from sift_onnx.axis_rules.heads import head_splits
 from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.errors import UnsupportedError
@@ -18,7 +20,13 @@ from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
 __all__ = ["analyze"]
 
 
-def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> AxisAnalysis:
+def analyze(
+    model: Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    attention: AttentionGrowth = "head-dim",
+    resize_outputs: Sequence[str] = (),
+) -> AxisAnalysis:
     """Find out which axes of ``model`` can grow, and which of them together.
 
     Graph inputs and outputs keep their sizes. A node without a rule keeps its inputs and outputs as they are.
@@ -26,6 +34,8 @@ def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = Non
     Args:
         model: the model; not changed.
         input_shapes: sizes of dynamic input axes, see :func:`sift_onnx.shapes.bind_inputs`.
+        attention: which part of an attention width grows.
+        resize_outputs: globs over graph outputs that may change their size.
 
     Raises:
         UsageError: an input shape is missing or wrong.
@@ -33,16 +43,36 @@ def analyze(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = Non
     """
     bound = bind_inputs(model, input_shapes)
     shapes = infer_shapes(model, bound)
-    analysis = AxisAnalysis(system=AxisSystem(), order=_topological(model.graph))
+    splits: frozenset[int] = frozenset()
+    if attention != "head-dim":
+        splits = head_splits(_analyze(model, bound, dict(shapes), "head-dim", frozenset(), resize_outputs))
+    return _analyze(model, bound, shapes, attention, splits, resize_outputs)
+
+
+def _analyze(
+    model: Model,
+    bound: Mapping[str, Sequence[int]],
+    shapes: Shapes,
+    attention: AttentionGrowth,
+    splits: frozenset[int],
+    resize_outputs: Sequence[str],
+) -> AxisAnalysis:
+    analysis = AxisAnalysis(
+        system=AxisSystem(), order=_topological(model.graph), attention=attention, head_splits=splits
+    )
     for name, dims in bound.items():
         analysis.axes[name] = _input_axes(analysis.system, name, dims)
+    opsets = {entry.domain: entry.version for entry in model.graph.import_domains or ()}
+    opsets.setdefault("", int(model.graph.opset))
     for index, node in enumerate(analysis.order):
-        _run(RuleContext(analysis, node, index, shapes))
+        _run(RuleContext(analysis, node, index, shapes, opsets))
     for output in model.graph.outputs:
+        if any(fnmatchcase(output.name, pattern) for pattern in resize_outputs):
+            continue
         for axis in analysis.axes.get(output.name) or ():
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
     _require_integers(analysis)
-    find_scales(analysis)
+    analysis.unscaled.extend(find_scales(analysis))
     return analysis
 
 

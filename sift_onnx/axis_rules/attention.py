@@ -1,6 +1,7 @@
 """Attention and RotaryEmbedding of opset 23 and later, and the same of the com.microsoft domain.
 
-Heads stay as many as they are; their size grows. Queries and keys share a head size, values have their own.
+Heads stay as many as they are and their size grows, unless the analysis is told otherwise. Queries and keys share a
+head size, values have their own.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from sift_onnx.axes import Axis, Size, size_of
-from sift_onnx.axis_rules.context import Axes, Product, RuleContext, ScaleEdit
+from sift_onnx.axis_rules.context import Axes, RuleContext, ScaleEdit
 from sift_onnx.axis_rules.elementwise import broadcast
 from sift_onnx.axis_rules.registry import axis_rule
 from sift_onnx.axis_rules.rotary import recognise_rotary
@@ -25,17 +26,16 @@ def attention(ctx: RuleContext) -> None:
         _fix(ctx, range(6), "attention over a tensor of unknown shape")
         return
     if len(q) == 4:
-        heads, kv_heads = ctx.original(q[1]), ctx.original(k[1])
-        ctx.pin(q[1], "number of heads")
-        ctx.pin(k[1], "number of heads")
-        ctx.pin(v[1], "number of heads")
-        head, value_head = q[3].size, v[3].size
+        ctx.equate(k[1], v[1], "heads of keys and values")
+        ctx.equate(q[1], k[1].size * (ctx.original(q[1]) // ctx.original(k[1])), "heads share keys and values")
+        heads, head, value_head = q[1].size, q[3].size, v[3].size
         ctx.equate(q[3], k[3], "queries meet keys")
         out: Axes = (*q[:3], v[3])
     else:
-        heads, kv_heads = int(ctx.attr("q_num_heads")), int(ctx.attr("kv_num_heads"))
-        head, value_head = _packed_heads(ctx, q[2], k[2], v[2], heads, kv_heads)
-        out = (q[0], q[1], Axis(value_head * heads, 1, ctx.original(value_head)))
+        attributes = ("q_num_heads", "kv_num_heads")
+        heads, head, value_head = _packed_heads(ctx, q[2], k[2], v[2], attributes)
+        width = v[2].size * (ctx.attr("q_num_heads") // ctx.attr("kv_num_heads"))
+        out = (q[0], q[1], _packed_axis(ctx, width, value_head))
     _mask_and_past(ctx, head, value_head)
     _register(ctx, q[0].size, heads, q[-2].size, k[-2].size, head, value_head)
     ctx.set_axes(0, out)
@@ -51,12 +51,32 @@ def attention(ctx: RuleContext) -> None:
         _scale_attribute(ctx, "scale", head)
 
 
-def _packed_heads(ctx: RuleContext, q: Axis, k: Axis, v: Axis, heads: int, kv_heads: int) -> tuple[Size, Size]:
-    head, key_head, value_head = q.size / heads, k.size / kv_heads, v.size / kv_heads
-    for size in (head, key_head, value_head):
+def _packed_heads(ctx: RuleContext, q: Axis, k: Axis, v: Axis, attributes: tuple[str, str]) -> tuple[Size, Size, Size]:
+    """Heads, their size, and that of values, where both lie in one axis and the number of heads is an attribute."""
+    heads, kv_heads = (int(ctx.attr(name)) for name in attributes)
+    growth = ctx.analysis.attention
+    if growth == "keep":
+        ctx.pin_all((q, k, v), "attention keeps its heads and their size (--attention keep)")
+    if growth == "heads":
+        head, value_head = ctx.original(q) // heads, ctx.original(v) // kv_heads
+        ctx.equate(q, k.size * (heads // kv_heads), "heads share keys and values")
+        ctx.equate(k.size / head, v.size / value_head, "heads of keys and values")
+        for name, size in zip(attributes, (q.size / head, k.size / head), strict=True):
+            ctx.system.require_integer(size)
+            ctx.set_attribute(name, size)
+        return q.size / head, size_of(head), size_of(value_head)
+    sizes = (q.size / heads, k.size / kv_heads, v.size / kv_heads)
+    for size in sizes:
         ctx.system.require_integer(size)
-    ctx.equate(head, key_head, "queries meet keys")
-    return head, value_head
+    ctx.equate(sizes[0], sizes[1], "queries meet keys")
+    return size_of(heads), sizes[0], sizes[2]
+
+
+def _packed_axis(ctx: RuleContext, width: Size, value_head: Size) -> Axis:
+    span = ctx.original(value_head)
+    if ctx.analysis.attention == "heads":
+        return Axis(width, span, ctx.original(width) // span)
+    return Axis(width, 1, span)
 
 
 def _mask_and_past(ctx: RuleContext, head: Size, value_head: Size) -> None:
@@ -67,9 +87,9 @@ def _mask_and_past(ctx: RuleContext, head: Size, value_head: Size) -> None:
             ctx.equate(past[-1], size, "past keys and values")
 
 
-def _register(ctx: RuleContext, batch: Size, heads: int, rows: Size, columns: Size, head: Size, value: Size) -> None:
+def _register(ctx: RuleContext, batch: Size, heads: Size, rows: Size, columns: Size, head: Size, value: Size) -> None:
     for size in (head, value):
-        ctx.analysis.products.append(Product(ctx.label, (batch, size_of(heads), rows, columns, size)))
+        ctx.product(batch, heads, rows, columns, size)
 
 
 def _scale_attribute(ctx: RuleContext, name: str, head: Size) -> None:
@@ -142,8 +162,7 @@ def multi_head_attention(ctx: RuleContext) -> None:
     if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 3:
         _fix(ctx, range(10), "this layout of attention is not covered")
         return
-    heads = int(ctx.attr("num_heads"))
-    head, value_head = _packed_heads(ctx, q[2], k[2], v[2], heads, heads)
+    heads, head, value_head = _packed_heads(ctx, q[2], k[2], v[2], ("num_heads", "num_heads"))
     bias = ctx.axes(3)
     if bias is not None:
         ctx.equate(bias[0], q[2].size + k[2].size + v[2].size, "bias of queries, keys and values")
@@ -164,12 +183,12 @@ def group_query_attention(ctx: RuleContext) -> None:
     if q is None or k is None or v is None:
         _fix(ctx, range(9), "this layout of attention is not covered")
         return
-    heads, kv_heads = int(ctx.attr("num_heads")), int(ctx.attr("kv_num_heads"))
-    head, value_head = _packed_heads(ctx, q[2], k[2], v[2], heads, kv_heads)
+    heads, head, value_head = _packed_heads(ctx, q[2], k[2], v[2], ("num_heads", "kv_num_heads"))
     for position, size in ((3, head), (4, value_head)):
         past = ctx.axes(position)
         if past is not None:
             ctx.equate(past[-1], size, "past keys and values")
+            ctx.pin(past[1], "past keys and values")
             if position - 2 < len(ctx.node.outputs):
                 total = ctx.output_shape(position - 2)
                 length = total[2] if total is not None else None
@@ -182,7 +201,8 @@ def group_query_attention(ctx: RuleContext) -> None:
                 ctx.equate(table[-1], head / 2, "rotary table")
                 _recognise(ctx, position, table[-1])
     _register(ctx, q[0].size, heads, q[1].size, k[1].size, head, value_head)
-    ctx.set_axes(0, (q[0], q[1], Axis(value_head * heads, 1, ctx.original(value_head))))
+    width = v[2].size * (ctx.attr("num_heads") // ctx.attr("kv_num_heads"))
+    ctx.set_axes(0, (q[0], q[1], _packed_axis(ctx, width, value_head)))
     if "scale" in ctx.node.attrs:
         _scale_attribute(ctx, "scale", head)
 

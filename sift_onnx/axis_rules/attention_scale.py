@@ -20,7 +20,18 @@ from sift_onnx.constants import array_of, shape_of
 __all__ = ["find_scales"]
 
 # Operators between a factor and the product that leave numbers as they are, up to their order.
-_TRANSPARENT = ("Transpose", "Reshape", "Identity", "Cast", "CastLike", "Squeeze", "Unsqueeze", "Expand", "Split", "Slice")
+_TRANSPARENT = (
+    "Transpose",
+    "Reshape",
+    "Identity",
+    "Cast",
+    "CastLike",
+    "Squeeze",
+    "Unsqueeze",
+    "Expand",
+    "Split",
+    "Slice",
+)
 _TRANSPARENT += ("Gather", "Concat", "Add", "RotaryEmbedding", "Where")
 _LONGEST_WAY = 12
 
@@ -34,9 +45,8 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
     index_of = {id(node): i for i, node in enumerate(analysis.order)}
     missed: list[str] = []
     registered: set[tuple[int, int | str]] = set()
-    for node in analysis.order:
-        if node.op not in ("MatMul", "Einsum") or len(node.inputs) != 2:
-            continue
+    for product in analysis.products:
+        node = analysis.order[product.index]
         head = _summed_axis(analysis, node)
         if head is None:
             continue
@@ -63,9 +73,9 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
 
 
 def _summed_axis(analysis: AxisAnalysis, node: gs.Node) -> Size | None:
-    """The size of the axis that a product of two activations sums over, if it can grow: a head."""
+    """The size of the axis that a matrix product of activations sums over, if it can grow: a head."""
     axes = analysis.axes.get(node.inputs[0].name)
-    if node.op != "MatMul" or not axes or any(constant_values(t) is not None for t in node.inputs):
+    if node.op != "MatMul" or not axes:
         return None
     size = axes[-1].size
     return None if analysis.system.resolve(size).is_constant else size
@@ -98,4 +108,8 @@ def _scalings(product: gs.Node) -> Iterator[gs.Node]:
 
 
 def _is_scalar_computed(analysis: AxisAnalysis, node: gs.Node) -> bool:
-    return any(analysis.axes.get(t.name) == () for t in node.inputs)
+    """Whether one side is a single number that the graph computes."""
+    return any(
+        axes is not None and all(analysis.system.original(axis.size) == 1 for axis in axes)
+        for axes in (analysis.axes.get(t.name) for t in node.inputs)
+    )

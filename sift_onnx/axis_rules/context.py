@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,14 @@ import onnx_graphsurgeon as gs
 from sift_onnx.axes import Axis, AxisError, AxisSystem, Size, size_of
 from sift_onnx.axis_rules.rotary import RotaryTable
 from sift_onnx.constants import array_of, shape_of
-from sift_onnx.shapes import Shapes
+from sift_onnx.shapes import Shapes, infer_node
 
 __all__ = ["AxisAnalysis", "Cause", "Element", "Leaf", "Product", "RuleContext", "WeightLayer", "WeightUse"]
 
 Axes = tuple[Axis, ...]
+
+# Heads get wider, or there are more of them, or both stay.
+AttentionGrowth = Literal["head-dim", "heads", "keep"]
 
 # Integer tensors up to this many elements are followed element by element: they may be shapes.
 FOLLOWED_ELEMENTS = 64
@@ -102,9 +105,16 @@ class WeightLayer:
 
 @dataclass(frozen=True)
 class Product:
-    """A product of two activations (attention scores, say): its multiply-accumulates are the product of ``factors``."""
+    """A product of two activations (attention scores, say).
+
+    Attributes:
+        node: name of the node.
+        index: of the node in :attr:`AxisAnalysis.order`.
+        factors: their product is the number of multiply-accumulates.
+    """
 
     node: str
+    index: int
     factors: tuple[Size, ...]
 
 
@@ -140,6 +150,9 @@ class AxisAnalysis:
         scale_edits: factors that follow the size of a head.
         tables: constants that are computed anew at another size, by name.
         unknown: nodes that no rule covers.
+        unscaled: products over a growing axis without a factor that follows it.
+        attention: which part of an attention width grows, see :data:`AttentionGrowth`.
+        head_splits: nodes that split a width into heads, where they have to be told apart.
         order: the nodes in the order they were analysed; node indices refer to it.
     """
 
@@ -153,6 +166,9 @@ class AxisAnalysis:
     scale_edits: list[ScaleEdit] = field(default_factory=list)
     tables: dict[str, RotaryTable] = field(default_factory=dict)
     unknown: list[gs.Node] = field(default_factory=list)
+    unscaled: list[str] = field(default_factory=list)
+    attention: AttentionGrowth = "head-dim"
+    head_splits: frozenset[int] = frozenset()
     order: list[gs.Node] = field(default_factory=list)
 
 
@@ -179,12 +195,16 @@ def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
 class RuleContext:
     """One node, as a rule sees it."""
 
-    def __init__(self, analysis: AxisAnalysis, node: gs.Node, index: int, shapes: Shapes) -> None:
+    def __init__(
+        self, analysis: AxisAnalysis, node: gs.Node, index: int, shapes: Shapes, opsets: Mapping[str, int]
+    ) -> None:
         self.analysis = analysis
         self.system = analysis.system
         self.node = node
         self.index = index
         self._shapes = shapes
+        self._opsets = opsets
+        self._inferred = False
 
     # What the node is.
 
@@ -255,7 +275,28 @@ class RuleContext:
 
     def output_shape(self, i: int = 0) -> tuple[int | None, ...] | None:
         """The shape of output ``i`` in the original, as far as inference knows it."""
+        if i >= len(self.node.outputs):
+            return None
+        known = self._shapes.get(self.node.outputs[i].name)
+        if known is not None and None not in known:
+            return known
+        if not self._inferred:
+            # Inference of the whole graph loses track of computed shapes; here every input is known as a number.
+            self._inferred = True
+            self._shapes.update(self._infer())
         return self._shapes.get(self.node.outputs[i].name)
+
+    def _infer(self) -> Shapes:
+        shapes: dict[str, tuple[int, ...]] = {}
+        values: dict[str, npt.NDArray[Any]] = {}
+        for i, tensor in enumerate(self.node.inputs):
+            axes, elements = self.axes(i), self.elements(i)
+            if axes is not None:
+                shapes[tensor.name] = tuple(self.original(axis) for axis in axes)
+            if elements is not None:
+                flat = [element.value for element in elements.reshape(-1)]
+                values[tensor.name] = np.asarray(flat, dtype=np.int64).reshape(elements.shape)
+        return infer_node(self.node, self._opsets, shapes, values)
 
     def original(self, axis: Axis | Size) -> int:
         """A size in the original."""
@@ -337,6 +378,10 @@ class RuleContext:
         self.analysis.layers[constant.name] = WeightLayer(
             constant.name, kind, constant, axes, permutation[out_axis], [use]
         )
+
+    def product(self, *factors: Size) -> None:
+        """Register a product of two activations."""
+        self.analysis.products.append(Product(self.label, self.index, factors))
 
     def const_axes(self, shape: Sequence[int]) -> Axes:
         """Axes of fixed sizes."""

@@ -16,7 +16,7 @@ def conv(ctx: RuleContext) -> None:
     """
     x, w = ctx.axes(0), ctx.axes(1)
     shape = ctx.output_shape()
-    if x is None or w is None or shape is None:
+    if x is None or w is None or shape is None or any(n is None for n in shape[2:]):
         ctx.pin_all(x, "its shape is unknown here")
         ctx.pin_all(w, "its shape is unknown here")
         ctx.set_axes(0, ctx.inferred_axes())

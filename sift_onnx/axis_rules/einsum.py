@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sift_onnx.axes import Axis
-from sift_onnx.axis_rules.context import Product, RuleContext
+from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
 
 
@@ -28,7 +28,7 @@ def einsum(ctx: RuleContext) -> None:
     parameters = [ctx.parameter(i) for i in range(len(operands))]
     stored = [i for i, parameter in enumerate(parameters) if parameter is not None]
     if len(operands) == 2 and not stored:
-        ctx.analysis.products.append(Product(ctx.label, tuple(axis.size for axis in labels.values())))
+        ctx.product(*(axis.size for axis in labels.values()))
     if len(operands) != 2 or len(stored) != 1:
         return
     (mine,) = stored

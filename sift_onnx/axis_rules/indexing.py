@@ -19,7 +19,8 @@ def gather(ctx: RuleContext) -> None:
         ctx.set_axes(0, ctx.inferred_axes())
         return
     position = int(ctx.attr("axis", 0)) % len(data)
-    ctx.pin(data[position], "indices point into it")
+    flat = len(data) == 1 and len(indices) > 1
+    ctx.pin(data[position], "flat indices point into it (torch's as_strided)" if flat else "indices point into it")
     ctx.set_axes(0, (*data[:position], *indices, *data[position + 1 :]))
     parameter = ctx.parameter(0)
     if parameter is not None and len(data) == 2 and position == 0 and ctx.original(data[0]) > 1:

@@ -29,7 +29,12 @@ def reshape_rule(ctx: RuleContext) -> None:
         ctx.pin_all(x, "its reshape does not fit")
         ctx.set_axes(0, ctx.const_axes(sizes))
         return
-    after = reshape(ctx.system, x, sizes, ctx.cause)
+    from_inside = 0
+    if ctx.index in ctx.analysis.head_splits:
+        from_inside = 1
+        if ctx.analysis.attention == "keep":
+            ctx.pin_all(x, "attention keeps its heads and their size (--attention keep)")
+    after = reshape(ctx.system, x, sizes, ctx.cause, from_inside=from_inside)
     for i, (element, axis) in enumerate(zip(asked, after, strict=True)):
         if element.value == 0 and copies:
             ctx.equate(axis, x[i], "a reshape copies this axis")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sift_onnx.axes import Axis, Size
-from sift_onnx.axis_rules.context import Product, RuleContext
-from sift_onnx.axis_rules.elementwise import broadcast
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.elementwise import broadcast, register_rotary
 from sift_onnx.axis_rules.registry import axis_rule
 
 
@@ -60,15 +60,15 @@ def _register(
     batch: tuple[Axis, ...] = (),
 ) -> None:
     """Register the weight of a matrix product, or the product itself where both sides are activations."""
-    if ctx.original(a[0]) == 1:
-        return  # an outer product (rotary angles, say): nothing is summed
     right, left = ctx.parameter(1), ctx.parameter(0)
+    if ctx.original(a[0]) == 1 and any(register_rotary(ctx, i) for i in (0, 1)):
+        return  # positions times frequencies
     if right is not None and left is None:
         ctx.weight(right, kind, out_axes[1], positions)
     elif left is not None and right is None:
         ctx.weight(left, kind, out_axes[0], tuple(axis.size for axis in (*batch, b[1])))
     elif left is None:
-        ctx.analysis.products.append(Product(ctx.label, (*positions, a[0].size, b[1].size)))
+        ctx.product(*positions, a[0].size, b[1].size)
 
 
 def _unknown(ctx: RuleContext, *sides: tuple[Axis, ...] | None) -> None:

@@ -81,16 +81,31 @@ def recognise_rotary(values: Array) -> RotaryTable | None:
     for function in ("cos", "sin"):
         if not np.allclose(table[0], 1.0 if function == "cos" else 0.0, atol=1e-6):
             continue
-        row = np.clip(table[1], -1, 1)
-        frequencies = np.arccos(row) if function == "cos" else np.arcsin(row)
         for layout in _LAYOUTS:
-            base = _base_of(frequencies, layout)
-            if base is None:
-                continue
-            recipe = RotaryTable(function, layout, base, values.ndim - 1)
-            rebuilt = recipe.values(values.shape, np.dtype(np.float64))
-            if np.allclose(rebuilt, values, atol=_TOLERANCE):
+            recipe = _recognise_table(table, function, layout, values.ndim - 1)
+            if recipe is not None:
                 return recipe
+    return None
+
+
+def _recognise_table(table: Array, function: Literal["cos", "sin"], layout: Layout, axis: int) -> RotaryTable | None:
+    """The recipe of ``table [positions, features]``, if it has this layout."""
+    pairs = table.shape[1] if layout == "plain" else table.shape[1] // 2
+    second = 2 if layout == "interleaved" else 1
+    if pairs < 2 or (layout != "plain" and table.shape[1] % 2):
+        return None
+    # Small angles are lost in the rounding of a cosine; the second frequency is the least rounded that tells the base.
+    angle = float(np.arccos(np.clip(table[1, second], -1, 1)))
+    if function == "sin":
+        angle = float(np.arcsin(np.clip(table[1, second], -1, 1)))
+    if not 0 < angle < 1:
+        return None
+    base = angle ** (-pairs)
+    for candidate in (_nice(base), base):
+        recipe = RotaryTable(function, layout, candidate, axis)
+        rebuilt = RotaryTable(function, layout, candidate, 1).values(table.shape, np.dtype(np.float64))
+        if np.allclose(rebuilt, table, atol=_TOLERANCE):
+            return recipe
     return None
 
 
@@ -123,8 +138,7 @@ def _base_of(frequencies: Array, layout: Layout) -> float | None:
     if ratio >= 1:
         return None
     base = ratio ** (-frequencies.size)
-    rounded = float(round(base)) if base > 100 and abs(base - round(base, -1)) < 1e-2 * base else base
-    for candidate in (_nice(base), rounded, base):
+    for candidate in (_nice(base), base):
         if np.allclose(
             candidate ** (-np.arange(frequencies.size) / frequencies.size), frequencies, rtol=2e-3, atol=1e-6
         ):

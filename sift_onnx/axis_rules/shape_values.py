@@ -112,11 +112,20 @@ def _divide(ctx: RuleContext, a: Element, b: Element) -> Element:
     if b.value == 0:
         return _fixed(ctx, 0, a, b)
     ctx.pin(b.size, "it divides another size")
-    if a.value % b.value:
+    if a.value < 0 or b.value < 0:
         return _fixed(ctx, int(Fraction(a.value, b.value)), a, b)
-    quotient = a.size / b.value
+    # Demanding an integer keeps the remainder as it is, so that rounding down takes the same away as before.
+    quotient = (a.size - size_of(a.value % b.value)) / b.value
     ctx.system.require_integer(quotient)
     return Element(a.value // b.value, quotient)
+
+
+def _remainder(ctx: RuleContext, a: Element, b: Element) -> Element:
+    if a.value < 0 or b.value <= 0 or ctx.attr("fmod", 0):
+        return _fixed(ctx, a.value % b.value if b.value else 0, a, b)
+    ctx.pin(b.size, "it divides another size")
+    ctx.system.require_integer((a.size - size_of(a.value % b.value)) / b.value)
+    return Element(a.value % b.value, size_of(a.value % b.value))
 
 
 def _fixed(ctx: RuleContext, value: int, *sources: Element) -> Element:
@@ -127,6 +136,21 @@ def _fixed(ctx: RuleContext, value: int, *sources: Element) -> Element:
 
 def _nonlinear(function: Callable[[int, int], int | bool]) -> Callable[..., Elements]:
     return _pairwise(lambda ctx, a, b: _fixed(ctx, int(function(a.value, b.value)), a, b))
+
+
+def _comparison(function: Callable[[int, int], bool]) -> Callable[..., Elements]:
+    """A comparison that cannot turn out differently when sizes grow fixes nothing (``size == -1``, say)."""
+
+    def compare(ctx: RuleContext, a: Element, b: Element) -> Element:
+        value = int(function(a.value, b.value))
+        grows = [not ctx.system.resolve(element.size).is_constant for element in (a, b)]
+        if grows == [True, False] and a.value > b.value:
+            return Element(value, size_of(value))
+        if grows == [False, True] and b.value > a.value:
+            return Element(value, size_of(value))
+        return _fixed(ctx, value, a, b)
+
+    return _pairwise(compare)
 
 
 def _pass(_: RuleContext, inputs: list[Elements]) -> Elements:
@@ -166,6 +190,10 @@ def _squeeze(ctx: RuleContext, inputs: list[Elements]) -> Elements:
 def _unsqueeze(ctx: RuleContext, inputs: list[Elements]) -> Elements:
     axes = _values(inputs[1]) if len(inputs) > 1 else ctx.attr("axes")
     return np.expand_dims(inputs[0], tuple(axes))
+
+
+def _transpose(ctx: RuleContext, inputs: list[Elements]) -> Elements:
+    return np.transpose(inputs[0], ctx.attr("perm"))
 
 
 def _slice(ctx: RuleContext, inputs: list[Elements]) -> Elements:
@@ -232,15 +260,17 @@ _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]]
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Div": _pairwise(_divide),
-    "Equal": _nonlinear(operator.eq),
+    "Equal": _comparison(operator.eq),
     "Expand": _expand,
     "Gather": _gather,
-    "Greater": _nonlinear(operator.gt),
+    "Greater": _comparison(operator.gt),
+    "GreaterOrEqual": _comparison(operator.ge),
     "Identity": _pass,
-    "Less": _nonlinear(operator.lt),
+    "Less": _comparison(operator.lt),
+    "LessOrEqual": _comparison(operator.le),
     "Max": _nonlinear(max),
     "Min": _nonlinear(min),
-    "Mod": _nonlinear(operator.mod),
+    "Mod": _pairwise(_remainder),
     "Mul": _pairwise(_multiply),
     "Range": _range,
     "ReduceProd": _reduce_prod,
@@ -248,6 +278,7 @@ _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]]
     "Slice": _slice,
     "Squeeze": _squeeze,
     "Sub": _pairwise(_subtract),
+    "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }

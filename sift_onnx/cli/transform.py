@@ -38,7 +38,20 @@ FAMILIES = ("wide",)
 @click.option(
     "--init", type=click.Choice(["random"]), default="random", show_default=True, help="How new weights start."
 )
+@click.option(
+    "--attention",
+    type=click.Choice(["head-dim", "heads", "keep"]),
+    default="head-dim",
+    show_default=True,
+    help="What grows in attention: the size of a head, the number of heads, or neither.",
+)
 @selection_options
+@click.option(
+    "--resize-output",
+    metavar="GLOB",
+    multiple=True,
+    help="Outputs that may change their size (hidden states; repeatable).",
+)
 @click.option(
     "--round-to",
     type=click.IntRange(min=1),
@@ -94,7 +107,9 @@ def transform(
         if result.changed:
             print_all(transform_tables(document))
         _say_what_it_is(source, target, dry_run, result.changed, document)
-    for node in result.report.get("unknown", ()):
+    for warning in result.report["warnings"]:
+        note(f"warning: {warning}", verbosity)
+    for node in result.report["unknown"]:
         note(f"warning: no rule covers {node}; what it touches was left as it is", verbosity)
 
 

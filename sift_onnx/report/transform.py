@@ -49,12 +49,14 @@ def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _pinned(entries: list[Mapping[str, Any]]) -> Table:
     table = Table(title="Sizes that stay as they are")
-    for header in ("size", "layers", "why", "node", "operator"):
+    for header in ("size", "layers", "share of MACs", "why", "node", "operator"):
         table.add_column(header, overflow="fold")
     for entry in entries:
         layers = ", ".join(entry["layers"][:3])
         more = f" and {len(entry['layers']) - 3} more" if len(entry["layers"]) > 3 else ""
-        table.add_row(str(entry["size"]), layers + more, entry["reason"], entry["node"], entry["op"])
+        table.add_row(
+            str(entry["size"]), layers + more, f"{entry['macs_share']:.1%}", entry["reason"], entry["node"], entry["op"]
+        )
     return table
 
 
