@@ -66,11 +66,14 @@ def _tokens() -> tuple[Input, ...]:
     return (Input("input_ids", "int64", shapes, axes), Input("attention_mask", "int64", shapes, axes))
 
 
-def _timm(name: str, pixels: int = PIXELS, note: str = "", **options: Any) -> ZooModel:
+def _timm(name: str, pixels: int = PIXELS, adapt: Callable[[Any], None] | None = None, note: str = "") -> ZooModel:
     def build() -> Any:
         import timm
 
-        return timm.create_model(name, pretrained=False, **options)
+        model = timm.create_model(name, pretrained=False)
+        if adapt is not None:
+            adapt(model)
+        return model
 
     return ZooModel(name, "timm", build, _image(pixels=pixels), note)
 
@@ -118,6 +121,10 @@ def _small_classifier(vgg: Any) -> None:
     from torch import nn
 
     vgg.classifier = nn.Sequential(nn.Linear(25088, 512), nn.ReLU(True), nn.Dropout(), nn.Linear(512, 1000))
+
+
+def _six_layers(mixer: Any) -> None:
+    mixer.blocks = mixer.blocks[:6]
 
 
 def _four_layers(vit: Any) -> None:
@@ -191,7 +198,7 @@ MODELS: tuple[ZooModel, ...] = (
     _timm("mobilevit_s", pixels=256),
     _timm("swin_tiny_patch4_window7_224"),
     _timm("mixer_s32_224"),
-    _timm("mixer_b16_224", note="6 of 12 layers", num_blocks=6),
+    _timm("mixer_b16_224", adapt=_six_layers, note="6 of 12 layers"),
     _torchvision("vit_b_16", _four_layers, "4 of 12 layers"),
     _transformers(
         "distilbert",
