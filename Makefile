@@ -37,8 +37,9 @@ demo: $(VENV)/train.stamp
 	$(call sift,inspect resnet18-wide.onnx)
 	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
 
+# One torch thread in each of the two workers: more would only wait for each other.
 test: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
