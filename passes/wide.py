@@ -19,6 +19,7 @@ from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, record, register_pass
 from sift_onnx.passes.drawing import Drawing
 from sift_onnx.passes.inline_functions import InlineFunctions
+from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.resizing import apply_sizes, check_shapes
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
@@ -60,8 +61,8 @@ class WidePlan:
 class Wide(Pass):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
-    1. Local functions are inlined (:class:`InlineFunctions`), merged initializers separated
-       (:class:`UnshareInitializers`).
+    1. Local functions are inlined (:class:`InlineFunctions`), parameters that nodes make become initializers
+       (:class:`LiftConstants`), merged initializers are separated (:class:`UnshareInitializers`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
        ``L`` the step that its divisions into heads and groups demand.
     3. The first and the last layers stay dense, and what they now cost more is saved in the others
@@ -154,7 +155,9 @@ class Wide(Pass):
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = _unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start))
-        copy = UnshareInitializers()(InlineFunctions()(model).model).model
+        copy = model
+        for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers()):
+            copy = prepare(copy).model
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)

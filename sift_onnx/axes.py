@@ -16,6 +16,7 @@ Nothing in this module knows ONNX.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -24,6 +25,10 @@ from typing import Generic, TypeVar
 __all__ = ["Axis", "AxisError", "AxisSystem", "Size", "Solution", "scaled", "size_of"]
 
 CauseT = TypeVar("CauseT")
+
+_ZERO = Fraction(0)
+# Widths of one size share a step if the size has at least so many of them.
+_SHARED_STEPS_PER_SIZE = 16
 
 
 class AxisError(ValueError):
@@ -40,7 +45,7 @@ class Size:
     """
 
     terms: tuple[tuple[int, Fraction], ...] = ()
-    const: Fraction = Fraction(0)
+    const: Fraction = _ZERO
 
     @property
     def is_constant(self) -> bool:
@@ -55,7 +60,7 @@ class Size:
     def __add__(self, other: Size) -> Size:
         merged = dict(self.terms)
         for variable, coefficient in other.terms:
-            merged[variable] = merged.get(variable, Fraction(0)) + coefficient
+            merged[variable] = merged.get(variable, _ZERO) + coefficient
         return Size(tuple(sorted((v, c) for v, c in merged.items() if c)), self.const + other.const)
 
     def __mul__(self, factor: Fraction | int) -> Size:
@@ -100,7 +105,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class _Elimination(Generic[CauseT]):
-    """How a variable was given away: what it equals, and what said so (None cause: an equation, not a pin)."""
+    """How a variable was given away: what it equals, and what said so (None: an equation that pins nothing)."""
 
     size: Size
     pin: CauseT | None
@@ -117,6 +122,7 @@ class AxisSystem(Generic[CauseT]):
     _labels: list[str] = field(default_factory=list)
     _eliminated: dict[int, _Elimination[CauseT]] = field(default_factory=dict)
     _resolved: dict[int, Size] = field(default_factory=dict)
+    _reasons: dict[int, CauseT] = field(default_factory=dict)
     _integral: set[Size] = field(default_factory=set)
 
     def variable(self, original: int, label: str) -> Size:
@@ -124,6 +130,14 @@ class AxisSystem(Generic[CauseT]):
         self._originals.append(original)
         self._labels.append(label)
         return Size(((len(self._originals) - 1, Fraction(1)),))
+
+    def fixed(self, n: int, cause: CauseT | None) -> Size:
+        """A size that never grows, and why; an axis of size 1 needs no reason."""
+        if n == 1 or cause is None:
+            return size_of(n)
+        size = self.variable(n, "")
+        self.pin(size, cause)
+        return size
 
     def label(self, variable: int) -> str:
         """The name that a variable was made with."""
@@ -142,32 +156,43 @@ class AxisSystem(Generic[CauseT]):
 
     def resolve(self, size: Size) -> Size:
         """``size`` in terms of the variables that are still free."""
-        if not any(v in self._eliminated for v, _ in size.terms):
-            return size
-        total = size_of(size.const)
-        for variable, coefficient in size.terms:
-            total = total + self._resolve_variable(variable) * coefficient
-        return total
+        stale = [v for v in size.variables if v in self._eliminated]
+        for variable in stale:
+            self._settle(variable)
+        return self._substituted(size) if stale else size
 
-    def _resolve_variable(self, variable: int) -> Size:
-        # Iterative, because chains of equations get as long as the graph is deep.
-        path: list[int] = []
-        while variable in self._eliminated:
-            known = self._resolved.get(variable, self._eliminated[variable].size)
-            if len(known.terms) == 1 and known.terms[0][1] == 1 and not known.const:
-                path.append(variable)
-                variable = known.terms[0][0]
+    def _settle(self, variable: int) -> None:
+        """Bring the memo of an eliminated variable up to date."""
+        # A stack of its own, because chains of equations get as long as the graph is deep.
+        pending = [variable]
+        while pending:
+            known = self._memo(pending[-1])
+            unsettled = [v for v in known.variables if v in self._eliminated and not self._is_settled(v)]
+            if unsettled:
+                pending.extend(unsettled)
                 continue
-            if any(v in self._eliminated for v in known.variables):
-                known = self.resolve(known)
-            self._resolved[variable] = known
-            result = known
-            break
-        else:
-            result = Size(((variable, Fraction(1)),))
-        for passed in path:
-            self._resolved[passed] = result
-        return result
+            self._resolved[pending.pop()] = self._substituted(known)
+
+    def _is_settled(self, variable: int) -> bool:
+        return not any(v in self._eliminated for v in self._memo(variable).variables)
+
+    def _memo(self, variable: int) -> Size:
+        known = self._resolved.get(variable)
+        return self._eliminated[variable].size if known is None else known
+
+    def _substituted(self, size: Size) -> Size:
+        """``size`` with each eliminated variable replaced by its memo."""
+        terms: dict[int, Fraction] = {}
+        const = size.const
+        for variable, coefficient in size.terms:
+            if variable not in self._eliminated:
+                terms[variable] = terms.get(variable, _ZERO) + coefficient
+                continue
+            known = self._memo(variable)
+            const += known.const * coefficient
+            for v, c in known.terms:
+                terms[v] = terms.get(v, _ZERO) + c * coefficient
+        return Size(tuple(sorted((v, c) for v, c in terms.items() if c)), const)
 
     def equate(self, a: Size, b: Size, cause: CauseT) -> None:
         """State that ``a`` and ``b`` are the same size.
@@ -177,15 +202,24 @@ class AxisSystem(Generic[CauseT]):
         """
         if self.original(a) != self.original(b):
             raise AxisError(f"sizes {self.original(a)} and {self.original(b)} cannot be the same")
-        difference = self.resolve(a) - self.resolve(b)
+        left, right = self.resolve(a), self.resolve(b)
+        # Where one side is fixed already, what fixed it is a better answer to "why" than this equation.
+        fixed = a if left.is_constant else b if right.is_constant else None
+        root = None if fixed is None else self._first_pin(fixed)
+        self._vanish(left - right, cause if root is None else root, pins=fixed is not None)
+
+    def pin(self, size: Size, cause: CauseT) -> None:
+        """State that ``size`` must stay what it was."""
+        self._vanish(self.resolve(size) - size_of(size.evaluate(self._originals.__getitem__)), cause, pins=True)
+
+    def _vanish(self, difference: Size, cause: CauseT, *, pins: bool) -> None:
+        """State that ``difference``, which is resolved, is zero; ``pins`` when that keeps a size from growing."""
         if difference.is_constant:
             return
         positive = [v for v, c in difference.terms if c > 0]
         negative = [v for v, c in difference.terms if c < 0]
         if not positive or not negative:
-            # One side is fixed already; what fixed it is a better answer to "why" than this equation.
-            root = self.why_pinned(a) or self.why_pinned(b)
-            self._pin_variables(difference.variables, cause if root is None else root)
+            self._pin_variables(difference.variables, cause)
             return
         # A variable alone on its side becomes a positive combination of the others, which cannot shrink. Of two
         # candidates the younger one goes, so that names in reports are those met first.
@@ -193,11 +227,7 @@ class AxisSystem(Generic[CauseT]):
         victim = max(alone) if alone else max(difference.variables)
         coefficient = dict(difference.terms)[victim]
         rest = Size(tuple((v, c) for v, c in difference.terms if v != victim), difference.const)
-        self._eliminate(victim, rest * (Fraction(-1) / coefficient), None)
-
-    def pin(self, size: Size, cause: CauseT) -> None:
-        """State that ``size`` must stay what it was."""
-        self._pin_variables(self.resolve(size).variables, cause)
+        self._eliminate(victim, rest * (Fraction(-1) / coefficient), cause if pins else None)
 
     def _pin_variables(self, variables: Iterable[int], cause: CauseT) -> None:
         for variable in variables:
@@ -212,18 +242,29 @@ class AxisSystem(Generic[CauseT]):
             self._integral.add(size)
 
     def why_pinned(self, size: Size) -> CauseT | None:
-        """What keeps ``size`` from growing: the cause of the first pin that it leads to, or None."""
-        seen: set[int] = set()
-        pending = list(size.variables)
+        """What keeps ``size`` from growing: the cause of the first pin that it leads to; None if it can grow."""
+        return self._first_pin(size) if self.resolve(size).is_constant else None
+
+    def _first_pin(self, size: Size) -> CauseT | None:
+        """The cause of a pin that ``size`` leads to, near ones first, or None."""
+        came_from: dict[int, int | None] = dict.fromkeys(size.variables)
+        pending = deque(size.variables)
         while pending:
-            variable = pending.pop(0)
-            if variable in seen or variable not in self._eliminated:
+            variable = pending.popleft()
+            step = self._eliminated.get(variable)
+            if step is None:
                 continue
-            seen.add(variable)
-            step = self._eliminated[variable]
-            if step.pin is not None:
-                return step.pin
-            pending.extend(step.size.variables)
+            cause = self._reasons.get(variable) if step.pin is None else step.pin
+            if cause is not None:
+                passed: int | None = variable
+                while passed is not None:
+                    self._reasons[passed] = cause
+                    passed = came_from[passed]
+                return cause
+            for v in step.size.variables:
+                if v not in came_from:
+                    came_from[v] = variable
+                    pending.append(v)
         return None
 
     def solve(
@@ -232,8 +273,9 @@ class AxisSystem(Generic[CauseT]):
         """Give each free variable in ``growable`` ``sqrt(factor_squared)`` times its original size, rounded.
 
         The step of a variable is the least common multiple of the denominators that it occurs with, so that every size
-        comes out as an integer; the multiple nearest to the exact product is taken, halves upwards. All other variables
-        keep their size.
+        comes out as an integer; the multiple nearest to the exact product is taken, halves upwards. Variables that were
+        equal share their steps, so that they stay equal: the residual stream of a transformer and the width of its
+        attention, which must divide into heads. All other variables keep their size.
 
         Args:
             factor_squared: the widening factor squared, at least 1 (Sparse Wide: ``1 / (1 - s)``, paper section 2.4).
@@ -254,21 +296,40 @@ class AxisSystem(Generic[CauseT]):
             for size in resolved:
                 for variable, coefficient in size.terms:
                     steps[variable] = math.lcm(steps.get(variable, 1), coefficient.denominator)
+            steps = self._shared_steps(growing, steps)
             values = {
-                v: scaled(self._originals[v], factor_squared, step=steps.get(v, 1), round_to=round_to)
-                for v in sorted(growing)
+                v: scaled(self._originals[v], factor_squared, step=steps[v], round_to=round_to) for v in sorted(growing)
             }
             solution = Solution(values, tuple(self._originals), self.resolve)
-            shrunk = {
-                v
-                for size in resolved
-                if solution.value(size) < self.original(size)
-                for v, c in size.terms
-                if c < 0 and v in values
-            }
-            if not shrunk:
+            if not self._pin_opposed(solution, shrink_cause):
                 return solution
-            self._pin_variables(sorted(shrunk), shrink_cause)
+
+    def _shared_steps(self, growing: set[int], steps: dict[int, int]) -> dict[int, int]:
+        """One step for all variables of one original size, unless that would be too coarse for the size."""
+        common: dict[int, int] = {}
+        for variable in growing:
+            original = self._originals[variable]
+            common[original] = math.lcm(common.get(original, 1), steps.get(variable, 1))
+        shared: dict[int, int] = {}
+        for variable in growing:
+            original = self._originals[variable]
+            fits = common[original] * _SHARED_STEPS_PER_SIZE <= original
+            shared[variable] = common[original] if fits else steps.get(variable, 1)
+        return shared
+
+    def _pin_opposed(self, solution: Solution, shrink_cause: CauseT) -> bool:
+        """Pin what grows at the cost of an axis that would become smaller; whether there was any."""
+        pinned = False
+        for size in (*self._integral, *(Size(((v, Fraction(1)),)) for v in tuple(self._eliminated))):
+            resolved = self.resolve(size)
+            if solution.exact(resolved) >= resolved.evaluate(self._originals.__getitem__):
+                continue
+            # Where nothing on its side grows, the sum of the two is fixed, and what fixed it is the answer to "why".
+            opposed = [v for v, c in resolved.terms if c < 0 and v in solution.values]
+            root = self._first_pin(size) if all(c < 0 for _, c in resolved.terms) else None
+            self._pin_variables(opposed, shrink_cause if root is None else root)
+            pinned = True
+        return pinned
 
 
 @dataclass(frozen=True)
@@ -285,10 +346,14 @@ class Solution:
         Raises:
             AxisError: it is no integer, because nobody required it to be one.
         """
-        value = self.resolve(size).evaluate(lambda v: self.values.get(v, self.originals[v]))
+        value = self.exact(size)
         if value.denominator != 1:
             raise AxisError(f"an axis cannot have {value} elements")
         return int(value)
+
+    def exact(self, size: Size) -> Fraction:
+        """The new value of ``size``, be it an integer or not."""
+        return self.resolve(size).evaluate(lambda v: self.values.get(v, self.originals[v]))
 
 
 def scaled(original: int, factor_squared: Fraction, *, step: int = 1, round_to: int = 1) -> int:
@@ -322,7 +387,7 @@ def reshape(
     new_sizes: Sequence[int],
     cause: Callable[[str], CauseT],
     *,
-    outermost: bool = False,
+    from_inside: int = 0,
 ) -> list[Axis]:
     """The axes after a reshape of ``axes`` to the original sizes ``new_sizes``.
 
@@ -334,13 +399,17 @@ def reshape(
         axes: the axes before.
         new_sizes: the sizes after, in the original; their product equals that of ``axes``.
         cause: makes a cause from a sentence.
-        outermost: when several new axes overlap the carrier (a width is split in heads and head size), grow the
-            outermost instead of the innermost.
+        from_inside: when several new axes overlap the carrier (a width is split in heads and head size), grow the
+            innermost (0), or the one so many places outside of it.
     """
+    if 0 in new_sizes:
+        for axis in axes:
+            system.pin(axis.size, cause("a reshape of an empty tensor"))
+        return [Axis(size_of(n)) for n in new_sizes]
     result: list[Axis] = []
     for left, right in _aligned_groups([system.original(a.size) for a in axes], list(new_sizes)):
         group = [axes[i] for i in left]
-        result.extend(_reshape_group(system, group, [new_sizes[j] for j in right], cause, outermost))
+        result.extend(_reshape_group(system, group, [new_sizes[j] for j in right], cause, from_inside))
     return result
 
 
@@ -374,16 +443,19 @@ def _reshape_group(
     group: list[Axis],
     new_sizes: list[int],
     cause: Callable[[str], CauseT],
-    outermost: bool,
+    from_inside: int,
 ) -> list[Axis]:
     if len(group) == 1 and len(new_sizes) == 1:
         return group
     varying = [i for i, axis in enumerate(group) if not system.resolve(axis.size).is_constant]
     for i in varying[:-1]:
         system.pin(group[i].size, cause("a reshape merges it with another axis that grows"))
-    result = [Axis(size_of(n)) for n in new_sizes]
     if not varying:
-        return result
+        # What fixed the old axes is why the new ones are fixed.
+        reasons = (system.why_pinned(axis.size) for axis in group)
+        root = next((reason for reason in reasons if reason is not None), None)
+        return [Axis(system.fixed(n, root)) for n in new_sizes]
+    result = [Axis(size_of(n)) for n in new_sizes]
     source = group[varying[-1]]
     inner = math.prod(system.original(axis.size) for axis in group[varying[-1] + 1 :])
     outer = math.prod(system.original(axis.size) for axis in group[: varying[-1]])
@@ -399,7 +471,7 @@ def _reshape_group(
     if not candidates:
         system.pin(source.size, cause("a reshape splits it in a way that has no place for growth"))
         return result
-    j, carrier_stride, carrier_span = candidates[-1 if outermost else 0]
+    j, carrier_stride, carrier_span = candidates[min(from_inside, len(candidates) - 1)]
     others = math.prod(new_sizes[:j] + new_sizes[j + 1 :])
     size = source.size * Fraction(inner * outer, others)
     system.require_integer(size)

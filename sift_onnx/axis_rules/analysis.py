@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Axis, AxisSystem, size_of
+from sift_onnx.axes import Axis, AxisSystem
 from sift_onnx.axis_rules.attention_scale import find_scales
 from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, RuleContext, constant_values
 from sift_onnx.axis_rules.heads import head_splits
@@ -78,12 +78,8 @@ def _analyze(
 
 def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
     """Fixed sizes, as pinned variables, so that whatever meets them can be told why it cannot grow."""
-    axes: list[Axis] = []
-    for i, n in enumerate(dims):
-        size = system.variable(n, f"{name}[{i}]")
-        system.pin(size, Cause(name, "input", f"it is the graph input {name!r}"))
-        axes.append(Axis(size_of(n) if n == 1 else size))
-    return tuple(axes)
+    cause = Cause(name, "input", f"it is the graph input {name!r}")
+    return tuple(Axis(system.fixed(n, cause)) for n in dims)
 
 
 def _run(ctx: RuleContext) -> None:

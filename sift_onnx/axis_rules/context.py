@@ -383,9 +383,10 @@ class RuleContext:
         """Register a product of two activations."""
         self.analysis.products.append(Product(self.label, self.index, factors))
 
-    def const_axes(self, shape: Sequence[int]) -> Axes:
-        """Axes of fixed sizes."""
-        return tuple(Axis(size_of(n)) for n in shape)
+    def const_axes(self, shape: Sequence[int], reason: str = "") -> Axes:
+        """Axes of fixed sizes, and why they are fixed."""
+        cause = self.cause(reason) if reason else None
+        return tuple(Axis(self.system.fixed(n, cause)) for n in shape)
 
     def inferred_axes(self, i: int = 0) -> Axes | None:
         """The axes of output ``i`` as fixed sizes from inference, None where it knows too little."""

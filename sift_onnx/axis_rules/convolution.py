@@ -39,7 +39,7 @@ def conv(ctx: RuleContext) -> None:
     bias = ctx.axes(2)
     if bias is not None:
         ctx.equate(bias[0], out, "bias")
-    spatial = ctx.const_axes([n for n in shape[2:] if n is not None])
+    spatial = ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size")
     ctx.set_axes(0, (x[0], Axis(out.size, out.stride, out.span), *spatial))
 
     parameter = ctx.parameter(1)
@@ -76,7 +76,8 @@ def conv_transpose(ctx: RuleContext) -> None:
     bias = ctx.axes(2)
     if bias is not None:
         ctx.equate(bias[0], out, "bias")
-    ctx.set_axes(0, (x[0], out, *ctx.const_axes([n for n in shape[2:] if n is not None])))
+    spatial = ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size")
+    ctx.set_axes(0, (x[0], out, *spatial))
     parameter = ctx.parameter(1)
     if parameter is None:
         ctx.pin_all(w, "the kernel is computed, not stored")
