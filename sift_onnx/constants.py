@@ -1,7 +1,8 @@
 """What a constant of the graph holds, and how to read it without building what is not needed.
 
 graphsurgeon keeps a constant's values as an array or as ``LazyValues``. Two kinds of lazy values are added:
-:class:`~sift_onnx.external_data.ExternalValues`, and :class:`MaskedValues` for weights under a mask.
+:class:`~sift_onnx.stored_values.StoredValues` for tensors as they lie in a file, and :class:`MaskedValues` for weights
+under a mask.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from sift_onnx.errors import ModelReadError
-from sift_onnx.external_data import ExternalValues, bits_per_element
+from sift_onnx.data_types import bits_of, data_type_of
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.sparse import SparseWeight, decode_positions, encode_positions
+from sift_onnx.stored_values import StoredValues, bare_header, describe
 
 __all__ = [
     "MaskedConstant",
@@ -26,6 +28,7 @@ __all__ = [
     "array_of",
     "byte_chunks",
     "full_tensor",
+    "has_raw_bytes",
     "header_of",
     "masked_constant",
     "nbytes_of",
@@ -39,37 +42,37 @@ Array = npt.NDArray[Any]
 _CHUNK_BYTES = 1 << 22
 
 
-class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no type information
+class MaskedValues(LazyValues):  # type: ignore[misc]
     """The values of a masked weight, as a :class:`SparseWeight`.
 
     Made from a weight, or from a dense tensor and the encoded positions of its active zeros, in which case the dense
     tensor is scanned for its mask when that is first asked for.
     """
 
-    def __init__(self, weight: SparseWeight | None, stored: LazyValues | None = None, active_zeros: str = "") -> None:
+    def __init__(self, weight: SparseWeight | None, stored: StoredValues | None = None, active_zeros: str = "") -> None:
+        """Values under a mask.
+
+        Raises:
+            ValueError: the list of active zeros that came with a dense tensor is damaged.
+        """
         self._weight = weight
         self.stored = stored
-        self._active_zeros = active_zeros
         source = weight if weight is not None else stored
         assert source is not None
         self.shape = list(source.shape)
         self.dtype = source.dtype
-        self.nbytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        self.nbytes = stored.nbytes if stored is not None else math.prod(self.shape) * self.dtype.itemsize
+        self._active_zeros = active_zeros
+        if active_zeros:
+            decode_positions(active_zeros, math.prod(self.shape))
 
     @property
     def weight(self) -> SparseWeight:
-        """The weight with its mask.
-
-        Raises:
-            ModelReadError: the list of active zeros that came with a dense tensor is damaged.
-        """
+        """The weight with its mask."""
         if self._weight is None:
             assert self.stored is not None
-            dense = self.stored.load()
-            try:
-                zeros = decode_positions(self._active_zeros, dense.size) if self._active_zeros else None
-            except ValueError as error:
-                raise ModelReadError(f"the mask of an initializer of shape {self.shape} is damaged: {error}") from error
+            dense = self.stored.view()
+            zeros = decode_positions(self._active_zeros, dense.size) if self._active_zeros else None
             self._weight = SparseWeight.from_dense(dense, zeros)
         return self._weight
 
@@ -84,9 +87,7 @@ class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
     @property
     def tensor(self) -> onnx.TensorProto:
         """The dense tensor, as graphsurgeon's exporter expects it."""
-        if self.stored is not None:
-            return self.stored.tensor
-        return onnx.numpy_helper.from_array(self.load())
+        return _tensor(self.load()) if self.stored is None else self.stored.tensor
 
     def load(self) -> Array:
         """The dense tensor as an array."""
@@ -94,18 +95,31 @@ class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
 
 
 class MaskedConstant(gs.Constant):  # type: ignore[misc]
-    """A constant that keeps its mask when its dense values are read or replaced."""
+    """A constant that keeps its mask when its dense values are read or replaced.
+
+    Replacing the values by an array of the same shape keeps those positions active that were active and zero, makes
+    every non-zero active, and takes what has become zero out of the mask.
+    """
 
     @property
     def values(self) -> Array:
-        """The dense values; built anew at each call."""
-        return self._values.load()  # type: ignore[no-any-return]
+        """The dense values, built anew at each call; read-only, since writing into them would change nothing."""
+        dense: Array = self._values.load()
+        dense.flags.writeable = False
+        return dense
 
     @values.setter
     def values(self, values: Any) -> None:
-        if isinstance(values, np.ndarray):
-            values = MaskedValues(SparseWeight.from_dense(values))
-        self._values = values
+        if isinstance(values, MaskedValues):
+            self._values = values
+            return
+        if isinstance(values, SparseWeight):
+            self._values = MaskedValues(values)
+            return
+        dense = values.load() if isinstance(values, LazyValues) else np.asarray(values)
+        before: SparseWeight = self._values.weight
+        zeros = before.active_zeros() if before.shape == dense.shape else None
+        self._values = MaskedValues(SparseWeight.from_dense(dense, zeros))
 
     def copy(self) -> MaskedConstant:
         """A constant with the same, shared, values."""
@@ -125,8 +139,12 @@ def shape_of(constant: gs.Constant) -> tuple[int, ...]:
 
 
 def array_of(constant: gs.Constant) -> Array:
-    """The dense values, without keeping a loaded copy in the graph."""
+    """The dense values, to be read only, without keeping a loaded copy in the graph."""
     values = constant._values
+    if isinstance(values, MaskedValues) and values.stored is not None:
+        values = values.stored
+    if isinstance(values, StoredValues):
+        return values.view()
     return values.load() if isinstance(values, LazyValues) else values  # type: ignore[no-any-return]
 
 
@@ -148,39 +166,50 @@ def nnz_of(constant: gs.Constant) -> int:
     return int(np.count_nonzero(values)) or int(values.size)
 
 
-def header_of(constant: gs.Constant) -> onnx.TensorProto:
-    """Name, dims and data type of the constant as a tensor without data; what else the tensor carried is kept."""
+def header_of(constant: gs.Constant, known: onnx.TensorProto | None = None) -> onnx.TensorProto:
+    """Name, dims and data type of the constant as a tensor without data.
+
+    Args:
+        constant: the constant.
+        known: the tensor that had its place when the model came; its doc string and metadata are kept.
+    """
     values = constant._values
-    header = onnx.TensorProto()
     if isinstance(values, MaskedValues) and values.stored is not None:
         values = values.stored
-    if isinstance(values, ExternalValues):
-        source = values.stub
-    elif isinstance(values, LazyValues) and not isinstance(values, MaskedValues):
-        source = values.tensor
+    if isinstance(values, StoredValues):
+        header = bare_header(values.proto)
     else:
-        data_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(values.dtype))
-        source = onnx.TensorProto(data_type=data_type, dims=values.shape)
-    header.data_type = source.data_type
-    header.dims.extend(source.dims)
-    header.doc_string = source.doc_string
-    header.metadata_props.extend(source.metadata_props)
-    if not header.doc_string:
-        header.ClearField("doc_string")
+        header = onnx.TensorProto(data_type=_data_type_of(constant), dims=values.shape)
+        if known is not None:
+            describe(header, known)
     header.name = constant.name
     return header
 
 
+def _data_type_of(constant: gs.Constant) -> int:
+    try:
+        return data_type_of(np.dtype(constant._values.dtype))
+    except UnsupportedError as error:
+        raise UnsupportedError(f"initializer {constant.name!r}: {error}") from error
+
+
 def nbytes_of(constant: gs.Constant) -> int:
     """Size of the dense values in bytes."""
+    return int(constant._values.nbytes)
+
+
+def has_raw_bytes(constant: gs.Constant) -> bool:
+    """Whether the values can be had as bytes; strings, typed fields and types below a byte cannot."""
     values = constant._values
-    if isinstance(values, LazyValues) and not isinstance(values, (ExternalValues, MaskedValues)):
-        return len(values.tensor.raw_data) or values.tensor.ByteSize()
-    return int(values.nbytes)
+    if isinstance(values, MaskedValues) and values.stored is not None:
+        values = values.stored
+    if isinstance(values, StoredValues):
+        return values.is_raw
+    return _data_type_of(constant) != onnx.TensorProto.STRING and bits_of(_data_type_of(constant)) % 8 == 0
 
 
-def byte_chunks(constant: gs.Constant) -> Iterator[bytes | memoryview] | None:
-    """The dense values as little-endian bytes, piece by piece, or None where they only exist as a whole tensor.
+def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
+    """The dense values as little-endian bytes, piece by piece; only of a constant that :func:`has_raw_bytes`.
 
     A piece is valid until the next one is asked for.
     """
@@ -188,21 +217,16 @@ def byte_chunks(constant: gs.Constant) -> Iterator[bytes | memoryview] | None:
     if isinstance(values, MaskedValues):
         values = values.weight if values.stored is None else values.stored
     if isinstance(values, SparseWeight):
-        return _dense_chunks(values)
-    if isinstance(values, ExternalValues):
-        raw = values.raw()
-        return (raw[i : i + _CHUNK_BYTES].data for i in range(0, raw.size, _CHUNK_BYTES))
-    if isinstance(values, LazyValues):
-        return iter([values.tensor.raw_data]) if values.tensor.raw_data else None
-    if values.dtype.kind in "OUS" or values.dtype.itemsize * 8 != bits_of(values.dtype):
-        return None
-    contiguous = np.ascontiguousarray(values)
-    return iter([contiguous.reshape(-1).view(np.uint8).data])
+        yield from _dense_chunks(values)
+        return
+    raw = values.raw() if isinstance(values, StoredValues) else _little_endian(values).reshape(-1).view(np.uint8)
+    for i in range(0, raw.size, _CHUNK_BYTES):
+        yield raw[i : i + _CHUNK_BYTES].data
 
 
-def bits_of(dtype: np.dtype[Any]) -> int:
-    """Bits that an element of ``dtype`` takes in an ONNX tensor."""
-    return bits_per_element(onnx.helper.np_dtype_to_tensor_dtype(dtype))
+def _little_endian(values: Array) -> Array:
+    dtype = values.dtype.newbyteorder("<") if values.dtype.byteorder == ">" else values.dtype
+    return np.ascontiguousarray(values, dtype=dtype)
 
 
 def _dense_chunks(weight: SparseWeight) -> Iterator[memoryview]:
@@ -217,12 +241,22 @@ def _dense_chunks(weight: SparseWeight) -> Iterator[memoryview]:
         buffer[positions] = 0
 
 
-def full_tensor(constant: gs.Constant) -> onnx.TensorProto:
-    """The constant as a tensor with its data inside."""
+def full_tensor(constant: gs.Constant, known: onnx.TensorProto | None = None) -> onnx.TensorProto:
+    """The constant as a tensor with its data inside; ``known`` as in :func:`header_of`."""
     values = constant._values
-    if isinstance(values, np.ndarray):
-        return onnx.numpy_helper.from_array(values, constant.name)
-    tensor = onnx.TensorProto()
-    tensor.CopyFrom(values.tensor)
+    if isinstance(values, LazyValues):
+        tensor: onnx.TensorProto = values.tensor
+    else:
+        _data_type_of(constant)
+        tensor = _tensor(values)
+    if known is not None and not isinstance(values, StoredValues):
+        describe(tensor, known)
     tensor.name = constant.name
     return tensor
+
+
+def _tensor(values: Array) -> onnx.TensorProto:
+    data_type = data_type_of(values.dtype)
+    if bits_of(data_type) % 8 or data_type == onnx.TensorProto.STRING:
+        return onnx.numpy_helper.from_array(values.astype(object) if values.dtype.kind in "UST" else values)
+    return onnx.TensorProto(data_type=data_type, dims=values.shape, raw_data=_little_endian(values).tobytes())

@@ -1,121 +1,139 @@
-"""Tensors whose data lies in a file beside the model: found, checked, and read on demand."""
+"""Tensor data that lies in files beside the model: found, checked, and mapped into memory."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from sift_onnx.errors import ModelReadError
 
-__all__ = ["ExternalValues", "bits_per_element"]
+__all__ = ["DataFiles", "RawData", "external_tensors", "is_external"]
 
-_BITS_BELOW_A_BYTE = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
+# Gives the little-endian bytes of a tensor, as a vector.
+RawData = Callable[[], "npt.NDArray[np.uint8]"]
+
+# A mapped file stays readable when it is removed or replaced, but costs a file descriptor, of which there may be 1024.
+_KEPT_OPEN = 64
+
+_WITHOUT_TENSORS = frozenset(
+    map(onnx.AttributeProto.AttributeType.Value, "FLOAT INT STRING FLOATS INTS STRINGS".split())
+)
 
 
-def bits_per_element(data_type: int) -> int:
-    """Bits that one element of an ONNX data type takes in ``raw_data``."""
-    name = onnx.TensorProto.DataType.Name(data_type)
-    return _BITS_BELOW_A_BYTE.get(name) or 8 * onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether the tensor's data lies outside the model file."""
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
-class ExternalValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no type information
-    """The values of a tensor that is stored outside the model file, mapped into memory when they are asked for."""
+class DataFiles:
+    """The data files of one model file."""
 
-    def __init__(self, tensor: onnx.TensorProto, folder: Path) -> None:
-        """Check that the data is there, without reading it.
+    def __init__(self, model: Path) -> None:
+        """The files beside ``model``, or beside the file that it is a link to."""
+        self._folder = model.parent
+        # A download cache keeps a model and its data as links into one folder of blobs.
+        self._roots = (model.parent.resolve(), model.resolve().parent)
+        self._mapped: dict[Path, npt.NDArray[np.uint8]] = {}
+
+    def find(self, tensor: onnx.TensorProto, nbytes: int) -> RawData:
+        """Check that the data of ``tensor`` is there, without reading it.
 
         Args:
             tensor: the stub in the model, with its ``external_data`` entries.
-            folder: of the model file; data outside it is refused.
+            nbytes: what its shape and data type come to.
 
         Raises:
-            ModelReadError: the file is missing, too short, or outside ``folder``.
+            ModelReadError: the file is missing, too short, or outside the model's folder; the message names both.
         """
-        self.stub = tensor
-        self.shape = list(tensor.dims)
-        self.dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        self.nbytes = -(-math.prod(tensor.dims) * bits_per_element(tensor.data_type) // 8)
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        self.path = _inside(folder, entries.get("location", ""), tensor.name)
+        path = self._locate(entries.get("location", ""), tensor.name)
         try:
-            self.offset = int(entries.get("offset", 0))
-            length = int(entries.get("length", self.nbytes))
+            offset = int(entries.get("offset", 0))
+            length = int(entries.get("length", nbytes))
         except ValueError as error:
-            raise ModelReadError(f"initializer {tensor.name!r}: damaged external data entry: {error}") from error
-        if length != self.nbytes or self.offset < 0:
             raise ModelReadError(
-                f"initializer {tensor.name!r}: external data of {length} bytes does not fit its shape {self.shape}"
-            )
-        if not self.path.is_file():
+                f"initializer {tensor.name!r}: its entry for data in {path} is damaged: {error}"
+            ) from error
+        if length != nbytes or offset < 0:
             raise ModelReadError(
-                f"initializer {tensor.name!r}: its external data file {self.path} is missing; "
-                "copy it beside the model file"
+                f"initializer {tensor.name!r}: {length} bytes at offset {offset} of {path} do not fit its shape "
+                f"{list(tensor.dims)}, which takes {nbytes}"
             )
-        if self.path.stat().st_size < self.offset + self.nbytes:
-            raise ModelReadError(f"initializer {tensor.name!r}: its external data file {self.path} is truncated")
+        self._read(path, offset, nbytes, tensor.name)
+        return lambda: self._read(path, offset, nbytes, tensor.name)
 
-    def raw(self) -> npt.NDArray[np.uint8]:
-        """The bytes of the tensor, mapped read-only; a vector of ``nbytes``."""
-        if not self.nbytes:
-            return np.empty(0, np.uint8)
-        return np.memmap(self.path, np.uint8, mode="r", offset=self.offset, shape=(self.nbytes,))
+    def _locate(self, location: str, name: str) -> Path:
+        folders = dict.fromkeys((self._folder, self._roots[1]))
+        try:
+            candidates = [folder / location for folder in folders if location]
+            # resolve() follows links: one inside the folder may point anywhere.
+            inside = [p for p in candidates if any(p.resolve().is_relative_to(root) for root in self._roots)]
+            found = next((p for p in inside if p.is_file()), None)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ModelReadError(f"initializer {name!r}: no external data at {location!r}: {error}") from error
+        if not inside:
+            raise ModelReadError(
+                f"initializer {name!r}: its external data path {location!r} lies outside the model's folder; refused"
+            )
+        if found is None:
+            raise ModelReadError(
+                f"initializer {name!r}: its external data file {inside[0]} is missing; copy it beside the model file"
+            )
+        return found
 
-    @property
-    def tensor(self) -> onnx.TensorProto:
-        """The tensor with its data inside, as graphsurgeon's exporter expects it."""
-        inline = onnx.TensorProto()
-        inline.CopyFrom(self.stub)
-        inline.ClearField("external_data")
-        inline.ClearField("data_location")
-        inline.raw_data = self.raw().tobytes()
-        return inline
-
-    def load(self) -> npt.NDArray[Any]:
-        """The values as an array of the tensor's shape."""
-        if bits_per_element(self.stub.data_type) % 8:
-            array: npt.NDArray[Any] = onnx.numpy_helper.to_array(self.tensor)
-            return array
-        return self.raw().view(self.dtype).reshape(self.shape)
-
-
-def _inside(folder: Path, location: str, name: str) -> Path:
-    path = folder / location
-    # resolve() follows links: a link inside the folder may point anywhere.
-    if not location or not path.resolve().is_relative_to(folder.resolve()):
-        raise ModelReadError(
-            f"initializer {name!r}: its external data path {location!r} lies outside the model's folder; refused"
-        )
-    return path
-
-
-def attach_external_data(graph: gs.Graph, folder: Path | None) -> None:
-    """Give each externally stored constant of ``graph`` and its subgraphs values that know where their data is.
-
-    Args:
-        graph: as graphsurgeon imported it.
-        folder: of the model file; None when the model never had one.
-
-    Raises:
-        ModelReadError: data is missing or outside ``folder``, or there is no folder to look in.
-    """
-    for level in [graph, *graph.subgraphs(recursive=True)]:
-        for tensor in level.tensors().values():
-            values = getattr(tensor, "_values", None)
-            if isinstance(values, ExternalValues) or not isinstance(values, LazyValues):
-                continue
-            proto = values.tensor
-            if not isinstance(proto, onnx.TensorProto) or proto.data_location != onnx.TensorProto.EXTERNAL:
-                continue
-            if folder is None:
+    def _read(self, path: Path, offset: int, nbytes: int, name: str) -> npt.NDArray[np.uint8]:
+        content = self._mapped.get(path)
+        if content is None:
+            try:
+                content = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+            except OSError as error:
                 raise ModelReadError(
-                    f"initializer {tensor.name!r}: its data is external; pass the model's path, or load the data first"
-                )
-            tensor._values = ExternalValues(proto, folder)
-            tensor.data_location = None
+                    f"initializer {name!r}: cannot read its external data file {path}: {error.strerror or error}"
+                ) from error
+            if len(self._mapped) < _KEPT_OPEN:
+                self._mapped[path] = content
+        if content.size < offset + nbytes:
+            raise ModelReadError(f"initializer {name!r}: its external data file {path} is truncated")
+        return content[offset : offset + nbytes].view(np.ndarray)
+
+
+def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of the model whose data lies outside it, whatever it is part of."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+        yield from _of_attributes(function.attribute_proto)
+    for training in model.training_info:
+        yield from _of_graph(training.initialization)
+        yield from _of_graph(training.algorithm)
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from filter(is_external, graph.initializer)
+    for sparse in graph.sparse_initializer:
+        yield from filter(is_external, (sparse.values, sparse.indices))
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        yield from _of_attributes(node.attribute)
+
+
+def _of_attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
+    for attribute in attributes:
+        if attribute.type in _WITHOUT_TENSORS:
+            continue
+        if attribute.HasField("t") and is_external(attribute.t):
+            yield attribute.t
+        yield from filter(is_external, attribute.tensors)
+        sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+        for part in (*sparse, *attribute.sparse_tensors):
+            yield from filter(is_external, (part.values, part.indices))
+        graphs = [attribute.g] if attribute.HasField("g") else []
+        for graph in (*graphs, *attribute.graphs):
+            yield from _of_graph(graph)

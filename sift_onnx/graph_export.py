@@ -3,32 +3,39 @@
 graphsurgeon drops ``metadata_props`` of models and nodes, doc strings of nodes, overloads, attributes of the rarer
 types, initializers that nothing reads, and graph inputs that have an initializer (required before IR version 4). What a
 pass did not touch is therefore copied from the model as it came: nodes are matched by the tensor they produce,
-everything else by name.
+functions by their names, everything else by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onnx
-from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
-from onnx_graphsurgeon.ir.tensor import LazyValues
+from google.protobuf.message import Message
+from onnx_graphsurgeon.importers.onnx_importer import ONNX_PYTHON_ATTR_MAPPING
+from onnx_graphsurgeon.util.misc import convert_to_onnx_attr_type
 
+from sift_onnx.constants import full_tensor
+from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.external_data import is_external
+from sift_onnx.stored_values import StoredValues
+from sift_onnx.value_infos import value_info_of, value_infos_of
 
 __all__ = ["export_graph", "export_model_fields"]
 
-AddInitializer = Callable[[onnx.GraphProto, gs.Constant], None]
+# Called with the graph that is being built, a constant, and the tensor that had its place when the model came.
+AddInitializer = Callable[[onnx.GraphProto, gs.Constant, "onnx.TensorProto | None"], None]
 
-_SAME_AS_ORIGIN = (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS, onnx.AttributeProto.TENSORS)
-_SAME_AS_ORIGIN += (onnx.AttributeProto.GRAPHS, onnx.AttributeProto.TYPE_PROTO, onnx.AttributeProto.TYPE_PROTOS)
+# Before it, an initializer of the main graph has to be an input too.
+_IR_WITHOUT_HIDDEN_INITIALIZERS = 3
+_READ_BY_GRAPHSURGEON = frozenset(map(onnx.AttributeProto.AttributeType.Value, ONNX_PYTHON_ATTR_MAPPING))
 
 
-def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: dict[str, str]) -> onnx.ModelProto:
+def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: Mapping[str, str]) -> onnx.ModelProto:
     """Everything of the model but its graph.
 
     Args:
@@ -37,23 +44,35 @@ def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: dict
         metadata: the model's ``metadata_props``.
     """
     model = onnx.ModelProto()
-    for descriptor, value in origin.ListFields():
-        if descriptor.name in ("graph", "metadata_props", "functions"):
-            continue
-        if descriptor.is_repeated:
-            getattr(model, descriptor.name).extend(value)
-        else:
-            setattr(model, descriptor.name, value)
+    _copy_fields(origin, model, without=("graph", "metadata_props", "functions", "opset_import"))
     for key, text in metadata.items():
         model.metadata_props.add(key=key, value=text)
-    originals = {(f.domain, f.name, getattr(f, "overload", "")): f for f in origin.functions}
-    for function in graph.functions:
-        known = originals.get((function.domain or "", function.name, ""))
-        model.functions.append(known if known is not None else OnnxExporter.export_function(function))
-    imported = {entry.domain for entry in model.opset_import}
+    imports = graph.import_domains or [onnx.helper.make_opsetid("", graph.opset)]
+    model.opset_import.extend(imports)
+    imported = {entry.domain for entry in imports}
     for domain in sorted(_domains(graph) - imported):
         model.opset_import.add(domain=domain, version=1)
+    if not model.ir_version:
+        model.ir_version = graph.ir_version or onnx.helper.find_min_ir_version_for(model.opset_import, True)
+    if graph.producer_name and not origin.producer_name:
+        model.producer_name, model.producer_version = graph.producer_name, graph.producer_version or ""
+    known = {(f.domain, f.name, getattr(f, "overload", "")): f for f in origin.functions}
+    for function in graph.functions:
+        identity = (function.domain or "", function.name, getattr(function, "overload", ""))
+        model.functions.append(_export_function(function, known.get(identity, onnx.FunctionProto())))
     return model
+
+
+def _copy_fields(source: Message, target: Message, without: Iterable[str]) -> None:
+    for descriptor, value in source.ListFields():
+        if descriptor.name in without:
+            continue
+        if isinstance(value, (bool, int, float, str, bytes)):
+            setattr(target, descriptor.name, value)
+        elif isinstance(value, Message):
+            getattr(target, descriptor.name).CopyFrom(value)
+        else:
+            getattr(target, descriptor.name).extend(value)
 
 
 def _domains(graph: gs.Graph) -> set[str]:
@@ -62,8 +81,38 @@ def _domains(graph: gs.Graph) -> set[str]:
     return {"" if domain == "ai.onnx" else domain for domain in domains}
 
 
+def _export_function(function: gs.Function, origin: onnx.FunctionProto) -> onnx.FunctionProto:
+    proto = onnx.FunctionProto()
+    _copy_fields(origin, proto, without=("node", "input", "output", "attribute", "attribute_proto", "opset_import"))
+    proto.name, proto.domain = function.name, function.domain or ""
+    proto.opset_import.extend(function.import_domains or [onnx.helper.make_opsetid("", function.opset)])
+    proto.input.extend(t.name for t in function.inputs)
+    proto.output.extend(t.name for t in function.outputs)
+    defaults = {a.name: a for a in origin.attribute_proto}
+    for name, value in function.attrs.items():
+        if value is None:
+            proto.attribute.append(name)
+        else:
+            proto.attribute_proto.append(_export_attribute(name, value, defaults.get(name), function.name))
+    # A function has no initializers.
+    for tensor in function.tensors().values():
+        if isinstance(tensor, gs.Constant):
+            proto.node.append(onnx.helper.make_node("Constant", [], [tensor.name], value=full_tensor(tensor)))
+    proto.node.extend(_export_nodes(function.nodes, origin.node, _add_whole, frozenset()))
+    return proto
+
+
+def _add_whole(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None) -> None:
+    proto.initializer.append(full_tensor(constant, known))
+
+
 def export_graph(
-    graph: gs.Graph, origin: onnx.GraphProto, add_initializer: AddInitializer, outer: frozenset[str] = frozenset()
+    graph: gs.Graph,
+    origin: onnx.GraphProto,
+    add_initializer: AddInitializer,
+    *,
+    ir_version: int = onnx.IR_VERSION,
+    outer: frozenset[str] = frozenset(),
 ) -> onnx.GraphProto:
     """The graph as a GraphProto.
 
@@ -71,155 +120,154 @@ def export_graph(
         graph: the graph as it is now.
         origin: the graph as it came; an empty one for a graph that is new.
         add_initializer: puts a constant into the graph that is being built.
+        ir_version: of the model.
         outer: names of initializers that an enclosing graph owns.
     """
-    proto = onnx.GraphProto(name=graph.name)
-    if graph.doc_string:
+    proto = onnx.GraphProto()
+    _copy_fields(origin, proto, without=("node", "input", "output", "value_info", "initializer", "sparse_initializer"))
+    if graph.name != origin.name:
+        proto.name = graph.name
+    if graph.doc_string != origin.doc_string:
         proto.doc_string = graph.doc_string
-    proto.quantization_annotation.extend(origin.quantization_annotation)
-    proto.metadata_props.extend(origin.metadata_props)
 
-    stored = {t.name for t in origin.initializer} | {t.values.name for t in origin.sparse_initializer}
+    stored = {t.name: t for t in origin.initializer}
+    stored.update({t.values.name: t.values for t in origin.sparse_initializer})
     tensors = graph.tensors()
-    constants = {n: t for n, t in _read_constants(graph) if n not in outer and (n in tensors or n in stored)}
-    owned = outer | constants.keys()
+    constants = {n: t for n, t in _constants(graph) if n not in outer and (n in tensors or n in stored)}
+    proto.node.extend(_export_nodes(graph.nodes, origin.node, add_initializer, outer | constants.keys()))
 
-    producers = {name: node for node in origin.node for name in node.output if name}
-    for node in graph.nodes:
-        produced = next((t.name for t in node.outputs if t.name), None)
-        known = producers.get(produced) if produced is not None else None
-        proto.node.append(_export_node(node, known, add_initializer, frozenset(owned)))
-
-    infos = {info.name: info for info in (*origin.value_info, *origin.input, *origin.output)}
-    proto.input.extend(_value_info(t, infos) for t in graph.inputs)
-    proto.input.extend(_input_of_constant(i, constants) for i in origin.input if i.name in constants)
-    proto.output.extend(_value_info(t, infos) for t in graph.outputs)
-    ends = {t.name for t in (*graph.inputs, *graph.outputs)}
-    for name, tensor in tensors.items():
-        if name not in ends and (name in infos or _is_described(tensor)):
-            proto.value_info.append(_value_info(tensor, infos))
-
-    for constant in constants.values():
-        add_initializer(proto, constant)
     used_once = {name for node in origin.node for name in node.input} | {o.name for o in origin.output}
-    proto.initializer.extend(t for t in origin.initializer if t.name not in used_once and t.name not in owned)
+    unread = {name for name in stored if name not in used_once and name not in constants}
+    infos = {info.name: info for info in (*origin.value_info, *origin.input, *origin.output)}
+    inputs = {t.name: t for t in graph.inputs}
+    if ir_version <= _IR_WITHOUT_HIDDEN_INITIALIZERS:
+        inputs.update(constants)
+    else:
+        inputs.update({i.name: constants[i.name] for i in origin.input if i.name in constants})
+    for name in dict.fromkeys((*(i.name for i in origin.input), *inputs)):
+        if name in inputs:
+            proto.input.append(value_info_of(inputs[name], infos.get(name)))
+        elif name in unread:
+            proto.input.append(infos[name])
+    proto.output.extend(value_info_of(t, infos.get(t.name)) for t in graph.outputs)
+    proto.value_info.extend(value_infos_of(graph, origin, {**tensors, **constants}))
+
+    for tensor in origin.initializer:
+        if tensor.name in unread:
+            proto.initializer.append(tensor)
+        elif tensor.name in constants:
+            add_initializer(proto, constants[tensor.name], tensor)
+    for sparse in origin.sparse_initializer:
+        if sparse.values.name in unread:
+            proto.sparse_initializer.append(sparse)
+        elif sparse.values.name in constants:
+            add_initializer(proto, constants[sparse.values.name], sparse.values)
+    for name, constant in constants.items():
+        if name not in stored:
+            add_initializer(proto, constant, None)
     return proto
 
 
-def _read_constants(graph: gs.Graph) -> Iterable[tuple[str, gs.Constant]]:
-    """Constants read at this level, and those that only subgraphs read."""
-    levels = [graph, *graph.subgraphs(recursive=True)]
-    for level in levels:
+def _constants(graph: gs.Graph) -> Iterator[tuple[str, gs.Constant]]:
+    """Constants read in subgraphs, and then, so that they win, those read at this level."""
+    for level in [*graph.subgraphs(recursive=True), graph]:
         for name, tensor in level.tensors().items():
             if isinstance(tensor, gs.Constant):
                 yield name, tensor
 
 
-def _export_node(
-    node: gs.Node, known: onnx.NodeProto | None, add_initializer: AddInitializer, owned: frozenset[str]
-) -> onnx.NodeProto:
-    proto = onnx.NodeProto(op_type=node.op)
-    if node.name:
+def _export_nodes(
+    nodes: Iterable[gs.Node], origin: Iterable[onnx.NodeProto], add: AddInitializer, owned: frozenset[str]
+) -> Iterator[onnx.NodeProto]:
+    producers = {name: node for node in origin for name in node.output if name}
+    for node in nodes:
+        produced = next((t.name for t in node.outputs if t.name in producers), None)
+        known = producers[produced] if produced is not None else onnx.NodeProto()
+        same = known.op_type == node.op and known.domain == (node.domain or "")
+        yield _export_node(node, known if same else onnx.NodeProto(), add, owned)
+
+
+def _export_node(node: gs.Node, known: onnx.NodeProto, add: AddInitializer, owned: frozenset[str]) -> onnx.NodeProto:
+    proto = onnx.NodeProto()
+    _copy_fields(known, proto, without=("input", "output", "attribute"))
+    proto.op_type = node.op
+    if (node.name or "") != known.name:
         proto.name = node.name
-    if node.domain:
+    if (node.domain or "") != known.domain:
         proto.domain = node.domain
     proto.input.extend(t.name for t in node.inputs)
     proto.output.extend(t.name for t in node.outputs)
-    if known is None or known.op_type != node.op:
-        proto.attribute.extend(_export_attribute(k, v, None, add_initializer, owned) for k, v in node.attrs.items())
-        return proto
-    if known.doc_string:
-        proto.doc_string = known.doc_string
-    if getattr(known, "overload", ""):
-        proto.overload = known.overload
-    proto.metadata_props.extend(known.metadata_props)
     kept = {a.name: a for a in known.attribute}
+    for attribute in known.attribute:
+        if attribute.type not in _READ_BY_GRAPHSURGEON and attribute.name not in node.attrs:
+            proto.attribute.append(attribute)
+        elif attribute.name in node.attrs:
+            value = node.attrs[attribute.name]
+            proto.attribute.append(_export_attribute(attribute.name, value, attribute, node.name, add, owned))
     for name, value in node.attrs.items():
-        proto.attribute.append(_export_attribute(name, value, kept.get(name), add_initializer, owned))
-    proto.attribute.extend(a for a in known.attribute if a.type in _SAME_AS_ORIGIN and a.name not in node.attrs)
+        if name not in kept:
+            proto.attribute.append(_export_attribute(name, value, None, node.name, add, owned))
     return proto
 
 
 def _export_attribute(
-    name: str, value: Any, known: onnx.AttributeProto | None, add_initializer: AddInitializer, owned: frozenset[str]
+    name: str,
+    value: Any,
+    known: onnx.AttributeProto | None,
+    owner: str,
+    add: AddInitializer = _add_whole,
+    owned: frozenset[str] = frozenset(),
 ) -> onnx.AttributeProto:
-    if isinstance(value, gs.Graph):
-        origin = known.g if known is not None and known.HasField("g") else onnx.GraphProto()
-        attribute = onnx.AttributeProto(name=name, type=onnx.AttributeProto.GRAPH)
-        attribute.g.CopyFrom(export_graph(value, origin, add_initializer, owned))
-        return attribute
     if known is not None and _unchanged(value, known):
         return known
-    return OnnxExporter.export_attributes({name: value})[0]
+    attribute = onnx.AttributeProto(name=name)
+    if known is not None and known.doc_string:
+        attribute.doc_string = known.doc_string
+    if isinstance(value, gs.Graph):
+        origin = known.g if known is not None else onnx.GraphProto()
+        attribute.type = onnx.AttributeProto.GRAPH
+        attribute.g.CopyFrom(export_graph(value, origin, add, outer=owned))
+    elif isinstance(value, gs.Constant):
+        attribute.type = onnx.AttributeProto.TENSOR
+        attribute.t.CopyFrom(full_tensor(value, known.t if known is not None else None))
+    elif isinstance(value, gs.Node.AttributeRef):
+        attribute.type = convert_to_onnx_attr_type(value.type)
+        attribute.ref_attr_name = value.name
+    else:
+        attribute.MergeFrom(_new_attribute(name, value, known.type if known is not None else None, owner))
+    return attribute
 
 
 def _unchanged(value: Any, known: onnx.AttributeProto) -> bool:
+    kind = onnx.AttributeProto
+    if known.ref_attr_name:
+        same = isinstance(value, gs.Node.AttributeRef) and value.name == known.ref_attr_name
+        return same and bool(convert_to_onnx_attr_type(value.type) == known.type)
     if isinstance(value, gs.Constant):
-        return isinstance(value._values, LazyValues) and value._values.tensor is known.t
-    if isinstance(value, np.ndarray):
-        return False
-    imported = OnnxImporter.import_attributes([known], {}, {}, 0, [])[known.name]
-    if isinstance(imported, gs.Node.AttributeRef):
-        return isinstance(value, gs.Node.AttributeRef) and vars(value) == vars(imported)
-    return type(imported) is type(value) and bool(imported == value)
+        stored = value._values
+        same = isinstance(stored, StoredValues) and stored.proto is known.t and value.name == known.t.name
+        return same and not is_external(known.t)
+    was: Any = None
+    if known.type in (kind.FLOAT, kind.INT):
+        was = known.f if known.type == kind.FLOAT else known.i
+    elif known.type in (kind.FLOATS, kind.INTS):
+        was = list(known.floats) if known.type == kind.FLOATS else list(known.ints)
+    elif known.type in (kind.STRING, kind.STRINGS):
+        was = known.s.decode() if known.type == kind.STRING else [text.decode() for text in known.strings]
+    return type(value) is type(was) and bool(value == was)
 
 
-def _value_info(tensor: gs.Tensor, known: dict[str, onnx.ValueInfoProto]) -> onnx.ValueInfoProto:
-    origin = known.get(tensor.name)
-    info = onnx.ValueInfoProto()
-    if origin is None:
-        info.CopyFrom(OnnxExporter.export_value_info_proto(tensor, do_type_check=False))
-        return info
-    info.CopyFrom(origin)
-    if not origin.type.HasField("tensor_type"):
-        return info
-    if isinstance(tensor, gs.Constant):
-        _set_dims(info, [int(n) for n in tensor._values.shape])
-        return info
-    if tensor.dtype is not None:
-        info.type.tensor_type.elem_type = dtype_to_onnx(tensor.dtype)
-    dims = info.type.tensor_type.shape.dim
-    if tensor.shape is None:
-        info.type.tensor_type.ClearField("shape")
-    elif [_dim(d) for d in dims] != list(tensor.shape):
-        _set_dims(info, tensor.shape)
-    return info
-
-
-def _is_described(tensor: gs.Tensor) -> bool:
-    return isinstance(tensor, gs.Variable) and (tensor.dtype is not None or tensor.shape is not None)
-
-
-def _set_dims(info: onnx.ValueInfoProto, shape: Iterable[int | str | None]) -> None:
-    del info.type.tensor_type.shape.dim[:]
-    for size in shape:
-        dim = info.type.tensor_type.shape.dim.add()
-        if isinstance(size, str):
-            dim.dim_param = size
-        elif size is not None:
-            dim.dim_value = int(size)
-
-
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    if dim.HasField("dim_param"):
-        return str(dim.dim_param)
-    return int(dim.dim_value) if dim.HasField("dim_value") else None
-
-
-def _input_of_constant(origin: onnx.ValueInfoProto, constants: dict[str, gs.Constant]) -> onnx.ValueInfoProto:
-    return _value_info(constants[origin.name], {origin.name: origin})
-
-
-def import_model(proto: onnx.ModelProto) -> gs.Graph:
-    """The model as a graphsurgeon graph.
-
-    Raises:
-        UnsupportedError: an attribute holds what graphsurgeon cannot read.
-    """
-    try:
-        return gs.import_onnx(proto)
-    except UnicodeDecodeError as error:
-        raise UnsupportedError(
-            "a node has a string attribute that is not text (a compiled context, say); "
-            "export the model without vendor-specific nodes"
-        ) from error
+def _new_attribute(name: str, value: Any, wanted: int | None, owner: str) -> onnx.AttributeProto:
+    """An attribute of the type ``wanted`` if the value allows that."""
+    if wanted == onnx.AttributeProto.FLOAT and isinstance(value, int):
+        value = float(value)
+    elif wanted == onnx.AttributeProto.FLOATS and isinstance(value, (list, tuple)):
+        value = [float(v) for v in value]
+    elif isinstance(value, type):
+        value = data_type_of(np.dtype(value))
+    for attr_type in (wanted, None):
+        try:
+            return onnx.helper.make_attribute(name, value, attr_type=attr_type)
+        except (TypeError, ValueError) as error:
+            reason = error
+    raise UnsupportedError(f"attribute {name!r} of node {owner!r} cannot be written: {reason}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union
@@ -13,28 +13,23 @@ import onnx
 import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 
-from sift_onnx.constants import (
-    MaskedConstant,
-    MaskedValues,
-    full_tensor,
-    header_of,
-    masked_constant,
-    nbytes_of,
-    shape_of,
-)
-from sift_onnx.errors import ModelReadError, OutputError, UnsupportedError, UsageError
-from sift_onnx.external_data import attach_external_data
-from sift_onnx.graph_export import export_graph, export_model_fields, import_model
-from sift_onnx.sparse import SparseWeight
-from sift_onnx.storage import PROTOBUF_LIMIT, STREAMED_FROM, ModelParts, check_output, write_model
+from sift_onnx import storage as model_file
+from sift_onnx.constants import MaskedConstant, MaskedValues, full_tensor, header_of, masked_constant, nbytes_of
+from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
+from sift_onnx.external_data import DataFiles
+from sift_onnx.graph_export import export_graph, export_model_fields
+from sift_onnx.graph_import import adopt_constants, copy_graph, import_model, locate_data
+from sift_onnx.mask_storage import MASKS_KEY, mask_records, sparse_tensor_of, text_of_masks
+from sift_onnx.stored_values import StoredValues
+from sift_onnx.wire import cut_out_raw_data
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
 ModelLike = Union[str, Path, onnx.ModelProto, gs.Graph, "Model", Any]
 Storage = Literal["dense", "sparse"]
 
-# Entry of the model's metadata_props that lists the masked weights of dense storage.
-MASKS_KEY = "sift_onnx.masks"
+# Before it, ONNX has no sparse_initializer.
+_IR_OF_SPARSE_INITIALIZERS = 6
 
 
 @dataclass
@@ -44,7 +39,8 @@ class Model:
     Attributes:
         graph: the graph, to be read and edited. Masked weights are :class:`~sift_onnx.constants.MaskedConstant`.
         metadata: the model's ``metadata_props``, without the entry that this class keeps for itself.
-        origin: the model as it came; read-only, supplies what ``graph`` does not hold.
+        origin: the model as it came; read-only, supplies what ``graph`` does not hold. Of a model from a file, large
+            initializers are left out of it and marked as external.
         path: where it came from, if from a file.
     """
 
@@ -61,43 +57,30 @@ class Model:
 
         Raises:
             ModelReadError: the file is no ONNX model, is truncated, or its external data is missing or out of bounds.
+            UnsupportedError: the model holds what cannot be represented.
             UsageError: ``source`` is of another kind.
         """
         if isinstance(source, Model):
             return source
         if isinstance(source, (str, Path)):
-            path = Path(source)
-            return cls._from_proto(_read(path), path)
+            return _from_file(Path(source))
         if isinstance(source, onnx.ModelProto):
-            return cls._from_proto(source, None)
+            return _from_proto(source, None)
         if isinstance(source, gs.Graph):
-            return cls(source.copy())
+            graph = copy_graph(source)
+            adopt_constants(graph, {})
+            # graphsurgeon has no place for them; as_kind_of() puts them there.
+            return cls(graph, dict(vars(source).get("metadata_props", {})))
         if type(source).__module__.split(".")[0] == "onnx_ir":
-            import onnx_ir
-
-            return cls._from_proto(onnx_ir.to_proto(source), None)
+            return _from_onnx_ir(source)
         raise UsageError(
             f"cannot read a model from {type(source).__name__!r}; "
             "pass a path, an onnx.ModelProto, an onnx_graphsurgeon.Graph or an onnx_ir.Model"
         )
 
-    @classmethod
-    def _from_proto(cls, proto: onnx.ModelProto, path: Path | None) -> Model:
-        metadata = {entry.key: entry.value for entry in proto.metadata_props}
-        records = _mask_records(metadata.pop(MASKS_KEY, None))
-        graph = import_model(proto)
-        attach_external_data(graph, path.parent if path is not None else None)
-        sparse = {t.values.name: t for t in proto.graph.sparse_initializer}
-        for name, tensor in graph.tensors().items():
-            if name in sparse:
-                masked_constant(tensor, MaskedValues(_from_sparse_tensor(sparse[name])))
-            elif name in records and isinstance(tensor, gs.Constant):
-                masked_constant(tensor, MaskedValues(None, tensor._values, records[name]))
-        return cls(graph, metadata, proto, path)
-
     def copy(self) -> Model:
         """A model that can be edited without changing this one; values of constants are shared."""
-        return Model(self.graph.copy(), dict(self.metadata), self.origin, self.path)
+        return Model(copy_graph(self.graph), dict(self.metadata), self.origin, self.path)
 
     def masked(self) -> dict[str, MaskedConstant]:
         """The masked weights of the main graph by initializer name."""
@@ -113,17 +96,17 @@ class Model:
         The stubs are marked as external, so that nobody takes their missing data for zeros.
         """
 
-        def add(proto: onnx.GraphProto, constant: gs.Constant) -> None:
-            if nbytes_of(constant) < STREAMED_FROM:
-                proto.initializer.append(full_tensor(constant))
+        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None) -> None:
+            if nbytes_of(constant) < model_file.STREAMED_FROM:
+                proto.initializer.append(full_tensor(constant, known))
                 return
-            header = header_of(constant)
+            header = header_of(constant, known)
             header.data_location = onnx.TensorProto.EXTERNAL
             header.external_data.add(key="location", value="left-out")
             proto.initializer.append(header)
 
         model = export_model_fields(self.graph, self.origin, self.metadata)
-        model.graph.CopyFrom(export_graph(self.graph, self.origin.graph, add))
+        model.graph.CopyFrom(export_graph(self.graph, self.origin.graph, add, ir_version=model.ir_version))
         return model
 
     def to_proto(self, storage: Storage = "dense") -> onnx.ModelProto:
@@ -133,19 +116,23 @@ class Model:
             UnsupportedError: it would pass the 2 GB that protobuf allows; save it to a file instead.
         """
         parts = self._parts(storage)
-        size = parts.graph.ByteSize() + sum(nbytes_of(c) for c in parts.large)
-        if size >= PROTOBUF_LIMIT:
-            raise UnsupportedError(f"a model of {size / 2**30:.1f} GiB does not fit in one ModelProto; save it to a file")
-        parts.graph.initializer.extend(full_tensor(c) for c in parts.large)
+        size = parts.graph.ByteSize() + sum(nbytes_of(tensor.constant) for tensor in parts.large)
+        if size >= model_file.PROTOBUF_LIMIT:
+            raise UnsupportedError(
+                f"a model of {size / 2**30:.1f} GiB does not fit in one ModelProto; save it to a file"
+            )
         model = parts.fields
         model.graph.CopyFrom(parts.graph)
+        for tensor in parts.large:
+            model.graph.initializer.append(full_tensor(tensor.constant, tensor.known))
         return model
 
     def save(self, path: str | Path, *, storage: Storage = "dense", force: bool = False) -> None:
         """Write the model; the target is replaced only once the new file is complete.
 
         Args:
-            path: the target. Where the model passes 2 GB, large weights go to ``<path>.data`` beside it.
+            path: the target. Where the model passes 2 GB, large weights go to ``<path>.data`` beside it, or to
+                ``<path>.data1`` and so on where that is taken.
             storage: ``dense`` keeps masked weights as ordinary tensors, which every tool reads; ``sparse`` as ONNX
                 ``sparse_initializer``, which is smaller.
             force: replace an existing file.
@@ -155,98 +142,86 @@ class Model:
             UnsupportedError: sparse storage of a dtype or size that ONNX cannot hold.
         """
         target = Path(path)
-        check_output(target, force)
-        write_model(self._parts(storage), target)
+        model_file.check_output(target, force)
+        model_file.write_model(self._parts(storage), target)
 
-    def _parts(self, storage: Storage) -> ModelParts:
+    def _parts(self, storage: Storage) -> model_file.ModelParts:
         if storage not in ("dense", "sparse"):
             raise UsageError(f"storage {storage!r} is unknown; choose dense or sparse")
-        large: list[gs.Constant] = []
+        large: list[model_file.LargeTensor] = []
         main = self.initializers()
-
-        def add(proto: onnx.GraphProto, constant: gs.Constant) -> None:
-            if isinstance(constant, MaskedConstant) and storage == "sparse":
-                proto.sparse_initializer.append(_to_sparse_tensor(constant))
-            elif nbytes_of(constant) >= STREAMED_FROM and constant.name in main:
-                large.append(constant)
-            else:
-                proto.initializer.append(full_tensor(constant))
-
-        graph = export_graph(self.graph, self.origin.graph, add)
-        metadata = dict(self.metadata)
         masked = self.masked()
+
+        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None) -> None:
+            if isinstance(constant, MaskedConstant) and storage == "sparse":
+                proto.sparse_initializer.append(sparse_tensor_of(constant, header_of(constant, known)))
+            elif nbytes_of(constant) >= model_file.STREAMED_FROM and constant is main.get(constant.name):
+                large.append(model_file.LargeTensor(constant, known))
+            else:
+                proto.initializer.append(full_tensor(constant, known))
+
+        metadata = dict(self.metadata)
         if masked and storage == "dense":
-            metadata[MASKS_KEY] = json.dumps({n: c._values.active_zeros for n, c in masked.items()})
-        return ModelParts(export_model_fields(self.graph, self.origin, metadata), graph, large)
+            metadata[MASKS_KEY] = text_of_masks(masked)
+        fields = export_model_fields(self.graph, self.origin, metadata)
+        if masked and storage == "sparse":
+            fields.ir_version = max(fields.ir_version, _IR_OF_SPARSE_INITIALIZERS)
+        graph = export_graph(self.graph, self.origin.graph, add, ir_version=fields.ir_version)
+        return model_file.ModelParts(fields, graph, large)
 
 
-def _read(path: Path) -> onnx.ModelProto:
-    if not path.exists():
-        raise ModelReadError(f"{path}: no such file")
-    if path.is_dir():
-        raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+def _from_file(path: Path) -> Model:
+    content, cut = cut_out_raw_data(_read(path), model_file.STREAMED_FROM)
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelReadError(f"cannot read {path}: {error.strerror}") from error
-    if not data:
-        raise ModelReadError(f"{path} is empty; export it again")
-    try:
-        proto = onnx.ModelProto.FromString(data)
+        proto = onnx.ModelProto.FromString(content)
     except DecodeError as error:
         raise ModelReadError(f"{path} is not an ONNX model, or is truncated; export or copy it again") from error
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelReadError(f"{path} is not an ONNX model, or is truncated: it has no graph or no opset")
-    return proto
-
-
-def _mask_records(text: str | None) -> dict[str, str]:
-    if text is None:
-        return {}
     try:
-        records = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ModelReadError(f"the metadata entry {MASKS_KEY!r} is damaged: {error}") from error
-    if not isinstance(records, dict) or not all(isinstance(v, str) for v in records.values()):
-        raise ModelReadError(f"the metadata entry {MASKS_KEY!r} is damaged: it is no table of masks")
-    return records
+        model = _from_proto(proto, DataFiles(path), cut)
+    except SiftError as error:
+        raise type(error)(f"{path}: {error}") from error
+    model.path = path
+    return model
 
 
-def _from_sparse_tensor(tensor: onnx.SparseTensorProto) -> SparseWeight:
-    shape = tuple(tensor.dims)
+def _read(path: Path) -> bytes:
     try:
-        values = onnx.numpy_helper.to_array(tensor.values)
-        indices = onnx.numpy_helper.to_array(tensor.indices).astype(np.int64)
-        if indices.ndim == 2:
-            indices = np.ravel_multi_index(tuple(indices.T), shape)
-        order = np.argsort(indices, kind="stable") if np.any(np.diff(indices) < 0) else slice(None)
-        dtype = np.int32 if np.prod(shape, dtype=np.int64) < 2**31 else np.int64
-        return SparseWeight(shape, indices[order].astype(dtype), values[order])
-    except ValueError as error:
-        raise ModelReadError(f"sparse initializer {tensor.values.name!r} is damaged: {error}") from error
+        if path.is_dir():
+            raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelReadError(f"{path}: no such file") from error
+    except OSError as error:
+        raise ModelReadError(f"cannot read {path}: {error.strerror or error}") from error
+    if not data:
+        raise ModelReadError(f"{path} is empty; export it again")
+    return data
 
 
-# Readers differ in what they accept: onnxruntime takes raw or typed data, graphsurgeon 0.6 typed data only.
-_TYPED_FIELD = {"float32": "float_data", "float64": "double_data", "float16": "int32_data"}
+def _from_proto(proto: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview] | None = None) -> Model:
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    records = mask_records(metadata.pop(MASKS_KEY, None))
+    graph = import_model(proto, locate_data(proto, files, cut or {}))
+    for name, tensor in graph.tensors().items():
+        values = getattr(tensor, "_values", None)
+        if name not in records or not isinstance(values, StoredValues) or values.dtype == object:
+            continue
+        try:
+            masked_constant(tensor, MaskedValues(None, values, records[name]))
+        except ValueError as error:
+            raise ModelReadError(f"the mask of initializer {name!r} is damaged: {error}") from error
+    return Model(graph, metadata, proto)
 
 
-def _to_sparse_tensor(constant: MaskedConstant) -> onnx.SparseTensorProto:
-    weight: SparseWeight = constant._values.weight
-    field_name = _TYPED_FIELD.get(weight.dtype.name)
-    if field_name is None:
-        raise UnsupportedError(
-            f"initializer {constant.name!r}: sparse storage of {weight.dtype.name} is not supported; use --storage dense"
-        )
-    tensor = onnx.SparseTensorProto(dims=shape_of(constant))
-    tensor.values.name = constant.name
-    tensor.values.data_type = onnx.helper.np_dtype_to_tensor_dtype(weight.dtype)
-    tensor.values.dims.append(weight.nnz)
-    stored = weight.values.view(np.uint16) if weight.dtype == np.float16 else weight.values
-    getattr(tensor.values, field_name).extend(stored.tolist())
-    tensor.indices.data_type = onnx.TensorProto.INT64
-    tensor.indices.dims.append(weight.nnz)
-    tensor.indices.int64_data.extend(weight.indices.tolist())
-    return tensor
+def _from_onnx_ir(source: Any) -> Model:
+    import onnx_ir
+
+    tensors = [value.const_value for value in source.graph.initializers.values()]
+    folders = {Path(t.base_dir) for t in tensors if isinstance(t, onnx_ir.ExternalTensor)}
+    files = DataFiles(folders.pop() / "model.onnx") if len(folders) == 1 else None
+    return _from_proto(onnx_ir.to_proto(source), files)
 
 
 def as_kind_of(source: ModelLike, model: Model) -> Any:
@@ -254,6 +229,7 @@ def as_kind_of(source: ModelLike, model: Model) -> Any:
     if isinstance(source, onnx.ModelProto):
         return model.to_proto()
     if isinstance(source, gs.Graph):
+        model.graph.metadata_props = dict(model.metadata)
         return model.graph
     if type(source).__module__.split(".")[0] == "onnx_ir":
         import onnx_ir

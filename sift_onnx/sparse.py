@@ -37,7 +37,7 @@ _POPULATION_LIMIT = 1_000_000_000
 _GAP_BYTES = (1, 2, 8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SparseWeight:
     """A weight under a mask.
 
@@ -105,15 +105,22 @@ class SparseWeight:
 
     def active_zeros(self) -> Array:
         """Flat positions of active weights that are 0.0 (or -0.0)."""
-        return self.indices[self.values == 0]
+        zeros: Array = self.indices[self.values == 0]
+        return zeros
 
     def counts_along(self, axis: int) -> npt.NDArray[np.int64]:
-        """Number of active weights at each position of ``axis``; a vector of that axis' length."""
+        """Number of active weights at each position of ``axis``; a vector of that axis' length.
+
+        Raises:
+            ValueError: the weight has no such axis.
+        """
+        if not -len(self.shape) <= axis < len(self.shape):
+            raise ValueError(f"a weight of shape {self.shape} has no axis {axis}")
         axis %= len(self.shape)
         inner = math.prod(self.shape[axis + 1 :])
         length = self.shape[axis]
         if axis == 0:
-            edges = np.searchsorted(self.indices, np.arange(length + 1, dtype=np.int64) * inner)
+            edges: Array = np.searchsorted(self.indices, np.arange(length + 1, dtype=np.int64) * inner)
             return np.diff(edges).astype(np.int64)
         return np.bincount((self.indices // inner) % length, minlength=length).astype(np.int64)
 
@@ -178,8 +185,14 @@ def _sample_block(size: int, count: int, rng: np.random.Generator) -> npt.NDArra
 
 
 def encode_positions(positions: Sequence[int] | Array) -> str:
-    """Ascending positions as printable text: differences, compressed, in base 64."""
+    """Ascending positions as printable text: differences, compressed, in base 64.
+
+    Raises:
+        ValueError: they do not ascend from 0 or more.
+    """
     gaps = np.diff(np.asarray(positions, dtype=np.int64), prepend=np.int64(0))
+    if gaps.size and (gaps[0] < 0 or np.any(gaps[1:] <= 0)):
+        raise ValueError("positions must ascend")
     width = next(w for w in _GAP_BYTES if not gaps.size or int(gaps.max()) < 2 ** (8 * w))
     packed = zlib.compress(gaps.astype(f"<u{width}").tobytes(), 6)
     return f"u{width}:{base64.b64encode(packed).decode('ascii')}"
@@ -208,6 +221,7 @@ def decode_positions(text: str, size: int) -> npt.NDArray[np.int64]:
     if len(raw) % width or len(raw) > width * size or unpacker.unconsumed_tail or not unpacker.eof:
         raise ValueError("damaged list of positions: wrong length")
     positions = np.cumsum(np.frombuffer(raw, dtype=f"<u{width}").astype(np.int64))
-    if positions.size and (positions[-1] >= size or positions[0] < 0 or np.any(np.diff(positions) <= 0)):
+    # Each of them is looked at: a sum that runs over can come back into the tensor.
+    if np.any((positions < 0) | (positions >= size)) or np.any(np.diff(positions) <= 0):
         raise ValueError(f"damaged list of positions: outside a tensor of {size} elements")
     return positions

@@ -2,15 +2,16 @@
 
 A model is never assembled in memory. The small parts are serialized as usual, the large tensors are written straight
 into their place in the protobuf stream (or into the data file beside it), so that peak memory is one piece of one
-tensor above what the model itself takes.
+tensor above what the model itself takes. The graph comes last in the stream: a file that is cut off has none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,50 @@ from typing import BinaryIO
 
 import onnx
 import onnx_graphsurgeon as gs
+from google.protobuf.message import DecodeError
 
-from sift_onnx.constants import byte_chunks, full_tensor, header_of, nbytes_of
+from sift_onnx.constants import byte_chunks, full_tensor, has_raw_bytes, header_of, nbytes_of
 from sift_onnx.errors import OutputError, UnsupportedError
+from sift_onnx.external_data import external_tensors
+from sift_onnx.wire import GRAPH, INITIALIZER, RAW_DATA, cut_out_raw_data, key, varint
 
-__all__ = ["ModelParts", "atomic_file", "check_output", "write_model"]
+__all__ = ["LargeTensor", "ModelParts", "atomic_file", "check_output", "write_model"]
 
 # A protobuf message, and with it a model file, is limited to 2 GiB; the margin is for what is counted approximately.
 PROTOBUF_LIMIT = 2**31 - 2**24
 # Smaller tensors are serialized with the graph.
 STREAMED_FROM = 1 << 16
 
-_LENGTH_DELIMITED = 2
+# Page alignment lets readers map a tensor without copying it.
+_ALIGNMENT = 4096
+
+
+@dataclass(frozen=True)
+class LargeTensor:
+    """A constant that is written piece by piece.
+
+    Attributes:
+        constant: its values.
+        known: the tensor that had its place when the model came, if any.
+    """
+
+    constant: gs.Constant
+    known: onnx.TensorProto | None = None
+
+    def front(self) -> bytes:
+        """The serialized tensor up to its raw data; all of it where the data is of another kind."""
+        if not has_raw_bytes(self.constant):
+            return full_tensor(self.constant, self.known).SerializeToString(deterministic=True)
+        header = header_of(self.constant, self.known).SerializeToString(deterministic=True)
+        return header + key(RAW_DATA) + varint(nbytes_of(self.constant))
+
+    def size(self) -> int:
+        """Length of the serialized tensor in bytes."""
+        return len(self.front()) + (nbytes_of(self.constant) if has_raw_bytes(self.constant) else 0)
+
+    def chunks(self) -> Iterator[memoryview]:
+        """What follows :meth:`front`, piece by piece."""
+        return byte_chunks(self.constant) if has_raw_bytes(self.constant) else iter(())
 
 
 @dataclass(frozen=True)
@@ -44,50 +77,65 @@ class ModelParts:
 
     fields: onnx.ModelProto
     graph: onnx.GraphProto
-    large: list[gs.Constant]
+    large: list[LargeTensor]
 
 
 def check_output(path: Path, force: bool) -> None:
     """Refuse a target early, before any work is done.
 
     Raises:
-        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is a folder.
+        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is no ordinary file.
     """
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder; name a file")
-    if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already; use --force to overwrite it")
+    try:
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder; name a file")
+        if not path.parent.is_dir():
+            raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{path} is a device or the like, which cannot be replaced; name a file")
+        if path.exists() and not force:
+            raise OutputError(f"{path} exists already; use --force to overwrite it")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends without an error, and vanishes otherwise.
 
+    Where ``path`` is a link, the file that it points to is replaced.
+
     Raises:
         OutputError: the file cannot be written.
     """
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        with os.fdopen(handle, "wb", buffering=1 << 20) as file:
+        target = _behind_links(path)
+        temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
+        # Opened by the system's own rules, so that the file gets the permissions that the umask leaves.
+        with open(temporary, "xb", buffering=1 << 20) as file:
             yield file
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
         temporary = None
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _behind_links(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # what Python before 3.13 makes of links in a circle
+        raise OSError(str(error)) from error
 
 
 def write_model(parts: ModelParts, path: Path) -> None:
     """Write the model to ``path``; large tensors go to a data file beside it where one file would pass 2 GB.
+
+    A data file that the model which is being replaced wrote for itself is removed once the new model is in place.
 
     Raises:
         OutputError: a file cannot be written.
@@ -96,93 +144,94 @@ def write_model(parts: ModelParts, path: Path) -> None:
     size = parts.fields.ByteSize() + parts.graph.ByteSize()
     if size >= PROTOBUF_LIMIT:
         raise UnsupportedError(
-            f"{path}: {size / 2**30:.1f} GiB cannot be stored in one ONNX file; use --storage dense, "
-            "which puts large weights beside it"
+            f"{path}: {size / 2**30:.1f} GiB that can only lie in the model file itself (sparse initializers, "
+            "constants in nodes and subgraphs) do not fit in it; --storage dense puts initializers beside it"
         )
-    if size + sum(nbytes_of(c) for c in parts.large) < PROTOBUF_LIMIT:
+    replaced = _own_data_files(path)
+    sizes = [tensor.size() for tensor in parts.large]
+    if size + sum(sizes) < PROTOBUF_LIMIT:
         with atomic_file(path) as file:
-            _write_stream(parts, file)
-        return
-    taken = _data_files_of(path)
-    # Data of the model that is being replaced goes with it, once the new model is in place.
-    replaced = taken if path.exists() else []
-    data_path = _free_data_path(path, taken)
-    with atomic_file(path) as file:
-        with atomic_file(data_path) as data:
-            for constant in parts.large:
-                parts.graph.initializer.append(_write_external(constant, data, data_path.name))
-        _write_stream(ModelParts(parts.fields, parts.graph, []), file)
+            _write_stream(parts, sizes, file)
+    else:
+        _write_with_data_file(parts, path)
     for old in replaced:
-        old.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            old.unlink()
 
 
-def _write_stream(parts: ModelParts, file: BinaryIO) -> None:
-    fields = parts.fields.SerializeToString(deterministic=True)
+def _write_stream(parts: ModelParts, sizes: list[int], file: BinaryIO) -> None:
     head = parts.graph.SerializeToString(deterministic=True)
-    frames = [_tensor_frame(constant) for constant in parts.large]
-    initializer = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
-    keys = [_key(initializer) + _varint(length) for length, _, _ in frames]
-    graph_size = len(head) + sum(len(key) + frame[0] for key, frame in zip(keys, frames, strict=True))
-    file.write(fields)
-    file.write(_key(onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number) + _varint(graph_size))
+    keys = [key(INITIALIZER) + varint(size) for size in sizes]
+    file.write(parts.fields.SerializeToString(deterministic=True))
+    file.write(key(GRAPH) + varint(len(head) + sum(map(len, keys)) + sum(sizes)))
     file.write(head)
-    for key, (_, front, constant) in zip(keys, frames, strict=True):
-        file.write(key)
-        file.write(front)
-        chunks = byte_chunks(constant)
-        if chunks is not None:
-            for chunk in chunks:
-                file.write(chunk)
+    for prefix, tensor in zip(keys, parts.large, strict=True):
+        file.write(prefix)
+        file.write(tensor.front())
+        for chunk in tensor.chunks():
+            file.write(chunk)
 
 
-def _tensor_frame(constant: gs.Constant) -> tuple[int, bytes, gs.Constant]:
-    """Length of the serialized tensor, what comes before its raw bytes, and the tensor."""
-    if byte_chunks(constant) is None:
-        whole = full_tensor(constant).SerializeToString(deterministic=True)
-        return len(whole), whole, constant
-    count = nbytes_of(constant)
-    raw = _key(onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number) + _varint(count)
-    front = header_of(constant).SerializeToString(deterministic=True) + raw
-    return len(front) + count, front, constant
+def _write_with_data_file(parts: ModelParts, path: Path) -> None:
+    data_path = _free_data_path(_behind_links(path))
+    graph = onnx.GraphProto()
+    graph.CopyFrom(parts.graph)
+    try:
+        with atomic_file(path) as file:
+            with atomic_file(data_path) as data:
+                graph.initializer.extend(_write_external(tensor, data, data_path.name) for tensor in parts.large)
+            _write_stream(ModelParts(parts.fields, graph, []), [], file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            data_path.unlink()
+        raise
 
 
-def _write_external(constant: gs.Constant, data: BinaryIO, location: str) -> onnx.TensorProto:
-    chunks = byte_chunks(constant)
-    if chunks is None:
-        return full_tensor(constant)
-    header = header_of(constant)
-    # Page alignment lets readers map a tensor without copying it.
-    data.write(b"\0" * (-data.tell() % 4096))
+def _write_external(tensor: LargeTensor, data: BinaryIO, location: str) -> onnx.TensorProto:
+    if not has_raw_bytes(tensor.constant):
+        return full_tensor(tensor.constant, tensor.known)
+    header = header_of(tensor.constant, tensor.known)
+    data.write(b"\0" * (-data.tell() % _ALIGNMENT))
     header.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", data.tell()), ("length", nbytes_of(constant))):
-        header.external_data.add(key=key, value=str(value))
-    for chunk in chunks:
+    entries = {"location": location, "offset": data.tell(), "length": nbytes_of(tensor.constant)}
+    for name, value in entries.items():
+        header.external_data.add(key=name, value=str(value))
+    for chunk in tensor.chunks():
         data.write(chunk)
     return header
 
 
-def _data_files_of(path: Path) -> list[Path]:
-    """Data files of our naming that lie beside ``path``; an older version of the model may be reading them."""
-    pattern = re.compile(re.escape(path.name) + r"\.data\d*$")
-    return [p for p in path.parent.iterdir() if pattern.match(p.name)]
+def _is_data_name(name: str, model: Path) -> bool:
+    return re.fullmatch(re.escape(model.name) + r"\.data\d*", name) is not None
 
 
-def _free_data_path(path: Path, taken: list[Path]) -> Path:
-    candidate, i = path.with_name(path.name + ".data"), 1
-    while candidate in taken:
-        candidate = path.with_name(f"{path.name}.data{i}")
-        i += 1
+def _own_data_files(path: Path) -> list[Path]:
+    """Data files of our naming that the model at ``path`` refers to, and no other model beside it."""
+    try:
+        model = _behind_links(path)
+        siblings = list(model.parent.iterdir())
+        candidates = [p for p in siblings if _is_data_name(p.name, model)]
+        if not candidates or not model.is_file():
+            return []
+        content, _ = cut_out_raw_data(model.read_bytes(), STREAMED_FROM)
+        proto = onnx.ModelProto.FromString(content)
+        used = {e.value for tensor in external_tensors(proto) for e in tensor.external_data if e.key == "location"}
+        others = [p for p in siblings if p.suffix == ".onnx" and p.name != model.name and p.is_file()]
+        return [p for p in candidates if p.name in used and not any(_mentions(other, p.name) for other in others)]
+    except (OSError, DecodeError):
+        return []
+
+
+def _mentions(file: Path, name: str) -> bool:
+    if not file.stat().st_size:
+        return False
+    with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(name.encode()) >= 0
+
+
+def _free_data_path(model: Path) -> Path:
+    """A name that no file has: another model, or an older version of this one, may be reading those that are there."""
+    candidate, i = model.with_name(f"{model.name}.data"), 1
+    while candidate.exists() or candidate.is_symlink():
+        candidate, i = model.with_name(f"{model.name}.data{i}"), i + 1
     return candidate
-
-
-def _varint(n: int) -> bytes:
-    encoded = bytearray()
-    while n >= 0x80:
-        encoded.append(n & 0x7F | 0x80)
-        n >>= 7
-    encoded.append(n)
-    return bytes(encoded)
-
-
-def _key(field_number: int) -> bytes:
-    return _varint(field_number << 3 | _LENGTH_DELIMITED)

@@ -1,0 +1,268 @@
+"""From ONNX to a graphsurgeon graph whose constants know where their data is; and copies of such graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
+from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
+from onnx_graphsurgeon.logger import G_LOGGER
+
+from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.data_types import numpy_dtype
+from sift_onnx.errors import ModelReadError, UnsupportedError
+from sift_onnx.external_data import DataFiles, RawData, external_tensors, is_external
+from sift_onnx.mask_storage import weight_of
+from sift_onnx.stored_values import StoredValues, stored_bytes
+
+__all__ = ["OutsideData", "adopt_constants", "copy_graph", "import_model", "locate_data"]
+
+# Tensors whose data is not in them, by id(), and what gives their data. The tensor is kept, since an id lasts as long.
+OutsideData = dict[int, tuple[onnx.TensorProto, RawData]]
+
+_TEXTS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
+
+
+def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.Graph:
+    """The model's graph, with constants of kinds that :mod:`sift_onnx.constants` knows.
+
+    Args:
+        model: not changed, and referred to by the graph.
+        data: of tensors that ``model`` holds without it; tensors whose data is nowhere fail when they are read.
+
+    Raises:
+        ModelReadError: the graph is incomplete.
+        UnsupportedError: it holds what graphsurgeon cannot read.
+    """
+    _check_names(model.graph, frozenset())
+    _check_attributes([*model.graph.node, *(node for function in model.functions for node in function.node)])
+    try:
+        # graphsurgeon logs to stdout, even what it raises.
+        with G_LOGGER.suppress(G_LOGGER.CRITICAL + 1):
+            graph = gs.import_onnx(model)
+    except Exception as error:
+        # Its importer takes the file's word for everything, and fails in as many ways.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelReadError(f"the graph cannot be read: {reason[-1]}") from error
+    for function, proto in zip(graph.functions, model.functions, strict=True):
+        # Functions of one name differ in their overload, which graphsurgeon does not know.
+        function.overload = getattr(proto, "overload", "")
+    # graphsurgeon's exporter appends to the list, which is the model's own.
+    for level in [graph, *graph.subgraphs(recursive=True), *graph.functions]:
+        detached = onnx.ModelProto(opset_import=level.import_domains or ())
+        level.import_domains = list(detached.opset_import)
+    adopt_constants(graph, data or {})
+    return graph
+
+
+def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
+    """Every tensor that is read is made by someone, once: a truncated file may lack nodes and be valid protobuf."""
+    stored = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+    if len(set(stored)) < len(stored):
+        twice = next(name for i, name in enumerate(stored) if name in stored[:i])
+        raise ModelReadError(f"the model is damaged: two initializers are named {twice!r}")
+    known = {*outer, *stored, *(info.name for info in graph.input)}
+    made: set[str] = set()
+    for node in graph.node:
+        for name in filter(None, node.output):
+            if name in made:
+                raise ModelReadError(f"the model is damaged: two nodes make the tensor {name!r}")
+            made.add(name)
+    known |= made
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise ModelReadError(
+                    f"the model is damaged or truncated: node {node.name!r} ({node.op_type}) reads {name!r}, "
+                    "which nothing makes"
+                )
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _check_names(attribute.g, frozenset(known))
+    for info in graph.output:
+        if info.name not in known:
+            raise ModelReadError(f"the model is damaged or truncated: nothing makes its output {info.name!r}")
+
+
+def _check_attributes(nodes: list[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            where = f"attribute {attribute.name!r} of node {node.name!r} ({node.op_type})"
+            if ATTR_TYPE_MAPPING.get(attribute.type, "UNDEFINED") == "UNDEFINED":
+                raise UnsupportedError(f"{where} has no type that is known; convert the model to IR version 3 or newer")
+            try:
+                for text in (attribute.s, *attribute.strings) if attribute.type in _TEXTS else ():
+                    text.decode()
+            except UnicodeDecodeError as error:
+                raise UnsupportedError(
+                    f"{where} is not text (a compiled context, say); export the model without vendor-specific nodes"
+                ) from error
+            if attribute.HasField("g"):
+                _check_attributes(list(attribute.g.node))
+
+
+def locate_data(model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview]) -> OutsideData:
+    """Find the data of every tensor that does not hold it itself.
+
+    Args:
+        model: data of tensors that no node reads, or that are no initializers, is put into it.
+        files: where external data is looked for; None for a model that never was in a file.
+        cut: raw data that was cut out of ``model``, by the initializer's position in the main graph.
+
+    Returns:
+        The data of the initializers that are left; each is marked as external.
+
+    Raises:
+        ModelReadError: data is missing or out of bounds, or there is nowhere to look.
+    """
+    read = {id(tensor): tensor for tensor in _read_initializers(model.graph)}
+    found: list[tuple[onnx.TensorProto, RawData]] = []
+    for tensor in external_tensors(model):
+        if files is None:
+            _refuse(tensor.name)
+        if tensor.data_type == onnx.TensorProto.STRING:
+            raise ModelReadError(f"initializer {tensor.name!r}: strings cannot lie outside the model file")
+        found.append((tensor, files.find(tensor, stored_bytes(tensor))))
+    for position, raw in cut.items():
+        tensor = model.graph.initializer[position]
+        if len(raw) != stored_bytes(tensor):
+            raise ModelReadError(
+                f"initializer {tensor.name!r}: {len(raw)} bytes do not fit its shape {list(tensor.dims)}, "
+                f"which takes {stored_bytes(tensor)}"
+            )
+        found.append((tensor, partial(_as_bytes, raw)))
+    data: OutsideData = {}
+    for tensor, bytes_of in found:
+        if id(tensor) in read:
+            data[id(tensor)] = tensor, bytes_of
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+        else:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = bytes_of().tobytes()
+    return data
+
+
+def _as_bytes(raw: memoryview) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(raw, np.uint8)
+
+
+def _read_initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Initializers of the graph and its subgraphs that nodes read."""
+    names = set(_names_read(graph))
+    yield from (tensor for tensor in graph.initializer if tensor.name in names)
+    for subgraph in _subgraphs(graph):
+        yield from _read_initializers(subgraph)
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from node.input
+    yield from (info.name for info in graph.output)
+    for subgraph in _subgraphs(graph):
+        yield from _names_read(subgraph)
+
+
+def _subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    return (attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g"))
+
+
+def adopt_constants(graph: gs.Graph, data: OutsideData) -> None:
+    """Give the constants of ``graph``, its subgraphs and its functions values of kinds that we know.
+
+    Args:
+        graph: changed in place.
+        data: as for :func:`import_model`.
+
+    Raises:
+        ModelReadError: a tensor is damaged.
+    """
+    for level in [graph, *graph.subgraphs(recursive=True), *graph.functions]:
+        for tensor in level.tensors().values():
+            _adopt(tensor, data)
+        for node in level.nodes:
+            for value in node.attrs.values():
+                _adopt(value, data)
+
+
+def _adopt(constant: Any, data: OutsideData) -> None:
+    if not isinstance(constant, gs.Constant):
+        return
+    values = constant._values
+    if isinstance(values, SparseValues):
+        masked_constant(constant, MaskedValues(weight_of(values.tensor)))
+    elif isinstance(values, LazyValues) and not isinstance(values, (MaskedValues, StoredValues)):
+        proto = values.tensor
+        raw = data[id(proto)][1] if id(proto) in data else None
+        if raw is None and is_external(proto):
+            raw = partial(_refuse, constant.name)
+        constant._values = StoredValues(proto, raw)
+        constant.data_location = None
+    elif isinstance(values, np.ndarray) and constant._export_dtype is not None:
+        wanted = constant._export_dtype
+        constant._values = values.astype(numpy_dtype(wanted) if isinstance(wanted, int) else wanted)
+        constant._export_dtype = None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ModelReadError(f"initializer {name!r}: its data is external; pass the model's path, or load the data first")
+
+
+def copy_graph(graph: gs.Graph) -> gs.Graph:
+    """A graph that can be edited without changing this one; arrays and stored values are shared.
+
+    graphsurgeon's own ``copy`` forgets the types of sequences and optionals, and gives each subgraph a copy of its own
+    of the constants that it captures.
+    """
+    copy = _copy_graph(graph, {})
+    copy.functions = list(graph.functions)
+    return copy
+
+
+def _copy_graph(graph: gs.Graph, twins: dict[int, gs.Tensor]) -> gs.Graph:
+    return gs.Graph(
+        nodes=[_copy_node(node, twins) for node in graph.nodes],
+        inputs=[_twin(t, twins) for t in graph.inputs],
+        outputs=[_twin(t, twins) for t in graph.outputs],
+        name=graph.name,
+        doc_string=graph.doc_string,
+        opset=graph.opset,
+        import_domains=None if graph.import_domains is None else list(graph.import_domains),
+        producer_name=getattr(graph, "producer_name", None),
+        producer_version=getattr(graph, "producer_version", None),
+        ir_version=graph.ir_version,
+    )
+
+
+def _copy_node(node: gs.Node, twins: dict[int, gs.Tensor]) -> gs.Node:
+    attrs: dict[str, Any] = {}
+    for name, value in node.attrs.items():
+        if isinstance(value, gs.Graph):
+            attrs[name] = _copy_graph(value, twins)
+        elif isinstance(value, gs.Constant):
+            attrs[name] = _copy_tensor(value)
+        else:
+            attrs[name] = list(value) if isinstance(value, list) else value
+    inputs, outputs = ([_twin(t, twins) for t in tensors] for tensors in (node.inputs, node.outputs))
+    return gs.Node(node.op, node.name, attrs, inputs, outputs, node.domain)
+
+
+def _twin(tensor: gs.Tensor, twins: dict[int, gs.Tensor]) -> gs.Tensor:
+    if id(tensor) not in twins:
+        twins[id(tensor)] = _copy_tensor(tensor)
+    return twins[id(tensor)]
+
+
+def _copy_tensor(tensor: gs.Tensor) -> gs.Tensor:
+    if isinstance(tensor, MaskedConstant):
+        return MaskedConstant(tensor.name, tensor._values)
+    if isinstance(tensor, gs.Constant):
+        return gs.Constant(tensor.name, tensor._values, tensor.data_location, tensor._export_dtype)
+    shape = list(tensor.shape) if isinstance(tensor.shape, (list, tuple)) else tensor.shape
+    return gs.Variable(tensor.name, tensor.dtype, shape, getattr(tensor, "type", "tensor_type"))

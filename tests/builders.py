@@ -1,0 +1,124 @@
+"""Small models for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from sift_onnx.constants import MaskedValues, masked_constant
+from sift_onnx.model import Model
+from sift_onnx.sparse import SparseWeight, sample_positions
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def random_weight(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
+    """Standard normal, none of them zero."""
+    values = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    values[values == 0] = 1
+    return values
+
+
+def model_of(graph: onnx.GraphProto, opset: int = 17, ir_version: int = 8, **fields: Any) -> onnx.ModelProto:
+    """A model around a graph."""
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version, **fields)
+
+
+def linear(weights: Mapping[str, Array], ir_version: int = 8) -> onnx.ModelProto:
+    """``y = x @ w0 @ w1 ...`` for matrices by name; the initializers of IR version 3 are inputs too."""
+    names, matrices = list(weights), list(weights.values())
+    element = helper.np_dtype_to_tensor_dtype(matrices[0].dtype)
+    values = ["x", *(f"h{i}" for i in range(1, len(names))), "y"]
+    nodes = [helper.make_node("MatMul", [values[i], n], [values[i + 1]], f"mm{i}") for i, n in enumerate(names)]
+    inputs = [helper.make_tensor_value_info("x", element, ["batch", matrices[0].shape[0]])]
+    if ir_version < 4:
+        inputs += [helper.make_tensor_value_info(n, element, w.shape) for n, w in weights.items()]
+    outputs = [helper.make_tensor_value_info("y", element, ["batch", matrices[-1].shape[1]])]
+    initializers = [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    return model_of(helper.make_graph(nodes, "linear", inputs, outputs, initializers), ir_version=ir_version)
+
+
+def tensors(*initializers: onnx.TensorProto, opset: int = 21, ir_version: int = 10) -> onnx.ModelProto:
+    """Each initializer goes through an Identity to an output."""
+    nodes = [helper.make_node("Identity", [t.name], [f"{t.name}.out"]) for t in initializers]
+    outputs = [helper.make_tensor_value_info(f"{t.name}.out", t.data_type, list(t.dims)) for t in initializers]
+    graph = helper.make_graph(nodes, "tensors", [], outputs, initializers)
+    return model_of(graph, opset, ir_version)
+
+
+def convolutions(
+    widths: Sequence[tuple[int, int, int]] = ((8, 4, 3), (20, 8, 3), (20, 20, 3), (6, 20, 1)),
+) -> onnx.ModelProto:
+    """Convolutions in a row, each ``(out, in, kernel)``; named ``conv<i>.weight``."""
+    nodes, weights = [], []
+    for i, (out, channels, kernel) in enumerate(widths):
+        weights.append(numpy_helper.from_array(random_weight(out, channels, kernel, kernel, seed=i), f"conv{i}.weight"))
+        source = "x" if i == 0 else f"a{i - 1}"
+        nodes.append(
+            helper.make_node("Conv", [source, f"conv{i}.weight"], [f"a{i}"], f"conv{i}", pads=[kernel // 2] * 4)
+        )
+    last = f"a{len(widths) - 1}"
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", widths[0][1], 6, 6])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", widths[-1][0], 6, 6])],
+        weights,
+    )
+    return model_of(graph)
+
+
+def branches(captured: Array, own: Array) -> onnx.ModelProto:
+    """``y = x + captured if flag else x * own + unread-in-main``: an If whose branches capture and own initializers.
+
+    ``captured`` is read in the main graph and in a branch, ``only-inside`` belongs to the main graph and is read in a
+    branch alone, and both branches own an initializer named ``own``.
+    """
+    element = TensorProto.FLOAT
+
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        output = helper.make_tensor_value_info(f"{name}.out", element, ["n", captured.shape[-1]])
+        return helper.make_graph(list(nodes), name, [], [output], [numpy_helper.from_array(own, "own")])
+
+    then = branch(
+        "then",
+        helper.make_node("Add", ["h", "captured"], ["then.sum"], "then.add"),
+        helper.make_node("Add", ["then.sum", "own"], ["then.out"], "then.own"),
+    )
+    otherwise = branch(
+        "else",
+        helper.make_node("Mul", ["h", "own"], ["else.product"], "else.mul"),
+        helper.make_node("Add", ["else.product", "only-inside"], ["else.out"], "else.add"),
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["x", "captured"], ["h"], "add"),
+            helper.make_node("If", ["flag"], ["y"], "if", then_branch=then, else_branch=otherwise),
+        ],
+        "branches",
+        [
+            helper.make_tensor_value_info("x", element, ["n", captured.shape[-1]]),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", element, ["n", captured.shape[-1]])],
+        [numpy_helper.from_array(captured, "captured"), numpy_helper.from_array(captured * 3, "only-inside")],
+    )
+    return model_of(graph)
+
+
+def mask_weights(model: Model, density: float = 0.25, zeros: int = 3, names: Sequence[str] | None = None) -> Model:
+    """A copy of ``model`` with random masks over initializers of two axes and more, some of them over zeros."""
+    copy = model.copy()
+    for name, constant in copy.initializers().items():
+        if len(constant.shape) < 2 or (names is not None and name not in names):
+            continue
+        dense = np.array(constant._values.load()).reshape(-1)
+        indices = sample_positions(dense.size, max(zeros, int(density * dense.size)), np.random.default_rng(dense.size))
+        values = dense[indices]
+        values[:zeros] = 0
+        masked_constant(constant, MaskedValues(SparseWeight(tuple(constant.shape), indices, values)))
+    return copy
