@@ -98,24 +98,20 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
         UnsupportedError: inference finds a contradiction in the model.
     """
     skeleton = model.skeleton()
-    symbols: dict[str, int | None] = {}
-    for tensor in model.graph.inputs:
-        for size, dim in zip(bound[tensor.name], tensor.shape or (), strict=False):
-            if isinstance(dim, str):
-                symbols[dim] = size
     for info in skeleton.graph.input:
         if info.name in bound:
             dims = info.type.tensor_type.shape.dim
             del dims[:]
             for size in bound[info.name]:
                 dims.add(dim_value=size)
-    for info in (*skeleton.graph.value_info, *skeleton.graph.output):
-        for dim in info.type.tensor_type.shape.dim:
-            if dim.HasField("dim_param"):
-                size = symbols.get(dim.dim_param)
-                dim.ClearField("dim_param")
-                if size is not None:
-                    dim.dim_value = size
+    # What the file says of other tensors may be of another batch, or stale; only operators that ONNX does not know need it.
+    foreign = {name for n in skeleton.graph.node if n.domain not in ("", "ai.onnx") for name in n.output}
+    told = [info for info in skeleton.graph.value_info if info.name in foreign]
+    del skeleton.graph.value_info[:]
+    skeleton.graph.value_info.extend(told)
+    for info in skeleton.graph.output:
+        if info.name not in foreign:
+            info.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:

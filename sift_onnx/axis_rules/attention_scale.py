@@ -20,19 +20,11 @@ from sift_onnx.constants import array_of, shape_of
 __all__ = ["find_scales"]
 
 # Operators between a factor and the product that leave numbers as they are, up to their order.
-_TRANSPARENT = (
-    "Transpose",
-    "Reshape",
-    "Identity",
-    "Cast",
-    "CastLike",
-    "Squeeze",
-    "Unsqueeze",
-    "Expand",
-    "Split",
-    "Slice",
+_TRANSPARENT = frozenset(
+    """
+    Add Cast CastLike Concat Expand Gather Identity Reshape RotaryEmbedding Slice Split Squeeze Transpose Unsqueeze Where
+    """.split()
 )
-_TRANSPARENT += ("Gather", "Concat", "Add", "RotaryEmbedding", "Where")
 _LONGEST_WAY = 12
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sift_onnx.axes import Axis
-from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.context import Axes, RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
+
+__all__ = ["convolution"]
 
 
 @axis_rule("Conv")
@@ -14,74 +18,88 @@ def conv(ctx: RuleContext) -> None:
     Without groups, ``C`` and ``O`` are free. A depthwise convolution has one group per channel: the number of groups
     grows. Any other grouped convolution keeps its groups, and each gets wider.
     """
-    x, w = ctx.axes(0), ctx.axes(1)
-    shape = ctx.output_shape()
-    if x is None or w is None or shape is None or any(n is None for n in shape[2:]):
-        ctx.pin_all(x, "its shape is unknown here")
-        ctx.pin_all(w, "its shape is unknown here")
-        ctx.set_axes(0, ctx.inferred_axes())
+    convolution(ctx)
+
+
+def convolution(ctx: RuleContext) -> None:
+    """The rule of :func:`conv`, for operators that do something else besides."""
+    operands = _operands(ctx)
+    if operands is None:
         return
-    for kernel_axis in w[2:]:
-        ctx.pin(kernel_axis, "kernel")
+    x, w, shape = operands
     group = int(ctx.attr("group", 1))
     channels, out = x[1], w[0]
     depthwise = group > 1 and group == ctx.original(channels)
     if depthwise:
-        multiplier = ctx.original(out) // group
-        ctx.equate(out, channels.size * multiplier, "depthwise channels")
+        ctx.equate(out, channels.size * (ctx.original(out) // group), "depthwise channels")
         ctx.set_attribute("group", channels.size)
     elif group > 1:
         ctx.equate(w[1].size * group, channels, "channels of a group")
-        ctx.system.require_integer(channels.size / group)
         ctx.system.require_integer(out.size / group)
     else:
         ctx.equate(w[1], channels, "input channels")
-    bias = ctx.axes(2)
-    if bias is not None:
-        ctx.equate(bias[0], out, "bias")
-    spatial = ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size")
-    ctx.set_axes(0, (x[0], Axis(out.size, out.stride, out.span), *spatial))
-
-    parameter = ctx.parameter(1)
-    if parameter is None:
-        ctx.pin_all(w, "the kernel is computed, not stored")
-        return
-    kind = "depthwise" if depthwise else "conv"
-    ctx.weight(parameter, kind, 0, [x[0].size, *(axis.size for axis in spatial)])
+    spatial = _spatial(ctx, x, w, shape)
+    # Each weight is applied at every output pixel.
+    _finish(ctx, x, out, spatial, spatial, 0, depthwise)
 
 
 @axis_rule("ConvTranspose")
 def conv_transpose(ctx: RuleContext) -> None:
     """``x [N, C, ...]``, ``w [C, O / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``; groups as in a Conv."""
-    x, w = ctx.axes(0), ctx.axes(1)
-    shape = ctx.output_shape()
-    if x is None or w is None or shape is None or any(n is None for n in shape[2:]):
-        ctx.pin_all(x, "its shape is unknown here")
-        ctx.pin_all(w, "its shape is unknown here")
-        ctx.set_axes(0, ctx.inferred_axes())
+    operands = _operands(ctx)
+    if operands is None:
         return
+    x, w, shape = operands
+    group = int(ctx.attr("group", 1))
+    channels, out = x[1], w[1]
+    ctx.equate(w[0], channels, "input channels")
+    depthwise = group > 1 and group == ctx.original(channels)
+    if depthwise:
+        ctx.pin(w[1], "each channel of a depthwise convolution makes so many")
+        out = Axis(channels.size * ctx.original(w[1]), 1, ctx.original(channels) * ctx.original(w[1]))
+        ctx.set_attribute("group", channels.size)
+    elif group > 1:
+        ctx.system.require_integer(channels.size / group)
+        out = Axis(w[1].size * group, 1, ctx.original(w[1]) * group)
+    # Each weight is applied at every input pixel.
+    _finish(ctx, x, out, _spatial(ctx, x, w, shape), x[2:], 0 if depthwise else 1, depthwise)
+
+
+def _operands(ctx: RuleContext) -> tuple[Axes, Axes, Sequence[int]] | None:
+    """Axes of the input and of the kernel, and the original shape of the output; None where one is not known."""
+    x, w = ctx.axes(0), ctx.axes(1)
+    shape = [n for n in ctx.output_shape() or () if n is not None]
+    if x is None or w is None or len(shape) != len(x):
+        for axes in (x, w):
+            ctx.pin_all(axes, "a convolution reads or makes a tensor of unknown shape")
+        ctx.set_axes(0, ctx.inferred_axes())
+        return None
     for kernel_axis in w[2:]:
         ctx.pin(kernel_axis, "kernel")
-    group = int(ctx.attr("group", 1))
-    channels = x[1]
-    ctx.equate(w[0], channels, "input channels")
-    depthwise = group > 1 and group == ctx.original(channels) and ctx.original(w[1]) == 1
-    if depthwise:
-        out = channels
-        ctx.set_attribute("group", channels.size)
-    else:
-        ctx.system.require_integer(channels.size / group)
-        size = w[1].size * group
-        out = w[1] if group == 1 else Axis(size, 1, ctx.original(size))
+    return x, w, shape
+
+
+def _spatial(ctx: RuleContext, x: Axes, w: Axes, shape: Sequence[int]) -> Axes:
+    """The pixels of the output; what may grow passes a kernel of one pixel (features that lie along the pixels)."""
+    strides = ctx.attr("strides") or [1] * len(shape[2:])
+    out: list[Axis] = []
+    for axis, kernel, stride, n in zip(x[2:], w[2:], strides, shape[2:], strict=True):
+        if ctx.original(kernel) == 1 and stride == 1 and ctx.original(axis) == n:
+            out.append(axis)
+            continue
+        ctx.pin(axis, "a kernel slides over it")
+        out.extend(ctx.const_axes([n], "it is a spatial size"))
+    return tuple(out)
+
+
+def _finish(ctx: RuleContext, x: Axes, out: Axis, spatial: Axes, applied: Axes, out_axis: int, depthwise: bool) -> None:
+    """Bias, output and weight; ``applied`` are the pixels that each weight is applied at."""
     bias = ctx.axes(2)
     if bias is not None:
         ctx.equate(bias[0], out, "bias")
-    spatial = ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size")
     ctx.set_axes(0, (x[0], out, *spatial))
     parameter = ctx.parameter(1)
     if parameter is None:
-        ctx.pin_all(w, "the kernel is computed, not stored")
+        ctx.pin_all(ctx.axes(1), "the kernel is computed, not stored")
         return
-    # Each weight is applied at every input pixel.
-    kind = "depthwise" if depthwise else "conv"
-    ctx.weight(parameter, kind, 0 if depthwise else 1, [x[0].size, *(axis.size for axis in x[2:])])
+    ctx.weight(parameter, "depthwise" if depthwise else "conv", out_axis, [x[0].size, *(a.size for a in applied)])

@@ -9,8 +9,12 @@ from sift_onnx.axis_rules.context import AxisAnalysis
 __all__ = ["head_splits"]
 
 # Operators between the split and the product that move or scale what they are given.
-_PASSED = ("Transpose", "Mul", "Div", "Add", "Neg", "Identity", "Cast", "Squeeze", "Unsqueeze", "Expand", "Concat")
-_PASSED += ("Slice", "Split", "Gather", "RotaryEmbedding", "LayerNormalization", "RMSNormalization", "Reshape")
+_PASSED = frozenset(
+    """
+    Add Cast Concat Div Expand Gather Identity LayerNormalization Mul Neg RMSNormalization Reshape RotaryEmbedding Slice
+    Split Squeeze Transpose Unsqueeze
+    """.split()
+)
 
 
 def head_splits(analysis: AxisAnalysis) -> frozenset[int]:
