@@ -104,7 +104,7 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
             del dims[:]
             for size in bound[info.name]:
                 dims.add(dim_value=size)
-    # What the file says of other tensors may be of another batch, or stale; only operators that ONNX does not know need it.
+    # What the file says of other tensors may be of another batch, or stale; only foreign operators need it.
     foreign = {name for n in skeleton.graph.node if n.domain not in ("", "ai.onnx") for name in n.output}
     told = [info for info in skeleton.graph.value_info if info.name in foreign]
     del skeleton.graph.value_info[:]

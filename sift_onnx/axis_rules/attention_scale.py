@@ -22,7 +22,8 @@ __all__ = ["find_scales"]
 # Operators between a factor and the product that leave numbers as they are, up to their order.
 _TRANSPARENT = frozenset(
     """
-    Add Cast CastLike Concat Expand Gather Identity Reshape RotaryEmbedding Slice Split Squeeze Transpose Unsqueeze Where
+    Add Cast CastLike Concat Expand Gather Identity Reshape RotaryEmbedding Slice Split Squeeze Transpose Unsqueeze
+    Where
     """.split()
 )
 _LONGEST_WAY = 12

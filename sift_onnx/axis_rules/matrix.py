@@ -25,7 +25,8 @@ def gemm(ctx: RuleContext) -> None:
             if ctx.original(c_axis) != 1:
                 ctx.equate(c_axis, out_axis, "bias")
     ctx.set_axes(0, out)
-    _register(ctx, "gemm", (a[a_m].size,), (a[a_k], a[a_m]), (b[b_k], b[b_n]), (a_m, b_n))
+    rows, columns = (a[a_m].size,), (b[b_n].size,)
+    _register(ctx, "gemm", rows, (a[a_k], a[a_m]), (b[b_k], b[b_n]), (a_m, b_n), left=columns, right=rows)
 
 
 @axis_rule("MatMul")
@@ -47,7 +48,22 @@ def matmul(ctx: RuleContext) -> None:
     if row_axis is None or column_axis is None:
         ctx.pin(a[-1], "a product with a vector")
         return
-    _register(ctx, "matmul", positions, (a[-1], row_axis), (k_of_b, column_axis), (len(a) - 2, len(b) - 1), batch=batch)
+    _register(
+        ctx,
+        "matmul",
+        positions,
+        (a[-1], row_axis),
+        (k_of_b, column_axis),
+        (len(a) - 2, len(b) - 1),
+        left=(*_outside(ctx, batch, a[:-2]), column_axis.size),
+        right=(*_outside(ctx, batch, b[:-2]), row_axis.size),
+    )
+
+
+def _outside(ctx: RuleContext, batch: Sequence[Axis], own: Sequence[Axis]) -> tuple[Size, ...]:
+    """The leading axes of a product that an operand with the leading axes ``own`` is repeated along."""
+    first = len(batch) - len(own)
+    return tuple(a.size for i, a in enumerate(batch) if i < first or ctx.original(own[i - first]) == 1)
 
 
 def _register(
@@ -57,7 +73,8 @@ def _register(
     a: tuple[Axis, Axis],
     b: tuple[Axis, Axis],
     out_axes: tuple[int, int],
-    batch: tuple[Axis, ...] = (),
+    left: tuple[Size, ...],
+    right: tuple[Size, ...],
 ) -> None:
     """Register the weight of a matrix product, or the product itself where both sides are activations."""
     right, left = ctx.parameter(1), ctx.parameter(0)
