@@ -28,16 +28,17 @@ class Architecture:
         name: what the command line calls it.
         description: one line.
         paper: where the Sparse-IFT paper uses it, or a dash.
-        input_shape: shape of one input item, without the batch axis.
-        num_classes: size of the last axis of the output, unless another is asked for.
+        input_shape: shape of one input item, without the batch axis; of a sequence, its usual length.
+        num_classes: classes that the model tells apart, unless another number is asked for; of a language model, its
+            vocabulary.
         builder: ``module:function``, called with ``width`` (a factor on every hidden size; 1.0 is the published model),
             ``num_classes``, ``arguments`` and those of ``options`` that were given.
         arguments: keyword arguments that the builder always gets.
         options: names of further keyword arguments that a user may give to the builder.
-        example_inputs: ``module:function``, called with the architecture and a batch size; returns the tuple of
-            tensors to trace the model with, one per input name, batch axis first.
-        input_names: names of the graph's inputs.
-        output_names: names of the graph's outputs.
+        example_inputs: ``module:function``, called with the architecture, a batch size and a sequence length or None;
+            returns the tuple of tensors to trace the model with, one per input.
+        inputs: names of the graph's inputs, in order, and what their first axes are called.
+        outputs: names of the graph's outputs, in order, and what their first axes are called.
     """
 
     name: str
@@ -49,8 +50,8 @@ class Architecture:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     example_inputs: str = "sift_onnx.models.example_inputs:images"
-    input_names: tuple[str, ...] = ("input",)
-    output_names: tuple[str, ...] = ("logits",)
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"input": ("batch",)})
+    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"logits": ("batch",)})
 
 
 def _resnet(name: str, depth: int, stem: str, paper: str) -> Architecture:
@@ -67,15 +68,115 @@ def _resnet(name: str, depth: int, stem: str, paper: str) -> Architecture:
     )
 
 
+def _mobile(
+    name: str, builder: str, image_size: int, description: str, arguments: Mapping[str, Any], paper: str
+) -> Architecture:
+    return Architecture(
+        name=name,
+        description=description,
+        paper=paper,
+        input_shape=(3, image_size, image_size),
+        num_classes=100 if name.endswith("-cifar") else 1000,
+        builder=f"sift_onnx.models.{builder}",
+        arguments=arguments,
+    )
+
+
+def _botnet(name: str, image_size: int, stem: str, description: str, paper: str) -> Architecture:
+    return Architecture(
+        name=name,
+        description=description,
+        paper=paper,
+        input_shape=(3, image_size, image_size),
+        num_classes=1000 if stem == "imagenet" else 100,
+        builder="sift_onnx.models.botnet:botnet50",
+        arguments={"image_size": image_size, "stem": stem},
+        options=("zero_init_residual",),
+    )
+
+
+def _gpt(name: str, builder: str, description: str, paper: str) -> Architecture:
+    return Architecture(
+        name=name,
+        description=description,
+        paper=paper,
+        input_shape=(1024,),
+        num_classes=50257,
+        builder=f"sift_onnx.models.gpt:{builder}",
+        options=("layers", "sequence"),
+        example_inputs="sift_onnx.models.example_inputs:tokens",
+        inputs={"input_ids": ("batch", "sequence")},
+        outputs={"logits": ("batch", "sequence")},
+    )
+
+
+_BERT_SMALL = Architecture(
+    name="bert-small",
+    description="BERT, 4 layers of 512, with both heads of pre-training",
+    paper="Tables 16 and 17",
+    input_shape=(512,),
+    num_classes=30522,
+    builder="sift_onnx.models.bert:bert_small",
+    options=("layers", "sequence"),
+    example_inputs="sift_onnx.models.example_inputs:masked_tokens",
+    inputs={name: ("batch", "sequence") for name in ("input_ids", "attention_mask", "token_type_ids")},
+    outputs={"prediction_logits": ("batch", "sequence"), "seq_relationship_logits": ("batch",)},
+)
+
+_RETINANET = Architecture(
+    name="retinanet-resnet18",
+    description="RetinaNet, raw predictions at strides 8 to 128",
+    paper="Tables 7 and 12",
+    input_shape=(3, 256, 256),
+    num_classes=80,
+    builder="sift_onnx.models.retinanet:retinanet_resnet18",
+    outputs={f"{kind}_p{level}": ("batch",) for kind in ("class_logits", "box_deltas") for level in range(3, 8)},
+)
+
+_DEEPLAB = Architecture(
+    name="deeplabv3plus-resnet18",
+    description="DeepLabV3+, output stride 16",
+    paper="Tables 7 and 13",
+    input_shape=(3, 512, 1024),
+    num_classes=19,
+    builder="sift_onnx.models.deeplab:deeplabv3plus_resnet18",
+)
+
 ARCHITECTURES: Mapping[str, Architecture] = {
     row.name: row
     for row in (
         _resnet("resnet18", 18, "imagenet", "Tables 6 and 7, Figure 3"),
         _resnet("resnet34", 34, "imagenet", "Table 6"),
-        _resnet("resnet50", 50, "imagenet", "- (BotNet-50 is built on it)"),
+        _resnet("resnet50", 50, "imagenet", "- (BoTNet-50 is built on it)"),
         _resnet("resnet18-cifar", 18, "cifar", "Tables 2, 3, 4, 9 and 11"),
         _resnet("resnet34-cifar", 34, "cifar", "-"),
         _resnet("resnet50-cifar", 50, "cifar", "-"),
+        _mobile("mobilenetv2", "mobilenetv2:mobilenetv2", 224, "MobileNetV2", {}, "-"),
+        _mobile(
+            "mobilenetv2-cifar",
+            "mobilenetv2:mobilenetv2",
+            32,
+            "MobileNetV2, stem of stride 1",
+            {"stem_stride": 1},
+            "Tables 5 and 10",
+        ),
+        _mobile("mobilevit-s", "mobilevit:mobilevit_s", 256, "MobileViT-S", {"image_size": 256}, "-"),
+        _mobile(
+            "mobilevit-s-cifar",
+            "mobilevit:mobilevit_s",
+            32,
+            "MobileViT-S, two strides fewer",
+            {"image_size": 32, "small_images": True},
+            "Tables 5 and 10",
+        ),
+        _botnet("botnet50", 224, "imagenet", "BoTNet-50, attention at 14x14 and 7x7", "Table 6"),
+        _botnet("botnet50-cifar", 32, "cifar", "BoTNet-50, stem 3x3, attention at 8x8 and 4x4", "Tables 5 and 10"),
+        _gpt("gpt3-small", "gpt3_small", "GPT-3, 12 layers of 768", "Tables 8, 14, 15, 18 and 19"),
+        _gpt("gpt3-medium", "gpt3_medium", "GPT-3, 24 layers of 1024", "Table 15"),
+        _gpt("gpt3-1.3b", "gpt3_1_3b", "GPT-3, 24 layers of 2048", "-"),
+        _BERT_SMALL,
+        _RETINANET,
+        _DEEPLAB,
     )
 }
 
@@ -116,14 +217,14 @@ def build(
     num_classes: int | None = None,
     seed: int = 0,
     device: str = "cpu",
-    **options: bool | None,
+    **options: bool | int | None,
 ) -> nn.Module:
     """Build a freshly initialized model, in evaluation mode.
 
     Args:
         name: a key of ``ARCHITECTURES``.
         width: factor on every hidden size; 1.0 is the published model.
-        num_classes: size of the last axis of the output; the architecture's own by default.
+        num_classes: classes that the model tells apart; the architecture's own by default.
         seed: seed of the initial weights. The state of torch's global generator is left as it was.
         device: where the weights are made; ``"meta"`` makes a model of shapes without values.
         options: those that the architecture takes, e.g. ``zero_init_residual``; None leaves one at its default.
@@ -150,9 +251,15 @@ def build(
     return module.eval()
 
 
-def example_inputs(architecture: Architecture, batch: int) -> tuple[Tensor, ...]:
-    """Tensors to trace a model of this architecture with, one per input name, ``batch`` items each."""
-    tensors: tuple[Tensor, ...] = _resolve(architecture.example_inputs)(architecture, batch)
+def example_inputs(architecture: Architecture, batch: int, sequence: int | None = None) -> tuple[Tensor, ...]:
+    """Tensors to trace a model of this architecture with, one per input.
+
+    Args:
+        architecture: whose inputs they are.
+        batch: how many items there are.
+        sequence: length of a sequence, where items are sequences; the usual one by default.
+    """
+    tensors: tuple[Tensor, ...] = _resolve(architecture.example_inputs)(architecture, batch, sequence)
     return tensors
 
 

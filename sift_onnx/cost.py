@@ -151,7 +151,8 @@ def allocate(layers: Sequence[BudgetLayer], target: int) -> dict[str, int]:
 
     Every layer gets the same share ``target / sum(macs)`` of its original MACs; shares are rounded down to whole
     non-zeros, and what that leaves is handed out, at most one non-zero a layer, to expensive layers first. So each
-    layer is within one non-zero of its share, and the total is within the cheapest layer's positions of ``target``.
+    layer is within one non-zero of its share, and what is left of ``target`` pays for no further non-zero in any layer
+    that is below its share.
 
     Args:
         layers: the layers that become sparse.
@@ -175,7 +176,7 @@ def allocate(layers: Sequence[BudgetLayer], target: int) -> dict[str, int]:
         nnz[layer.name] = int(share)
     left = target - sum(nnz[layer.name] * layer.positions for layer in layers)
     for layer in sorted(layers, key=lambda layer: (-layer.positions, layer.name)):
-        if nnz[layer.name] < shares[layer.name] and layer.positions <= left and nnz[layer.name] < layer.weights:
+        if nnz[layer.name] < shares[layer.name] and layer.positions <= left:
             nnz[layer.name] += 1
             left -= layer.positions
     return nnz

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sift_onnx.axes import Axis, Size
-from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.context import Axes, RuleContext
 from sift_onnx.axis_rules.elementwise import broadcast, register_rotary
 from sift_onnx.axis_rules.registry import axis_rule
 
@@ -42,50 +42,48 @@ def matmul(ctx: RuleContext) -> None:
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
     ctx.set_axes(0, (*batch, *rows, *columns))
-    positions = tuple(axis.size for axis in (*batch, *rows))
-    row_axis = rows[0] if rows else None
-    column_axis = columns[0] if columns else None
-    if row_axis is None or column_axis is None:
+    if not rows or not columns:
         ctx.pin(a[-1], "a product with a vector")
         return
-    _register(
-        ctx,
-        "matmul",
-        positions,
-        (a[-1], row_axis),
-        (k_of_b, column_axis),
-        (len(a) - 2, len(b) - 1),
-        left=(*_outside(ctx, batch, a[:-2]), column_axis.size),
-        right=(*_outside(ctx, batch, b[:-2]), row_axis.size),
-    )
-
-
-def _outside(ctx: RuleContext, batch: Sequence[Axis], own: Sequence[Axis]) -> tuple[Size, ...]:
-    """The leading axes of a product that an operand with the leading axes ``own`` is repeated along."""
-    first = len(batch) - len(own)
-    return tuple(a.size for i, a in enumerate(batch) if i < first or ctx.original(own[i - first]) == 1)
+    out_axes = len(a) - 2, len(b) - 1
+    _register(ctx, "matmul", (a[-1], *rows), (k_of_b, *columns), out_axes, batch, (a[:-2], b[:-2]))
 
 
 def _register(
     ctx: RuleContext,
     kind: str,
-    positions: tuple[Size, ...],
     a: tuple[Axis, Axis],
     b: tuple[Axis, Axis],
     out_axes: tuple[int, int],
-    left: tuple[Size, ...],
-    right: tuple[Size, ...],
+    batch: Axes = (),
+    own: tuple[Axes, Axes] = ((), ()),
 ) -> None:
-    """Register the weight of a matrix product, or the product itself where both sides are activations."""
+    """Register the weight of a matrix product, or the product itself where both sides are activations.
+
+    Args:
+        ctx: the node.
+        kind: of the weight layer.
+        a: axes of the left side, the contracted one first.
+        b: axes of the right side, the contracted one first.
+        out_axes: positions of the other axis in both sides.
+        batch: leading axes of the product.
+        own: leading axes of both sides.
+    """
     right, left = ctx.parameter(1), ctx.parameter(0)
     if ctx.original(a[0]) == 1 and any(register_rotary(ctx, i) for i in (0, 1)):
         return  # positions times frequencies
     if right is not None and left is None:
-        ctx.weight(right, kind, out_axes[1], positions)
+        ctx.weight(right, kind, out_axes[1], (*_repeated(ctx, batch, own[1]), a[1].size))
     elif left is not None and right is None:
-        ctx.weight(left, kind, out_axes[0], tuple(axis.size for axis in (*batch, b[1])))
+        ctx.weight(left, kind, out_axes[0], (*_repeated(ctx, batch, own[0]), b[1].size))
     elif left is None:
-        ctx.product(*positions, a[0].size, b[1].size)
+        ctx.product(*(axis.size for axis in (*batch, a[1], a[0], b[1])))
+
+
+def _repeated(ctx: RuleContext, batch: Axes, own: Axes) -> tuple[Size, ...]:
+    """The leading axes of a product along which a side with the leading axes ``own`` is repeated."""
+    first = len(batch) - len(own)
+    return tuple(axis.size for i, axis in enumerate(batch) if i < first or ctx.original(own[i - first]) == 1)
 
 
 def _unknown(ctx: RuleContext, *sides: tuple[Axis, ...] | None) -> None:

@@ -44,6 +44,13 @@ def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table
     if document["pinned"]:
         yield _pinned(document["pinned"])
+    for entry in document["pinned"]:
+        # A classifier's outputs belong to one layer; a hidden state holds the width of the whole network.
+        if entry["op"] == "output" and entry["macs_share"] > 0.5:
+            yield (
+                f"The graph output {entry['node']!r} keeps the width {entry['size']} of layers with "
+                f"{entry['macs_share']:.0%} of all MACs as it is; --resize-output {entry['node']} would let it grow."
+            )
     yield from _summary(document)
 
 
