@@ -25,8 +25,7 @@ def gemm(ctx: RuleContext) -> None:
             if ctx.original(c_axis) != 1:
                 ctx.equate(c_axis, out_axis, "bias")
     ctx.set_axes(0, out)
-    rows, columns = (a[a_m].size,), (b[b_n].size,)
-    _register(ctx, "gemm", rows, (a[a_k], a[a_m]), (b[b_k], b[b_n]), (a_m, b_n), left=columns, right=rows)
+    _register(ctx, "gemm", (a[a_k], a[a_m]), (b[b_k], b[b_n]), (a_m, b_n))
 
 
 @axis_rule("MatMul")
