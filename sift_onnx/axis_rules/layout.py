@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from sift_onnx.axes import Axis, Size, reshape, size_of
+from sift_onnx.axes import Axis, Size, size_of
+from sift_onnx.axis_reshape import reshape
 from sift_onnx.axis_rules.context import Axes, Element, RuleContext
 from sift_onnx.axis_rules.elementwise import broadcast
 from sift_onnx.axis_rules.registry import axis_rule
