@@ -52,7 +52,7 @@ class Net:
     def constant(self, values: Any, name: str = "", dtype: Any = None) -> str:
         """An initializer."""
         array = np.asarray(values, dtype=dtype)
-        if array.dtype == np.float64:
+        if dtype is None and array.dtype == np.float64:
             array = array.astype(np.float32)
         name = name or self._fresh("constant")
         self._initializers[name] = numpy_helper.from_array(array, name)
@@ -117,10 +117,12 @@ class Net:
         types.update({info.name: info.type for info in inferred.graph.output})
         for info in model.graph.output:
             shape = self._outputs[info.name]
-            if shape is not None:
-                info.CopyFrom(helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))
-            else:
+            if shape is None and types[info.name].WhichOneof("value") is None:
+                shape = run(model, self.feeds)[info.name].shape  # behind an operator that onnx does not know
+            if shape is None:
                 info.type.CopyFrom(types[info.name])
+            else:
+                info.CopyFrom(helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))
         return model
 
     def _fresh(self, kind: str) -> str:

@@ -87,6 +87,8 @@ def _run(ctx: RuleContext) -> None:
     if node.op == "Constant" and constant_values(node.outputs[0]) is not None:
         return
     _pin_captures(ctx)
+    if node.inputs and all(ctx.is_derived(i) for i in range(len(node.inputs)) if ctx.has_input(i)):
+        ctx.analysis.derived.update(tensor.name for tensor in node.outputs)
     if evaluate(ctx):
         return
     rule = rule_for(node.op, node.domain)

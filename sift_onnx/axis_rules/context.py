@@ -150,6 +150,7 @@ class AxisAnalysis:
         scale_edits: factors that follow the size of a head.
         tables: constants that are computed anew at another size, by name.
         unknown: nodes that no rule covers.
+        derived: tensors that are made from constants only, initializers included.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
         head_splits: nodes that split a width into heads, where they have to be told apart.
@@ -166,6 +167,7 @@ class AxisAnalysis:
     scale_edits: list[ScaleEdit] = field(default_factory=list)
     tables: dict[str, RotaryTable] = field(default_factory=dict)
     unknown: list[gs.Node] = field(default_factory=list)
+    derived: set[str] = field(default_factory=set)
     unscaled: list[str] = field(default_factory=list)
     attention: AttentionGrowth = "head-dim"
     head_splits: frozenset[int] = frozenset()
@@ -250,12 +252,15 @@ class RuleContext:
         return followed
 
     def parameter(self, i: int) -> tuple[gs.Constant, tuple[int, ...]] | None:
-        """The floating-point constant that input ``i`` is, and the permutation of its axes on the way, or None."""
+        """The floating-point constant that input ``i`` is, and the permutation of its axes on the way, or None.
+
+        Between the constant and the input there may be nodes that copy, cast or transpose it.
+        """
         if not self.has_input(i):
             return None
         tensor, steps = self.node.inputs[i], []
         while constant_values(tensor) is None:
-            if len(tensor.inputs) != 1 or tensor.inputs[0].op not in ("Identity", "Transpose"):
+            if len(tensor.inputs) != 1 or tensor.inputs[0].op not in ("Cast", "Identity", "Transpose"):
                 return None
             producer = tensor.inputs[0]
             if producer.op == "Transpose":
@@ -272,6 +277,11 @@ class RuleContext:
             return None
         named = constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
         return named, permutation
+
+    def is_derived(self, i: int) -> bool:
+        """Whether input ``i`` is made from constants only."""
+        tensor = self.node.inputs[i]
+        return constant_values(tensor) is not None or tensor.name in self.analysis.derived
 
     def output_shape(self, i: int = 0) -> tuple[int | None, ...] | None:
         """The shape of output ``i`` in the original, as far as inference knows it."""

@@ -1,11 +1,32 @@
-"""Gemm and MatMul: the contracted axes are the same, the others pass."""
+"""Gemm, MatMul and their fusions: the contracted axes are the same, the others pass."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from sift_onnx.axes import Axis, Size
 from sift_onnx.axis_rules.context import Axes, RuleContext
 from sift_onnx.axis_rules.elementwise import broadcast, register_rotary
 from sift_onnx.axis_rules.registry import axis_rule
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One operand of a product.
+
+    Attributes:
+        summed: the contracted axis.
+        kept: the axis that goes into the output.
+        position: of ``kept`` in the operand.
+        batch: leading axes.
+    """
+
+    summed: Axis
+    kept: Axis
+    position: int
+    batch: Axes
 
 
 @axis_rule("Gemm")
@@ -15,17 +36,16 @@ def gemm(ctx: RuleContext) -> None:
     if a is None or b is None:
         _unknown(ctx, a, b)
         return
-    a_k, a_m = (0, 1) if ctx.attr("transA", 0) else (1, 0)
-    b_k, b_n = (1, 0) if ctx.attr("transB", 0) else (0, 1)
-    ctx.equate(a[a_k], b[b_k], "contraction")
-    out = (a[a_m], b[b_n])
-    c = ctx.axes(2)
-    if c is not None:
-        for c_axis, out_axis in zip(reversed(c), reversed(out), strict=False):
-            if ctx.original(c_axis) != 1:
-                ctx.equate(c_axis, out_axis, "bias")
-    ctx.set_axes(0, out)
-    _register(ctx, "gemm", (a[a_k], a[a_m]), (b[b_k], b[b_n]), (a_m, b_n))
+    out = _product(ctx, a, b, "gemm", bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+    for c_axis, out_axis in zip(reversed(ctx.axes(2) or ()), reversed(out), strict=False):
+        if ctx.original(c_axis) != 1:
+            ctx.equate(c_axis, out_axis, "bias")
+
+
+@axis_rule("FusedGemm", domain=MICROSOFT)
+def fused_gemm(ctx: RuleContext) -> None:
+    """A Gemm with an activation behind it."""
+    gemm(ctx)
 
 
 @axis_rule("MatMul")
@@ -34,49 +54,58 @@ def matmul(ctx: RuleContext) -> None:
     a, b = ctx.axes(0), ctx.axes(1)
     if a is None or b is None:
         _unknown(ctx, a, b)
-        return
-    k_of_b = b[-2] if len(b) > 1 else b[-1]
-    ctx.equate(a[-1], k_of_b, "contraction")
-    batch = broadcast(ctx, [a[:-2], b[:-2]])
-    rows = (a[-2],) if len(a) > 1 else ()
-    columns = (b[-1],) if len(b) > 1 else ()
-    ctx.set_axes(0, (*batch, *rows, *columns))
-    if not rows or not columns:
+    elif len(a) == 1 or len(b) == 1:
+        ctx.equate(a[-1], b[-2] if len(b) > 1 else b[-1], "contraction")
         ctx.pin(a[-1], "a product with a vector")
-        return
-    out_axes = len(a) - 2, len(b) - 1
-    _register(ctx, "matmul", (a[-1], *rows), (k_of_b, *columns), out_axes, batch, (a[:-2], b[:-2]))
+        ctx.set_axes(0, (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ())))
+    else:
+        _product(ctx, a, b, "matmul")
 
 
-def _register(
-    ctx: RuleContext,
-    kind: str,
-    a: tuple[Axis, Axis],
-    b: tuple[Axis, Axis],
-    out_axes: tuple[int, int],
-    batch: Axes = (),
-    own: tuple[Axes, Axes] = ((), ()),
-) -> None:
-    """Register the weight of a matrix product, or the product itself where both sides are activations.
+@axis_rule("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+def fused_matmul(ctx: RuleContext) -> None:
+    """A MatMul times ``alpha`` whose last two axes may be transposed on either side."""
+    a, b = ctx.axes(0), ctx.axes(1)
+    if a is None or b is None:
+        _unknown(ctx, a, b)
+    elif len(a) == 1 or len(b) == 1 or ctx.attr("transBatchA", 0) or ctx.attr("transBatchB", 0):
+        for axes in (a, b):
+            ctx.pin_all(axes, "this layout of a FusedMatMul is not covered")
+        ctx.set_axes(0, ctx.inferred_axes())
+    else:
+        _product(ctx, a, b, "matmul", bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
 
-    Args:
-        ctx: the node.
-        kind: of the weight layer.
-        a: axes of the left side, the contracted one first.
-        b: axes of the right side, the contracted one first.
-        out_axes: positions of the other axis in both sides.
-        batch: leading axes of the product.
-        own: leading axes of both sides.
-    """
-    right, left = ctx.parameter(1), ctx.parameter(0)
-    if ctx.original(a[0]) == 1 and any(register_rotary(ctx, i) for i in (0, 1)):
-        return  # positions times frequencies
-    if right is not None and left is None:
-        ctx.weight(right, kind, out_axes[1], (*_repeated(ctx, batch, own[1]), a[1].size))
-    elif left is not None and right is None:
-        ctx.weight(left, kind, out_axes[0], (*_repeated(ctx, batch, own[0]), b[1].size))
-    elif left is None:
-        ctx.product(*(axis.size for axis in (*batch, a[1], a[0], b[1])))
+
+def _product(
+    ctx: RuleContext, a: Axes, b: Axes, kind: str, trans_a: bool = False, trans_b: bool = False
+) -> tuple[Axis, ...]:
+    """State the product of two matrices, or of stacks of them, and say what is a weight in it; the output's axes."""
+    left, right = _side(a, inner=not trans_a), _side(b, inner=trans_b)
+    ctx.equate(left.summed, right.summed, "contraction")
+    batch = broadcast(ctx, [left.batch, right.batch])
+    out = (*batch, left.kept, right.kept)
+    ctx.set_axes(0, out)
+    weights = ctx.parameter(0), ctx.parameter(1)
+    if ctx.original(left.summed) == 1 and any(register_rotary(ctx, i) for i in (0, 1)):
+        return out  # positions times frequencies
+    for own, other, parameter, opposite in ((left, right, *weights), (right, left, *reversed(weights))):
+        if parameter is not None and opposite is None:
+            ctx.weight(parameter, kind, own.position, (*_repeated(ctx, batch, own.batch), other.kept.size))
+            return out
+    derived = [ctx.is_derived(i) for i in (0, 1)]
+    for i, side in enumerate((left, right)):
+        if derived[i] and weights[i] is None:
+            ctx.pin_all((side.summed, side.kept), "the weight is computed, not stored")
+    if not any(derived):
+        ctx.product(*(axis.size for axis in (*batch, left.kept, left.summed, right.kept)))
+    return out
+
+
+def _side(axes: Axes, *, inner: bool) -> _Side:
+    """An operand whose last axis, or last but one, is summed over."""
+    last = len(axes) - 1
+    summed, kept = (last, last - 1) if inner else (last - 1, last)
+    return _Side(axes[summed], axes[kept], kept, axes[:-2])
 
 
 def _repeated(ctx: RuleContext, batch: Axes, own: Axes) -> tuple[Size, ...]:
@@ -85,7 +114,7 @@ def _repeated(ctx: RuleContext, batch: Axes, own: Axes) -> tuple[Size, ...]:
     return tuple(axis.size for i, axis in enumerate(batch) if i < first or ctx.original(own[i - first]) == 1)
 
 
-def _unknown(ctx: RuleContext, *sides: tuple[Axis, ...] | None) -> None:
+def _unknown(ctx: RuleContext, *sides: Axes | None) -> None:
     for axes in sides:
         ctx.pin_all(axes, "it meets a tensor of unknown shape")
     ctx.set_axes(0, ctx.inferred_axes())
