@@ -216,10 +216,11 @@ def test_a_layer_alone_gets_as_many_non_zeros_as_it_had_weights(weights: int, po
 
 def test_what_rounding_leaves_goes_to_expensive_layers_first() -> None:
     layers = [BudgetLayer("cheap", 50, 3, 100), BudgetLayer("dear", 50, 7, 100)]
-    # 7.5 MACs each are 2.5 and 1.07 non-zeros; 2 and 1 leave 2 MACs, 3 MACs pay for the cheap one.
+    # 20 MACs each are 6 and 2 non-zeros; of the 8 MACs left, 7 buy the dear layer one more.
+    assert allocate(layers, 40) == {"cheap": 6, "dear": 3}
+    # 7.5 MACs each are 2 and 1 non-zeros; 2 MACs are left, which pay for nothing.
     assert allocate(layers, 15) == {"cheap": 2, "dear": 1}
-    assert allocate(layers, 16) == {"cheap": 3, "dear": 1}
-    assert allocate([BudgetLayer("a", 50, 7, 100), BudgetLayer("b", 50, 7, 100)], 21) == {"a": 2, "b": 1}
+    assert allocate([BudgetLayer("b", 50, 7, 100), BudgetLayer("a", 50, 7, 100)], 21) == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize("target", [-5, 0, 9])
@@ -245,5 +246,6 @@ def test_no_layers_need_no_budget() -> None:
 
 
 def test_shares_are_exact_beyond_the_precision_of_floats() -> None:
-    large = BudgetLayer("w", (2**40 + 1) * (2**20 + 1), 2**20 + 1, 2**41)
-    assert allocate([large], large.macs) == {"w": 2**40 + 1}
+    layer = BudgetLayer("w", 100, 2**20 + 1, 2**41)
+    assert allocate([layer], 2**40 * layer.positions) == {"w": 2**40}
+    assert allocate([layer], 2**40 * layer.positions - 1) == {"w": 2**40 - 1}
