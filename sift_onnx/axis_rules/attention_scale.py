@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Size
 from sift_onnx.axis_rules.attention import scale_exponent
 from sift_onnx.axis_rules.context import AxisAnalysis, ScaleEdit, constant_values
 from sift_onnx.constants import array_of, shape_of
@@ -40,8 +39,8 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
     registered: set[tuple[int, int | str]] = set()
     for product in analysis.products:
         node = analysis.order[product.index]
-        head = _summed_axis(analysis, node)
-        if head is None:
+        head = product.summed
+        if head is None or analysis.system.resolve(head).is_constant:
             continue
         found = False
         for scaling in {id(n): n for n in _scalings(node)}.values():
@@ -63,15 +62,6 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
         if not found:
             missed.append(node.name or node.outputs[0].name)
     return missed
-
-
-def _summed_axis(analysis: AxisAnalysis, node: gs.Node) -> Size | None:
-    """The size of the axis that a matrix product of activations sums over, if it can grow: a head."""
-    axes = analysis.axes.get(node.inputs[0].name)
-    if node.op != "MatMul" or not axes:
-        return None
-    size = axes[-1].size
-    return None if analysis.system.resolve(size).is_constant else size
 
 
 def _scalings(product: gs.Node) -> Iterator[gs.Node]:

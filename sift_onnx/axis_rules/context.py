@@ -111,11 +111,13 @@ class Product:
         node: name of the node.
         index: of the node in :attr:`AxisAnalysis.order`.
         factors: their product is the number of multiply-accumulates.
+        summed: the axis that is summed over, where a factor outside of the node may belong to it.
     """
 
     node: str
     index: int
     factors: tuple[Size, ...]
+    summed: Size | None = None
 
 
 @dataclass(frozen=True)
@@ -389,9 +391,9 @@ class RuleContext:
             constant.name, kind, constant, axes, permutation[out_axis], [use]
         )
 
-    def product(self, *factors: Size) -> None:
-        """Register a product of two activations."""
-        self.analysis.products.append(Product(self.label, self.index, factors))
+    def product(self, *factors: Size, summed: Size | None = None) -> None:
+        """Register a product of two activations, see :class:`Product`."""
+        self.analysis.products.append(Product(self.label, self.index, factors, summed))
 
     def const_axes(self, shape: Sequence[int], reason: str = "") -> Axes:
         """Axes of fixed sizes, and why they are fixed."""

@@ -25,19 +25,41 @@ def einsum(ctx: RuleContext) -> None:
             elif ctx.original(axis) != 1:
                 ctx.equate(labels[label], axis, f"label {label!r} of an Einsum")
     ctx.set_axes(0, [labels[label] for label in result])
-    parameters = [ctx.parameter(i) for i in range(len(operands))]
-    stored = [i for i, parameter in enumerate(parameters) if parameter is not None]
-    if len(operands) == 2 and not stored:
-        ctx.product(*(axis.size for axis in labels.values()))
-    if len(operands) != 2 or len(stored) != 1:
+    if len(operands) == 2:
+        _register(ctx, terms, result, labels)
+
+
+def _register(ctx: RuleContext, terms: list[str], result: str, labels: dict[str, Axis]) -> None:
+    """Register the weight of a product of two operands, or the product itself where both are activations."""
+    parameters = ctx.parameter(0), ctx.parameter(1)
+    shared = [label for label in terms[0] if label in terms[1]]
+    summed = [labels[label] for label in shared if label not in result]
+    for mine, parameter in enumerate(parameters):
+        own = [label for label in terms[mine] if label in result and label not in terms[1 - mine]]
+        if parameter is None or parameters[1 - mine] is not None or not own or not shared:
+            continue
+        _keep_heads(ctx, [labels[label] for label in own])
+        positions = [axis.size for label, axis in labels.items() if label not in terms[mine]]
+        ctx.weight(parameter, "matmul", terms[mine].index(own[-1]), positions)
         return
-    (mine,) = stored
-    own = [label for label in terms[mine] if label in result and label not in terms[1 - mine]]
-    parameter = parameters[mine]
-    if parameter is None or not own or not set(terms[mine]) & set(terms[1 - mine]):
+    derived = [ctx.is_derived(i) for i in (0, 1)]
+    for i, term in enumerate(terms):
+        if derived[i] and parameters[i] is None:
+            ctx.pin_all([labels[label] for label in term], "the weight is computed, not stored")
+    if not any(derived):
+        growing = [axis.size for axis in summed if not ctx.system.resolve(axis.size).is_constant]
+        ctx.product(*(axis.size for axis in labels.values()), summed=growing[-1] if growing else None)
+
+
+def _keep_heads(ctx: RuleContext, features: list[Axis]) -> None:
+    """Of several axes of output features, heads and their size, one grows."""
+    if len(features) < 2:
         return
-    positions = [axis.size for label, axis in labels.items() if label not in terms[mine]]
-    ctx.weight(parameter, "matmul", terms[mine].index(own[-1]), positions)
+    growth = ctx.analysis.attention
+    grows = {"head-dim": features[-1:], "heads": features[:1], "keep": []}[growth]
+    for axis in features:
+        if axis not in grows:
+            ctx.pin(axis, f"only one axis of these features grows (--attention {growth})")
 
 
 def _parse(equation: str, ranks: list[int]) -> tuple[list[str] | None, str]:

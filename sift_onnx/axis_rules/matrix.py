@@ -97,7 +97,8 @@ def _product(
         if derived[i] and weights[i] is None:
             ctx.pin_all((side.summed, side.kept), "the weight is computed, not stored")
     if not any(derived):
-        ctx.product(*(axis.size for axis in (*batch, left.kept, left.summed, right.kept)))
+        factors = (axis.size for axis in (*batch, left.kept, left.summed, right.kept))
+        ctx.product(*factors, summed=left.summed.size)
     return out
 
 
