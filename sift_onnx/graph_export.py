@@ -27,10 +27,11 @@ from sift_onnx.value_infos import value_info_of, value_infos_of
 
 __all__ = ["export_graph", "export_model_fields"]
 
-# Called with the graph that is being built, a constant, and the tensor that had its place when the model came.
-AddInitializer = Callable[[onnx.GraphProto, gs.Constant, "onnx.TensorProto | None"], None]
+# Called with the graph that is being built, a constant, the tensor that had its place when the model came, and whether
+# it is the main graph.
+AddInitializer = Callable[[onnx.GraphProto, gs.Constant, "onnx.TensorProto | None", bool], None]
 
-# Before it, an initializer of the main graph has to be an input too.
+# Up to it, an initializer of the main graph has to be an input too.
 _IR_WITHOUT_HIDDEN_INITIALIZERS = 3
 _READ_BY_GRAPHSURGEON = frozenset(map(onnx.AttributeProto.AttributeType.Value, ONNX_PYTHON_ATTR_MAPPING))
 
@@ -67,8 +68,10 @@ def _copy_fields(source: Message, target: Message, without: Iterable[str]) -> No
     for descriptor, value in source.ListFields():
         if descriptor.name in without:
             continue
-        if isinstance(value, (bool, int, float, str, bytes)):
+        if isinstance(value, (bool, int, float, str)):
             setattr(target, descriptor.name, value)
+        elif isinstance(value, bytes):
+            continue  # a doc string that is not text
         elif isinstance(value, Message):
             getattr(target, descriptor.name).CopyFrom(value)
         else:
@@ -102,28 +105,30 @@ def _export_function(function: gs.Function, origin: onnx.FunctionProto) -> onnx.
     return proto
 
 
-def _add_whole(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None) -> None:
+def _add_whole(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
     proto.initializer.append(full_tensor(constant, known))
 
 
 def export_graph(
     graph: gs.Graph,
     origin: onnx.GraphProto,
+    proto: onnx.GraphProto,
     add_initializer: AddInitializer,
     *,
     ir_version: int = onnx.IR_VERSION,
-    outer: frozenset[str] = frozenset(),
-) -> onnx.GraphProto:
-    """The graph as a GraphProto.
+    outer: frozenset[str] | None = None,
+) -> None:
+    """Write a graph.
 
     Args:
         graph: the graph as it is now.
         origin: the graph as it came; an empty one for a graph that is new.
+        proto: an empty graph, to be filled.
         add_initializer: puts a constant into the graph that is being built.
-        ir_version: of the model.
-        outer: names of initializers that an enclosing graph owns.
+        ir_version: of the model; up to 3, initializers of the main graph are inputs too.
+        outer: names of initializers that the graphs around it own; None for the main graph.
     """
-    proto = onnx.GraphProto()
+    main, outer = outer is None, outer or frozenset()
     _copy_fields(origin, proto, without=("node", "input", "output", "value_info", "initializer", "sparse_initializer"))
     if graph.name != origin.name:
         proto.name = graph.name
@@ -140,7 +145,7 @@ def export_graph(
     unread = {name for name in stored if name not in used_once and name not in constants}
     infos = {info.name: info for info in (*origin.value_info, *origin.input, *origin.output)}
     inputs = {t.name: t for t in graph.inputs}
-    if ir_version <= _IR_WITHOUT_HIDDEN_INITIALIZERS:
+    if main and ir_version <= _IR_WITHOUT_HIDDEN_INITIALIZERS:
         inputs.update(constants)
     else:
         inputs.update({i.name: constants[i.name] for i in origin.input if i.name in constants})
@@ -154,18 +159,17 @@ def export_graph(
 
     for tensor in origin.initializer:
         if tensor.name in unread:
-            proto.initializer.append(tensor)
+            add_initializer(proto, gs.Constant(tensor.name, StoredValues(tensor)), tensor, main)
         elif tensor.name in constants:
-            add_initializer(proto, constants[tensor.name], tensor)
+            add_initializer(proto, constants[tensor.name], tensor, main)
     for sparse in origin.sparse_initializer:
         if sparse.values.name in unread:
             proto.sparse_initializer.append(sparse)
         elif sparse.values.name in constants:
-            add_initializer(proto, constants[sparse.values.name], sparse.values)
+            add_initializer(proto, constants[sparse.values.name], sparse.values, main)
     for name, constant in constants.items():
         if name not in stored:
-            add_initializer(proto, constant, None)
-    return proto
+            add_initializer(proto, constant, None, main)
 
 
 def _constants(graph: gs.Graph) -> Iterator[tuple[str, gs.Constant]]:
@@ -226,7 +230,7 @@ def _export_attribute(
     if isinstance(value, gs.Graph):
         origin = known.g if known is not None else onnx.GraphProto()
         attribute.type = onnx.AttributeProto.GRAPH
-        attribute.g.CopyFrom(export_graph(value, origin, add, outer=owned))
+        export_graph(value, origin, attribute.g, add, outer=owned)
     elif isinstance(value, gs.Constant):
         attribute.type = onnx.AttributeProto.TENSOR
         attribute.t.CopyFrom(full_tensor(value, known.t if known is not None else None))

@@ -68,8 +68,10 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
         twice = next(name for i, name in enumerate(stored) if name in stored[:i])
         raise ModelReadError(f"the model is damaged: two initializers are named {twice!r}")
     known = {*outer, *stored, *(info.name for info in graph.input)}
+    _check_text(graph.name, *known, *(info.name for info in graph.output))
     made: set[str] = set()
     for node in graph.node:
+        _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
         for name in filter(None, node.output):
             if name in made:
                 raise ModelReadError(f"the model is damaged: two nodes make the tensor {name!r}")
@@ -83,11 +85,19 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
                     "which nothing makes"
                 )
         for attribute in node.attribute:
+            _check_text(attribute.name, attribute.ref_attr_name)
             if attribute.HasField("g"):
                 _check_names(attribute.g, frozenset(known))
     for info in graph.output:
         if info.name not in known:
             raise ModelReadError(f"the model is damaged or truncated: nothing makes its output {info.name!r}")
+
+
+def _check_text(*names: str | bytes) -> None:
+    # Protobuf gives bytes where a string is not UTF-8.
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelReadError(f"the model is damaged: the name {name!r} is not text")
 
 
 def _check_attributes(nodes: list[onnx.NodeProto]) -> None:

@@ -96,7 +96,7 @@ class Model:
         The stubs are marked as external, so that nobody takes their missing data for zeros.
         """
 
-        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None) -> None:
+        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
             if nbytes_of(constant) < model_file.STREAMED_FROM:
                 proto.initializer.append(full_tensor(constant, known))
                 return
@@ -106,7 +106,7 @@ class Model:
             proto.initializer.append(header)
 
         model = export_model_fields(self.graph, self.origin, self.metadata)
-        model.graph.CopyFrom(export_graph(self.graph, self.origin.graph, add, ir_version=model.ir_version))
+        export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)
         return model
 
     def to_proto(self, storage: Storage = "dense") -> onnx.ModelProto:
@@ -115,16 +115,18 @@ class Model:
         Raises:
             UnsupportedError: it would pass the 2 GB that protobuf allows; save it to a file instead.
         """
-        parts = self._parts(storage)
-        size = parts.graph.ByteSize() + sum(nbytes_of(tensor.constant) for tensor in parts.large)
-        if size >= model_file.PROTOBUF_LIMIT:
+        size = sum(nbytes_of(constant) for constant in self.initializers().values())
+        if storage == "dense" and size >= model_file.PROTOBUF_LIMIT:
             raise UnsupportedError(
                 f"a model of {size / 2**30:.1f} GiB does not fit in one ModelProto; save it to a file"
             )
-        model = parts.fields
-        model.graph.CopyFrom(parts.graph)
-        for tensor in parts.large:
-            model.graph.initializer.append(full_tensor(tensor.constant, tensor.known))
+        model = self._fields(storage)
+
+        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
+            _add_initializer(proto, constant, known, storage)
+
+        export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)
+        _hide_sparse_initializers(model.graph)
         return model
 
     def save(self, path: str | Path, *, storage: Storage = "dense", force: bool = False) -> None:
@@ -143,31 +145,51 @@ class Model:
         """
         target = Path(path)
         model_file.check_output(target, force)
-        model_file.write_model(self._parts(storage), target)
-
-    def _parts(self, storage: Storage) -> model_file.ModelParts:
-        if storage not in ("dense", "sparse"):
-            raise UsageError(f"storage {storage!r} is unknown; choose dense or sparse")
+        fields = self._fields(storage)
+        graph = onnx.GraphProto()
         large: list[model_file.LargeTensor] = []
-        main = self.initializers()
-        masked = self.masked()
 
-        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None) -> None:
-            if isinstance(constant, MaskedConstant) and storage == "sparse":
-                proto.sparse_initializer.append(sparse_tensor_of(constant, header_of(constant, known)))
-            elif nbytes_of(constant) >= model_file.STREAMED_FROM and constant is main.get(constant.name):
+        def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
+            dense = storage == "dense" or not isinstance(constant, MaskedConstant)
+            if main and dense and nbytes_of(constant) >= model_file.STREAMED_FROM:
                 large.append(model_file.LargeTensor(constant, known))
             else:
-                proto.initializer.append(full_tensor(constant, known))
+                _add_initializer(proto, constant, known, storage)
 
+        export_graph(self.graph, self.origin.graph, graph, add, ir_version=fields.ir_version)
+        _hide_sparse_initializers(graph)
+        model_file.write_model(model_file.ModelParts(fields, graph, large), target)
+
+    def _fields(self, storage: Storage) -> onnx.ModelProto:
+        """Everything but the graph, as it is with masks stored in this way."""
+        if storage not in ("dense", "sparse"):
+            raise UsageError(f"storage {storage!r} is unknown; choose dense or sparse")
         metadata = dict(self.metadata)
+        masked = self.masked()
         if masked and storage == "dense":
             metadata[MASKS_KEY] = text_of_masks(masked)
         fields = export_model_fields(self.graph, self.origin, metadata)
         if masked and storage == "sparse":
             fields.ir_version = max(fields.ir_version, _IR_OF_SPARSE_INITIALIZERS)
-        graph = export_graph(self.graph, self.origin.graph, add, ir_version=fields.ir_version)
-        return model_file.ModelParts(fields, graph, large)
+        return fields
+
+
+def _add_initializer(
+    proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, storage: Storage
+) -> None:
+    if isinstance(constant, MaskedConstant) and storage == "sparse":
+        proto.sparse_initializer.append(sparse_tensor_of(constant, header_of(constant, known)))
+    else:
+        proto.initializer.append(full_tensor(constant, known))
+
+
+def _hide_sparse_initializers(graph: onnx.GraphProto) -> None:
+    """Take sparse initializers out of the inputs, where they would be tensors of another type."""
+    names = {tensor.values.name for tensor in graph.sparse_initializer}
+    inputs = [info for info in graph.input if info.name not in names]
+    if len(inputs) < len(graph.input):
+        del graph.input[:]
+        graph.input.extend(inputs)
 
 
 def _from_file(path: Path) -> Model:

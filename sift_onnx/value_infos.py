@@ -68,9 +68,11 @@ def value_info_of(tensor: gs.Tensor, origin: onnx.ValueInfoProto | None) -> onnx
 
 
 def _set_dim(dim: onnx.TensorShapeProto.Dimension, size: int | str | None) -> None:
+    kind = dim.WhichOneof("value")
+    if size == (getattr(dim, kind) if kind else None):
+        return
     if isinstance(size, str):
-        if size != dim.dim_param:
-            dim.dim_param = size
+        dim.dim_param = size
     elif size is None:
         dim.ClearField("dim_value")
         dim.ClearField("dim_param")
