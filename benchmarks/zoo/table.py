@@ -24,6 +24,7 @@ def markdown(results: Mapping[Key, Result], index: Index) -> str:
 
     A cell says how many times the MACs of the original the transformed model would have without masks: ``1 / (1 - s)``
     where every layer widened on both sides. With masks it has those of the original, or the cell says what failed.
+    "batch 1" marks exports that do not run at another batch themselves.
 
     Args:
         results: from :func:`newest`.
@@ -57,7 +58,8 @@ def _cell(results: Sequence[Result], files: Index) -> str:
     """What holds at one sparsity, with fixed axes and with open ones; said once where it is the same for both."""
     said = {entry["axes"]: "not exported" for entry in files.values() if entry["error"]}
     for result in results:
-        said[result["axes"]] = f"×{result['growth']:.2f}" if result["ok"] else result["error"].split(":")[0]
+        good = f"×{result['growth']:.2f}" + (" (batch 1)" if "original_error" in result else "") if result["ok"] else ""
+        said[result["axes"]] = good or result["error"].split(":")[0]
     if len(set(said.values())) == 1 and len(said) == len(files):
         return next(iter(said.values()))
     return "; ".join(f"{axes} {text}" for axes, text in said.items())
@@ -88,6 +90,8 @@ def failures(results: Mapping[Key, Result]) -> str:
         for name in sorted({result["file"] for result in found}):
             at = ", ".join(r["sparsity"] for r in found if r["file"] == name)
             lines.append(f"    {name.removesuffix('.onnx')} at {at}")
+    lines += ["", "exports that do not run at all of their shapes, and were checked at the first:"]
+    lines += sorted({f"    {r['file']}: {r['original_error']}" for r in results.values() if "original_error" in r})
     lines += ["", "operators without a rule:"]
     lines += [f"    {op}: {', '.join(sorted(names))}" for op, names in sorted(unknown.items())]
     return "\n".join(lines)
