@@ -136,7 +136,7 @@ def infer_node(
     Args:
         node: the node.
         opsets: version of each operator set domain.
-        shapes: of the inputs, by tensor name; inputs without an entry are left out.
+        shapes: of the inputs, by tensor name; the shape of an input without an entry is unknown.
         values: of small integer inputs, by tensor name.
     """
     domain = "" if (node.domain or "") == "ai.onnx" else node.domain or ""
@@ -151,13 +151,13 @@ def infer_node(
     proto = onnx.helper.make_node(node.op, [t.name for t in node.inputs], [t.name for t in node.outputs], domain=domain)
     proto.attribute.extend(OnnxExporter.export_attributes(plain))
     for tensor in node.inputs:
-        if tensor.name not in shapes:
+        if tensor.is_empty():
             continue
         element = dtype_to_onnx(tensor.dtype) if tensor.dtype is not None else onnx.TensorProto.FLOAT
         if tensor.name in values:
             element = onnx.TensorProto.INT64
             data[tensor.name] = onnx.numpy_helper.from_array(values[tensor.name], tensor.name)
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes[tensor.name])
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes.get(tensor.name))
     try:
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]

@@ -1,54 +1,21 @@
-"""Concat, Split, Slice, Pad, Tile: axes that are put together and taken apart."""
+"""Split and Slice: axes that are cut."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from sift_onnx.axes import Axis, Size, size_of
-from sift_onnx.axis_rules.context import Elements, RuleContext
+from sift_onnx.axis_rules.context import Element, Elements, RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
 
 # A cut that is not at one of this many equal parts of an axis is taken for one at a fixed place.
 FINEST_CUT = 64
 
-
-@axis_rule("Concat")
-def concat(ctx: RuleContext) -> None:
-    """Sizes along the axis add up; all others are the same."""
-    parts = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
-    known = [axes for axes in parts if axes is not None]
-    if len(known) < len(parts):
-        for axes in known:
-            ctx.pin_all(axes, "it is joined with a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
-        return
-    joined = int(ctx.attr("axis", 1)) % len(known[0])
-    out: list[Axis] = []
-    for position in range(len(known[0])):
-        meeting = [axes[position] for axes in known]
-        if position == joined:
-            out.append(_joined(ctx, meeting))
-            continue
-        for axis in meeting[1:]:
-            ctx.equate(meeting[0], axis, "they are joined along another axis")
-        grown = [axis for axis in meeting if not ctx.system.resolve(axis.size).is_constant]
-        out.append(min(grown or meeting, key=lambda axis: axis.span))
-    ctx.set_axes(0, out)
-
-
-def _joined(ctx: RuleContext, parts: Sequence[Axis]) -> Axis:
-    total = size_of(0)
-    for axis in parts:
-        total = total + axis.size
-    original = ctx.original(total)
-    strides = {axis.stride for axis in parts if not ctx.system.resolve(axis.size).is_constant}
-    stride = strides.pop() if len(strides) == 1 else 1
-    if original % stride or any(ctx.original(axis) % stride for axis in parts):
-        stride = 1
-    return Axis(total, stride, original // stride)
+# Bounds of a slice from here on mean the end of the axis, however long it gets.
+_ENDLESS = 2**31 - 1
 
 
 @axis_rule("Split")
@@ -103,59 +70,96 @@ def _part(ctx: RuleContext, axis: Axis, n: int, whole: int) -> Axis:
     return Axis(size, min(axis.stride, n), max(1, min(axis.span, n // min(axis.stride, n))))
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """One start or end of a slice.
+
+    Attributes:
+        value: in the original.
+        state: says what size it is to state: it is rewritten to that, or is the same.
+        fix: keeps it from changing.
+    """
+
+    value: int
+    state: Callable[[Size], None]
+    fix: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What a slice does to one axis of the original: ``range(start, stop, step)`` of ``whole`` elements."""
+
+    axis: Axis
+    whole: int
+    first: _Bound
+    last: _Bound
+    step: int
+
+    @property
+    def places(self) -> range:
+        """The elements that are taken."""
+        # A negative step that runs to the front is written with an end below every index.
+        end = None if self.step < 0 and self.last.value < -self.whole else self.last.value
+        return range(*slice(self.first.value, end, self.step).indices(self.whole))
+
+
 @axis_rule("Slice")
 def slice_rule(ctx: RuleContext) -> None:
     """A part of an axis keeps its fraction; where it starts and ends is rewritten."""
     x = ctx.axes(0)
     if x is None:
-        ctx.set_axes(0, ctx.inferred_axes())
+        _inferred(ctx)
         return
     arguments = _slice_arguments(ctx, len(x))
     if arguments is None:
         ctx.pin_all(x, "it is sliced at computed places")
-        ctx.set_axes(0, ctx.inferred_axes())
+        _inferred(ctx)
         return
-    starts, ends, axes, steps = arguments
     out = list(x)
-    for k, position in enumerate(axes):
-        axis, step = x[position], steps[k]
-        whole = ctx.original(axis)
-        start, stop, stride = slice(starts[k].value, _end(ends[k].value, step, whole), step).indices(whole)
-        length = len(range(start, stop, stride))
-        if length == whole and step == 1:
-            continue
-        if ctx.system.resolve(axis.size).is_constant:
-            out[position] = Axis(size_of(length))
-            continue
-        if length == whole and step == -1:
-            continue
-        if step != 1 or length <= 1:
-            ctx.pin(axis, "single elements of it are picked")
-            out[position] = Axis(size_of(length))
-            continue
-        out[position] = _part(ctx, axis, length, whole)
-        if math.lcm(whole // math.gcd(start, whole), whole // math.gcd(stop, whole)) > FINEST_CUT:
-            ctx.pin(axis, "it is cut at a fixed place")
-            continue
-        for bound, place in ((starts[k], start), (ends[k], stop)):
-            if bound.value == 0 or bound.value >= whole:
-                continue  # the beginning, or "to the end"
-            offset = place if bound.value >= 0 else place - whole
-            ctx.system.require_integer(axis.size * offset / whole)
-            bound.rewrite(axis.size * offset / whole)
+    for first, last, position, step in zip(*arguments, strict=True):
+        cut = _Cut(x[position], ctx.original(x[position]), first, last, step)
+        out[position] = _sliced(ctx, cut)
     ctx.set_axes(0, out)
 
 
-def _end(end: int, step: int, whole: int) -> int | None:
-    return None if step < 0 and end < -whole else end
+def _sliced(ctx: RuleContext, cut: _Cut) -> Axis:
+    taken = cut.places
+    if ctx.system.resolve(cut.axis.size).is_constant:
+        # Bounds at the very ends may move outwards.
+        if cut.first.value != 0:
+            cut.first.fix()
+        if cut.last.value < cut.whole:
+            cut.last.fix()
+        return cut.axis if len(taken) == cut.whole else Axis(size_of(len(taken)))
+    if cut.step == -1 and len(taken) == cut.whole:
+        _state(cut.first, cut.axis.size - size_of(1), untouched=cut.first.value == -1)
+        _state(cut.last, cut.axis.size * -1 - size_of(1))
+        return cut.axis
+    at_a_fixed_place = _denominator(taken.start, cut.whole) * _denominator(taken.stop, cut.whole) > FINEST_CUT
+    if cut.step != 1 or len(taken) <= 1 or at_a_fixed_place:
+        picks = cut.step != 1 or len(taken) <= 1
+        ctx.pin(cut.axis, "single elements of it are picked" if picks else "it is cut at a fixed place")
+        cut.first.fix()
+        cut.last.fix()
+        return Axis(size_of(len(taken)))
+    for bound, place in ((cut.first, taken.start), (cut.last, taken.stop)):
+        # Counted from the back where it was counted from the back.
+        distance = place if bound.value >= 0 else cut.whole - place
+        size = cut.axis.size * distance / cut.whole
+        ctx.system.require_integer(size)
+        _state(bound, size * (1 if bound.value >= 0 else -1), untouched=bound.value == 0)
+    return _part(ctx, cut.axis, len(taken), cut.whole)
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """One start or end: its value, and where it can be rewritten."""
+def _state(bound: _Bound, size: Size, *, untouched: bool = False) -> None:
+    if untouched or abs(bound.value) >= _ENDLESS:
+        bound.fix()
+    else:
+        bound.state(size)
 
-    value: int
-    rewrite: Callable[[Size], None]
+
+def _denominator(place: int, whole: int) -> int:
+    return whole // math.gcd(place, whole)
 
 
 def _slice_arguments(ctx: RuleContext, rank: int) -> tuple[list[_Bound], list[_Bound], list[int], list[int]] | None:
@@ -169,8 +173,7 @@ def _slice_arguments(ctx: RuleContext, rank: int) -> tuple[list[_Bound], list[_B
         return None
     if any(elements is None and ctx.has_input(i + 1) for i, elements in enumerate(tracked)):
         return None
-
-    starts, ends = (_element_bounds(ctx, elements) for elements in tracked[:2] if elements is not None)
+    starts, ends = ([_bound(ctx, e) for e in elements.reshape(-1)] for elements in tracked[:2] if elements is not None)
     axes = [e.value % rank for e in tracked[2].reshape(-1)] if tracked[2] is not None else list(range(len(starts)))
     steps = [e.value for e in tracked[3].reshape(-1)] if tracked[3] is not None else [1] * len(starts)
     return starts, ends, axes, steps
@@ -180,85 +183,25 @@ def _attribute_bounds(ctx: RuleContext, name: str) -> list[_Bound]:
     values = [int(v) for v in ctx.attr(name)]
     sizes = [size_of(v) for v in values]
 
-    def rewrite(k: int, size: Size) -> None:
+    def state(k: int, size: Size) -> None:
         sizes[k] = size
         ctx.set_attribute(name, sizes)
 
-    return [_Bound(value, partial(rewrite, k)) for k, value in enumerate(values)]
+    return [_Bound(value, partial(state, k), lambda: None) for k, value in enumerate(values)]
 
 
-def _element_bounds(ctx: RuleContext, elements: Elements) -> list[_Bound]:
-    reason = "a slice states this place"
-    return [_Bound(e.value, partial(ctx.tie, e, reason=reason)) for e in elements.reshape(-1)]
-
-
-@axis_rule("Pad")
-def pad(ctx: RuleContext) -> None:
-    """Padding of an axis that grows grows with it (the zero-padded shortcut of CIFAR ResNets)."""
-    x = ctx.axes(0)
-    if x is None:
-        ctx.set_axes(0, ctx.inferred_axes())
-        return
-    stated: Elements | None = None
-    if "pads" in ctx.node.attrs:
-        amounts = [int(v) for v in ctx.attr("pads")]
-    else:
-        stated = ctx.elements(1)
-        if stated is None:
-            ctx.pin_all(x, "it is padded by computed amounts")
-            ctx.set_axes(0, ctx.inferred_axes())
-            return
-        amounts = [element.value for element in stated.reshape(-1)]
-    axes = list(range(len(x)))
-    if ctx.has_input(3):
-        chosen = ctx.elements(3)
-        if chosen is None:
-            ctx.pin_all(x, "the padded axes are computed")
-            ctx.set_axes(0, ctx.inferred_axes())
-            return
-        axes = [element.value % len(x) for element in chosen.reshape(-1)]
-    out = list(x)
-    sizes: list[Size] = [size_of(v) for v in amounts]
-    for k, position in enumerate(axes):
-        before, after = amounts[k], amounts[k + len(axes)]
-        if not before and not after:
-            continue
-        whole, axis = ctx.original(x[position]), x[position]
-        for j, amount in ((k, before), (k + len(axes), after)):
-            sizes[j] = axis.size * amount / whole
-            ctx.system.require_integer(sizes[j])
-            if stated is not None:
-                ctx.tie(stated.reshape(-1)[j], sizes[j], "a padding states this amount")
-        total = axis.size * (whole + before + after) / whole
-        ctx.system.require_integer(total)
-        out[position] = Axis(total, axis.stride, axis.span)
-    if stated is None:
-        ctx.set_attribute("pads", sizes)
-    ctx.set_axes(0, out)
-
-
-@axis_rule("Tile")
-def tile(ctx: RuleContext) -> None:
-    """Repeated axes are multiples; an axis of size 1 is repeated as often as its consumers need."""
-    x, repeats = ctx.axes(0), ctx.elements(1)
-    if x is None or repeats is None:
-        ctx.pin_all(x, "it is repeated a computed number of times")
-        ctx.set_axes(0, ctx.inferred_axes())
-        return
-    out: list[Axis] = []
-    for i, (axis, element) in enumerate(zip(x, repeats.reshape(-1), strict=True)):
-        if element.value == 1:
-            out.append(axis)
-        elif ctx.original(axis) == 1:
-            size = element.size
-            if element.leaf is not None:
-                size = ctx.system.variable(element.value, f"{ctx.label} repeats[{i}]")
-                ctx.tie(element, size, "a repetition states this size")
-            out.append(Axis(size, 1, element.value))
+def _bound(ctx: RuleContext, element: Element) -> _Bound:
+    def state(size: Size) -> None:
+        if element.leaf is None and element.value != ctx.original(size):
+            ctx.pin(size, "it is sliced up to a place beyond its end that is computed")
+            fix()
         else:
-            ctx.pin(element.size, "it is a number of repetitions")
-            out.append(Axis(axis.size * element.value, axis.stride, axis.span))
-    ctx.set_axes(0, out)
+            ctx.tie(element, size, "a slice states this place")
+
+    def fix() -> None:
+        ctx.pin(element.size, "a slice states this place")
+
+    return _Bound(element.value, state, fix)
 
 
 def _inferred(ctx: RuleContext) -> None:
