@@ -5,9 +5,18 @@ Both stay dense (paper, appendix B.2): pruning them costs accuracy out of propor
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import onnx_graphsurgeon as gs
+
 from sift_onnx.axis_rules import AxisAnalysis
+from sift_onnx.axis_rules.subgraphs import captured
 
 __all__ = ["first_and_last"]
+
+# What comes out of these says how large a tensor is, not what it holds.
+_SIZES = ("Shape", "Size")
 
 
 def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
@@ -16,34 +25,44 @@ def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
     Returns:
         Initializer name -> ``"first layer"`` or ``"last layer"``.
     """
-    layer_of = {use.index: layer.name for layer in analysis.layers.values() for use in layer.uses}
-    roles = {name: "last layer" for name in _without_weights_behind(analysis, layer_of)}
-    roles.update({name: "first layer" for name in _without_weights_before(analysis, layer_of)})
+    layers_at: dict[int, list[str]] = defaultdict(list)
+    for layer in analysis.layers.values():
+        for use in layer.uses:
+            layers_at[use.index].append(layer.name)
+    order = [(node, layers_at[index]) for index, node in enumerate(analysis.order)]
+    sides = [_read(node) for node, _ in order], [{t.name for t in node.outputs} for node, _ in order]
+    preceded = _reached(order, *sides)
+    followed = _reached(order[::-1], sides[1][::-1], sides[0][::-1])
+    roles = {name: "last layer" for name in analysis.layers if name not in followed}
+    roles.update({name: "first layer" for name in analysis.layers if name not in preceded})
     return roles
 
 
-def _without_weights_before(analysis: AxisAnalysis, layer_of: dict[int, str]) -> set[str]:
-    fed: set[str] = set()
-    found: set[str] = set()
-    preceded: set[str] = set()
-    for index, node in enumerate(analysis.order):
-        behind_a_layer = any(t.name in fed for t in node.inputs)
-        if index in layer_of:
-            (preceded if behind_a_layer else found).add(layer_of[index])
-        if behind_a_layer or index in layer_of:
-            fed.update(t.name for t in node.outputs)
-    return found - preceded
+def _read(node: gs.Node) -> set[str]:
+    return {t.name for t in node.inputs} | captured(node)
 
 
-def _without_weights_behind(analysis: AxisAnalysis, layer_of: dict[int, str]) -> set[str]:
-    feeding: set[str] = set()
-    found: set[str] = set()
-    followed: set[str] = set()
-    for index in range(len(analysis.order) - 1, -1, -1):
-        node = analysis.order[index]
-        before_a_layer = any(t.name in feeding for t in node.outputs)
-        if index in layer_of:
-            (followed if before_a_layer else found).add(layer_of[index])
-        if before_a_layer or index in layer_of:
-            feeding.update(t.name for t in node.inputs)
-    return found - followed
+def _reached(
+    order: Sequence[tuple[gs.Node, Sequence[str]]], entering: Sequence[set[str]], leaving: Sequence[set[str]]
+) -> set[str]:
+    """The layers that another one comes before, in ``order``.
+
+    Args:
+        order: the nodes and the layers that each uses.
+        entering: names of the tensors that each node is reached by.
+        leaving: names of the tensors by which it reaches others.
+    """
+    # Two layers per tensor are enough to tell whether there is one that is not the layer in question.
+    passed: dict[str, frozenset[str]] = {}
+    reached: set[str] = set()
+    for (node, layers), before, after in zip(order, entering, leaving, strict=True):
+        seen = _two(passed.get(name, frozenset()) for name in before if name)
+        reached.update(name for name in layers if seen - {name})
+        if node.op not in _SIZES:
+            mine = _two([seen, frozenset(layers)])
+            passed.update({name: _two([passed.get(name, frozenset()), mine]) for name in after if name})
+    return reached
+
+
+def _two(groups: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset(sorted(frozenset().union(*groups))[:2])

@@ -13,6 +13,7 @@ from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, R
 from sift_onnx.axis_rules.heads import head_splits
 from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
+from sift_onnx.axis_rules.subgraphs import captured
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
@@ -66,6 +67,9 @@ def _analyze(
     opsets.setdefault("", int(model.graph.opset))
     for index, node in enumerate(analysis.order):
         _run(RuleContext(analysis, node, index, shapes, opsets))
+    for node in analysis.order:
+        # Once more, since an initializer has axes only when a node of the main graph has read it.
+        _pin_captures(analysis, node)
     for output in model.graph.outputs:
         if any(fnmatchcase(output.name, pattern) for pattern in resize_outputs):
             continue
@@ -86,7 +90,7 @@ def _run(ctx: RuleContext) -> None:
     node = ctx.node
     if node.op == "Constant" and constant_values(node.outputs[0]) is not None:
         return
-    _pin_captures(ctx)
+    _pin_captures(ctx.analysis, node)
     if node.inputs and all(ctx.is_derived(i) for i in range(len(node.inputs)) if ctx.has_input(i)):
         ctx.analysis.derived.update(tensor.name for tensor in node.outputs)
     if evaluate(ctx):
@@ -99,17 +103,21 @@ def _run(ctx: RuleContext) -> None:
     name = f"{node.domain}::{node.op}" if node.domain else node.op
     for i in range(len(node.inputs)):
         ctx.pin_all(ctx.axes(i), f"no rule covers {name}")
+        elements = ctx.elements(i)
+        if elements is not None:
+            ctx.fix(elements, f"no rule covers {name}")
     for i in range(len(node.outputs)):
         ctx.set_axes(i, ctx.inferred_axes(i))
 
 
-def _pin_captures(ctx: RuleContext) -> None:
+def _pin_captures(analysis: AxisAnalysis, node: gs.Node) -> None:
     """What a subgraph reads from outside keeps its size."""
-    for value in ctx.node.attrs.values():
-        if not isinstance(value, gs.Graph):
-            continue
-        for name in value.tensors():
-            ctx.pin_all(ctx.analysis.axes.get(name), f"a subgraph of {ctx.node.op} reads it")
+    cause = Cause(str(node.name or node.outputs[0].name), node.op, f"a subgraph of {node.op} reads it")
+    for name in sorted(captured(node)):
+        for axis in analysis.axes.get(name) or ():
+            analysis.system.pin(axis.size, cause)
+        for element in analysis.elements[name].reshape(-1) if name in analysis.elements else ():
+            analysis.system.pin(element.size, cause)
 
 
 def _require_integers(analysis: AxisAnalysis) -> None:
