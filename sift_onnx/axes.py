@@ -296,7 +296,7 @@ class AxisSystem(Generic[CauseT]):
             for size in resolved:
                 for variable, coefficient in size.terms:
                     steps[variable] = math.lcm(steps.get(variable, 1), coefficient.denominator)
-            steps = self._shared_steps(growing, steps)
+            steps = self._shared_steps(growing, steps, resolved)
             values = {
                 v: scaled(self._originals[v], factor_squared, step=steps[v], round_to=round_to) for v in sorted(growing)
             }
@@ -304,17 +304,30 @@ class AxisSystem(Generic[CauseT]):
             if not self._pin_opposed(solution, shrink_cause):
                 return solution
 
-    def _shared_steps(self, growing: set[int], steps: dict[int, int]) -> dict[int, int]:
-        """One step for all variables of one original size, unless that would be too coarse for the size."""
-        common: dict[int, int] = {}
-        for variable in growing:
-            original = self._originals[variable]
-            common[original] = math.lcm(common.get(original, 1), steps.get(variable, 1))
-        shared: dict[int, int] = {}
-        for variable in growing:
-            original = self._originals[variable]
-            fits = common[original] * _SHARED_STEPS_PER_SIZE <= original
-            shared[variable] = common[original] if fits else steps.get(variable, 1)
+    def _shared_steps(self, growing: set[int], steps: dict[int, int], sizes: Iterable[Size]) -> dict[int, int]:
+        """Steps by which sizes that were equal stay equal, where that is not too coarse for them.
+
+        A size that is a part of a variable counts too: a third of a fused projection is as wide as the residual stream.
+        """
+        shared = {v: steps.get(v, 1) for v in growing}
+        equal: dict[int, set[tuple[int, Fraction]]] = {self._originals[v]: set() for v in growing}
+        for v in growing:
+            equal[self._originals[v]].add((v, Fraction(1)))
+        for size in sizes:
+            if len(size.terms) == 1 and not size.const and size.terms[0][0] in growing:
+                equal.get(self.original(size), set()).add(size.terms[0])
+        settled = False
+        while not settled:
+            settled = True
+            for original, members in equal.items():
+                common = math.lcm(*(int(coefficient * shared[v]) for v, coefficient in members))
+                if common * _SHARED_STEPS_PER_SIZE > original:
+                    continue
+                for v, coefficient in members:
+                    wider = shared[v] * (common // math.gcd(common, int(coefficient * shared[v])))
+                    if wider != shared[v] and wider * _SHARED_STEPS_PER_SIZE <= self._originals[v]:
+                        shared[v] = wider
+                        settled = False
         return shared
 
     def _pin_opposed(self, solution: Solution, shrink_cause: CauseT) -> bool:

@@ -348,6 +348,15 @@ def test_widths_that_were_equal_stay_equal_where_one_of_them_must_divide() -> No
     assert system.solve(Fraction(2), [stream], shrink_cause="").value(stream) == 1086
 
 
+def test_a_part_of_a_fused_projection_stays_as_wide_as_the_stream_that_feeds_it() -> None:
+    system: AxisSystem[str] = AxisSystem()
+    stream, fused = system.variable(768, "stream"), system.variable(2304, "queries, keys and values")
+    for size in (stream, fused, fused / 3, fused / 36):
+        system.require_integer(size)
+    solution = system.solve(Fraction(2), [stream, fused], shrink_cause="")
+    assert (solution.value(stream), solution.value(fused)) == (1092, 3 * 1092)
+
+
 def test_a_step_that_is_coarse_for_a_width_is_not_shared() -> None:
     system: AxisSystem[str] = AxisSystem()
     free, heads = system.variable(8, "free"), system.variable(8, "heads")
