@@ -105,5 +105,7 @@ def _reshape_group(
     others = math.prod(new_sizes[:j] + new_sizes[j + 1 :])
     size = source.size * Fraction(inner * outer, others)
     system.require_integer(size)
+    # What grows is not cut: a group of channels has a whole number of channels, not just of pixels.
+    system.require_integer(size * Fraction(carrier_span, new_sizes[j]))
     result[j] = Axis(size, carrier_stride, carrier_span)
     return result

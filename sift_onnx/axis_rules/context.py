@@ -217,6 +217,11 @@ class RuleContext:
         """The node's name, or what it produces if it has none."""
         return str(self.node.name or next((t.name for t in self.node.outputs if t.name), self.node.op))
 
+    @property
+    def opset(self) -> int:
+        """The version of the standard operator set."""
+        return self._opsets[""]
+
     def attr(self, name: str, default: Any = None) -> Any:
         """The value of an attribute."""
         return self.node.attrs.get(name, default)

@@ -32,19 +32,26 @@ def instance_normalization(ctx: RuleContext) -> None:
 
 @axis_rule("GroupNormalization")
 def group_normalization(ctx: RuleContext) -> None:
-    """``x [N, C, ...]``, scale and bias ``[C]`` (``[groups]`` before opset 21); groups stay, each gets wider."""
+    """``x [N, C, ...]``, scale and bias ``[C]`` (``[groups]`` before opset 21).
+
+    Groups stay, and each gets wider; but where each channel is a group, there are more groups.
+    """
     x = ctx.axes(0)
     if x is None:
         _unknown(ctx, range(1, 3))
         return
     groups = int(ctx.attr("num_groups"))
-    ctx.system.require_integer(x[1].size / groups)
+    each_channel = groups == ctx.original(x[1])
+    if each_channel:
+        ctx.set_attribute("num_groups", x[1].size)
+    else:
+        ctx.system.require_integer(x[1].size / groups)
     for position in (1, 2):
-        parameter = ctx.axes(position)
-        if parameter is not None and ctx.original(parameter[0]) == ctx.original(x[1]):
-            ctx.equate(parameter[0], x[1], "parameter of the channels")
-        elif parameter is not None:
-            ctx.pin(parameter[0], "parameter of the groups")
+        for axis in ctx.axes(position) or ():
+            if ctx.opset >= 21 or each_channel:
+                ctx.equate(axis, x[1], "parameter of the channels")
+            else:
+                ctx.pin(axis, "parameter of the groups")
     ctx.set_axes(0, x)
 
 
