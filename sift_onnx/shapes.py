@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,8 +37,8 @@ def parse_input_shapes(pairs: Sequence[tuple[str, Sequence[int]]]) -> dict[str, 
 def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
     """A concrete shape for each graph input.
 
-    Axes with a size keep it. Of dynamic axes, those named in ``input_shapes`` take that size, every other axis with the
-    same symbol too, and the first axis of an input (the batch) is 1 unless told otherwise.
+    Axes with a size keep it. Of dynamic axes, those named in ``input_shapes`` take that size, and the first axis of an
+    input (the batch) is 1 unless told otherwise; every other axis with the same symbol has the same size.
 
     Args:
         model: the model.
@@ -46,31 +47,37 @@ def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None =
     Raises:
         UsageError: a shape is given for an unknown input, contradicts the model, or is missing.
     """
-    given = dict(input_shapes or {})
-    inputs = {t.name: t for t in model.graph.inputs}
-    for name in given:
-        if name not in inputs:
-            raise UsageError(f"--input-shapes names {name!r}, but the inputs are {', '.join(map(repr, inputs))}")
+    inputs = {t.name: t.shape for t in model.graph.inputs}
+    given = {name: _sizes(name, dims) for name, dims in (input_shapes or {}).items()}
     symbols: dict[str, int] = {}
     for name, dims in given.items():
-        declared = inputs[name].shape
+        if name not in inputs:
+            raise UsageError(f"--input-shapes names {name!r}, but the inputs are {', '.join(map(repr, inputs))}")
+        declared = inputs[name]
         if declared is not None and len(declared) != len(dims):
             raise UsageError(f"--input-shapes gives {name!r} {len(dims)} axes, the model has {len(declared)}")
         for axis, (size, dim) in enumerate(zip(dims, declared or dims, strict=True)):
+            where = f"--input-shapes gives axis {axis} of {name!r} the size {size}"
             if size < 1:
-                raise UsageError(f"--input-shapes gives axis {axis} of {name!r} the size {size}; sizes start at 1")
+                raise UsageError(f"{where}; sizes start at 1")
             if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
-                raise UsageError(f"--input-shapes gives the axis {dim!r} two sizes, {symbols[dim]} and {size}")
-            if isinstance(dim, int) and dim != size:
-                raise UsageError(f"--input-shapes gives axis {axis} of {name!r} the size {size}, the model fixes {dim}")
-    return {name: _bind(name, tensor.shape, given.get(name), symbols) for name, tensor in inputs.items()}
+                raise UsageError(f"{where}, but axis {dim!r} the size {symbols[dim]} elsewhere; it has one size")
+            if isinstance(dim, int) and dim >= 0 and dim != size:
+                raise UsageError(f"{where}, the model fixes {dim}")
+    for declared in inputs.values():
+        if declared and isinstance(declared[0], str):
+            symbols.setdefault(declared[0], 1)
+    return {name: given[name] if name in given else _bind(name, declared, symbols) for name, declared in inputs.items()}
 
 
-def _bind(
-    name: str, declared: Sequence[int | str | None] | None, given: Sequence[int] | None, symbols: dict[str, int]
-) -> tuple[int, ...]:
-    if given is not None:
-        return tuple(given)
+def _sizes(name: str, dims: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(d) for d in dims)
+    except TypeError:
+        raise UsageError(f"--input-shapes gives {name!r} {dims!r}; give a whole number for each axis") from None
+
+
+def _bind(name: str, declared: Sequence[int | str | None] | None, symbols: Mapping[str, int]) -> tuple[int, ...]:
     if declared is None:
         raise UsageError(f"input {name!r} has no shape; give one with --input-shapes {name}:1,...")
     sizes: list[int] = []
@@ -83,10 +90,10 @@ def _bind(
             sizes.append(1)
         else:
             label = repr(dim) if isinstance(dim, str) else "without a name"
-            example = ",".join(str(d) if isinstance(d, int) else "N" for d in [1, *declared[1:]])
+            known = [*sizes, *(d if isinstance(d, int) and d >= 0 else "N" for d in declared[axis:])]
             raise UsageError(
                 f"axis {axis} of input {name!r} is dynamic ({label}); give its size with --input-shapes "
-                f"{name}:{example}"
+                f"{name}:{','.join(map(str, known))}"
             )
     return tuple(sizes)
 
@@ -107,6 +114,7 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
     # What the file says of other tensors may be of another batch, or stale; only foreign operators need it.
     foreign = {name for n in skeleton.graph.node if n.domain not in ("", "ai.onnx") for name in n.output}
     told = [info for info in skeleton.graph.value_info if info.name in foreign]
+    _write_symbols([*told, *skeleton.graph.output], _symbols(model, bound))
     del skeleton.graph.value_info[:]
     skeleton.graph.value_info.extend(told)
     for info in skeleton.graph.output:
@@ -123,6 +131,18 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
                 d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
             )
     return shapes
+
+
+def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    pairs = (pair for t in model.graph.inputs for pair in zip(t.shape or (), bound[t.name], strict=False))
+    return {dim: size for dim, size in pairs if isinstance(dim, str)}
+
+
+def _write_symbols(infos: Sequence[onnx.ValueInfoProto], symbols: Mapping[str, int]) -> None:
+    for info in infos:
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param") and dim.dim_param in symbols:
+                dim.dim_value = symbols[dim.dim_param]
 
 
 def infer_node(

@@ -1,0 +1,184 @@
+"""Sizes of dynamic axes, and shape inference once they are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+from nets import Net
+from onnx import TensorProto, helper
+
+from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.model import Model
+from sift_onnx.shapes import bind_inputs, infer_node, infer_shapes, parse_input_shapes
+
+
+def with_inputs(**shapes: list[Any] | None) -> Model:
+    """A model with these inputs, each copied to an output."""
+    nodes = [helper.make_node("Relu", [name], [f"{name}.out"]) for name in shapes]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in shapes.items()]
+    outputs = [helper.make_tensor_value_info(f"{name}.out", TensorProto.FLOAT, None) for name in shapes]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    return Model.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+# Binding.
+
+
+def test_fixed_axes_keep_their_size_and_a_dynamic_batch_is_one() -> None:
+    assert bind_inputs(with_inputs(x=["N", 3, 8, 8], y=[None, 5], z=[4])) == {"x": (1, 3, 8, 8), "y": (1, 5), "z": (4,)}
+
+
+def test_a_scalar_has_no_axes() -> None:
+    assert bind_inputs(with_inputs(x=[])) == {"x": ()}
+
+
+def test_sizes_given_for_one_input_hold_for_their_symbols_in_the_others() -> None:
+    model = with_inputs(ids=["batch", "seq"], mask=["batch", "seq"], other=["seq", "batch"], free=["n", 2])
+    expected = {"ids": (3, 7), "mask": (3, 7), "other": (7, 3), "free": (1, 2)}
+    assert bind_inputs(model, {"mask": [3, 7]}) == expected
+    assert bind_inputs(model, {"mask": np.asarray([3, 7])}) == expected
+
+
+def test_the_batch_is_one_wherever_its_symbol_stands() -> None:
+    """The state of a recurrent layer has the batch in the middle."""
+    assert bind_inputs(with_inputs(state=[2, "batch", 64], x=["batch", 5])) == {"state": (2, 1, 64), "x": (1, 5)}
+
+
+def test_an_input_without_a_shape_takes_the_one_that_is_given() -> None:
+    assert bind_inputs(with_inputs(x=None), {"x": [2, 3]}) == {"x": (2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "given", "message"),
+    [
+        ({"x": ["N", 4]}, {"z": [1, 4]}, r"^--input-shapes names 'z', but the inputs are 'x'$"),
+        ({"x": ["N", 4]}, {"x": [1, 4, 4]}, r"^--input-shapes gives 'x' 3 axes, the model has 2$"),
+        ({"x": ["N", 4]}, {"x": [0, 4]}, r"^--input-shapes gives axis 0 of 'x' the size 0; sizes start at 1$"),
+        ({"x": ["N", 4]}, {"x": [2, 5]}, r"^--input-shapes gives axis 1 of 'x' the size 5, the model fixes 4$"),
+        (
+            {"x": ["N", 4]},
+            {"x": [2.5, 4]},
+            r"^--input-shapes gives 'x' \[2\.5, 4\]; give a whole number for each axis$",
+        ),
+        ({"x": ["N", 4]}, {"x": 4}, r"^--input-shapes gives 'x' 4; give a whole number for each axis$"),
+        (
+            {"x": ["N", 4], "y": [2, "N"]},
+            {"x": [2, 4], "y": [2, 3]},
+            r"^--input-shapes gives axis 1 of 'y' the size 3, but axis 'N' the size 2 elsewhere; it has one size$",
+        ),
+        ({"x": ["N", "N"]}, {"x": [2, 3]}, r"^--input-shapes gives axis 1 of 'x' the size 3, but axis 'N' the size 2 "),
+        (
+            {"x": ["N", 4, "H", "W"]},
+            None,
+            r"^axis 2 of input 'x' is dynamic \('H'\); give its size with --input-shapes x:1,4,N,N$",
+        ),
+        (
+            {"x": [2, None]},
+            None,
+            r"^axis 1 of input 'x' is dynamic \(without a name\); give its size with --input-shapes x:2,N$",
+        ),
+        ({"x": None}, None, r"^input 'x' has no shape; give one with --input-shapes x:1,\.\.\.$"),
+    ],
+)
+def test_a_mistake_is_named_with_its_input_axis_and_option(
+    shapes: dict[str, Any], given: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        bind_inputs(with_inputs(**shapes), given)
+
+
+def test_the_example_in_a_message_is_accepted_once_it_is_filled_in() -> None:
+    model = with_inputs(x=[2, "H", 5])
+    with pytest.raises(UsageError) as caught:
+        bind_inputs(model)
+    name, dims = str(caught.value).rsplit(" ", 1)[1].split(":")
+    assert bind_inputs(model, {name: [int(d.replace("N", "9")) for d in dims.split(",")]}) == {"x": (2, 9, 5)}
+
+
+def test_the_option_becomes_a_mapping_and_names_each_input_once() -> None:
+    assert parse_input_shapes([("x", [1, 3]), ("y", [2])]) == {"x": (1, 3), "y": (2,)}
+    with pytest.raises(UsageError, match="names 'x' twice"):
+        parse_input_shapes([("x", [1, 3]), ("x", [2, 3])])
+
+
+# Inference.
+
+
+def test_every_tensor_has_numbers_where_the_batch_was_dynamic() -> None:
+    net = Net()
+    h = net.conv(net.input("x", 1, 3, 8, 8, declared=["N", 3, "H", "W"]), 3, 4, 3, name="conv", strides=[2, 2])
+    net.output(net.op("Flatten", h, name="flat"))
+    model = Model.load(net.model())
+    shapes = infer_shapes(model, bind_inputs(model, {"x": [5, 3, 8, 6]}))
+    assert {name: shapes[name] for name in ("x", "conv", "flat")} == {
+        "x": (5, 3, 8, 6), "conv": (5, 4, 4, 3), "flat": (5, 48)
+    }  # fmt: skip
+
+
+def test_sizes_that_nodes_compute_are_followed() -> None:
+    net = Net()
+    x = net.input("x", 2, 6, declared=["N", 6])
+    rows = net.op("Gather", net.op("Shape", x), net.constant([0]))
+    net.output(net.op("Reshape", x, net.op("Concat", rows, net.constant([3, 2]), axis=0), name="y"))
+    model = Model.load(net.model())
+    assert infer_shapes(model, bind_inputs(model, {"x": [4, 6]}))["y"] == (4, 3, 2)
+
+
+def test_what_the_file_says_is_believed_of_foreign_operators_alone() -> None:
+    net = Net()
+    x = net.input("x", 1, 6, declared=["N", 6])
+    strange = net.op("Mystery", x, domain="nobody", name="strange")
+    net.value_infos += [
+        helper.make_tensor_value_info("strange", TensorProto.FLOAT, ["N", 4]),
+        helper.make_tensor_value_info("stale", TensorProto.FLOAT, [7, 7]),
+    ]
+    net.output(net.op("Relu", net.op("Relu", strange, name="stale")), 9, 9)
+    model = Model.load(net.model())
+    shapes = infer_shapes(model, bind_inputs(model, {"x": [3, 6]}))
+    assert (shapes["strange"], shapes["stale"]) == ((3, 4), (3, 4))
+
+
+def test_a_symbol_that_no_input_has_stays_open() -> None:
+    net = Net()
+    net.op("Mystery", net.input("x", 1, 6), domain="nobody", name="strange")
+    net.value_infos.append(helper.make_tensor_value_info("strange", TensorProto.FLOAT, ["found", 4]))
+    net.output("strange", 1, 1)
+    net.output(net.op("Relu", "strange", name="after"), 1, 4)
+    model = Model.load(net.model())
+    assert infer_shapes(model, bind_inputs(model))["after"] == (None, 4)
+
+
+def test_a_contradiction_is_refused_and_names_its_node() -> None:
+    net = Net()
+    net.output(net.op("MatMul", net.input("x", 2, 3), net.weight(4, 5), name="misfit"), 2, 5)
+    model = Model.load(net.model())
+    with pytest.raises(UnsupportedError, match="misfit"):
+        infer_shapes(model, bind_inputs(model))
+
+
+def test_the_model_is_not_changed() -> None:
+    net = Net()
+    net.output(net.op("Relu", net.input("x", 1, 3, declared=["N", 3])))
+    model = Model.load(net.model())
+    before = model.to_proto()
+    infer_shapes(model, bind_inputs(model, {"x": [4, 3]}))
+    assert model.to_proto() == before
+
+
+# One node.
+
+
+def test_the_output_of_a_node_follows_from_its_inputs() -> None:
+    x, target, y = gs.Variable("x", np.float32), gs.Variable("target", np.int64), gs.Variable("y")
+    node = gs.Node("Reshape", inputs=[x, target], outputs=[y])
+    values = {"target": np.asarray([2, -1])}
+    assert infer_node(node, {"": 17}, {"x": (4, 6), "target": (2,)}, values) == {"y": (2, 12)}
+
+
+def test_one_node_without_an_answer_gives_none() -> None:
+    x, y = gs.Variable("x", np.float32), gs.Variable("y")
+    for op, domain in (("Mystery", "nobody"), ("Mystery", ""), ("Reshape", "")):
+        assert infer_node(gs.Node(op, inputs=[x], outputs=[y], domain=domain), {"": 17}, {"x": (4, 6)}, {}) == {}
