@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from sift_onnx.errors import OutputError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,9 +34,19 @@ class InputShape(click.ParamType[Any]):
 
 
 def json_option(command: Command) -> Command:
-    """``--json FILE|-``."""
+    """``--json FILE|-``; a folder that is not there is refused before any work is done."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is not None and value != "-" and not Path(value).absolute().parent.is_dir():
+            raise OutputError(f"cannot write JSON to {value!r} (--json): the folder does not exist")
+        return value
+
     return click.option(
-        "--json", "json_path", metavar="FILE|-", help="Write the result as JSON to FILE, or to stdout with '-'."
+        "--json",
+        "json_path",
+        metavar="FILE|-",
+        callback=check,
+        help="Write the result as JSON to FILE, or to stdout with '-'.",
     )(command)
 
 

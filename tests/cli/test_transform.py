@@ -85,6 +85,16 @@ def test_json_on_stdout_is_nothing_but_json(model: Path, capfd: pytest.CaptureFi
     } == document["totals"].keys()
 
 
+def test_a_json_file_in_a_missing_folder_is_refused_before_anything_is_written(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = model.with_name("wide.onnx")
+    options = ("--wide", "0.75", "--budget", "layer", "--json", model.parent / "none" / "report.json")
+    assert call("transform", model, target, *options) == 2
+    assert not target.exists()
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
 def test_a_dry_run_writes_nothing(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     target = model.with_name("wide.onnx")
     assert call("transform", model, target, "--wide", "0.75", "--budget", "layer", "--dry-run") == 0
