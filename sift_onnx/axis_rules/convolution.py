@@ -80,11 +80,14 @@ def _operands(ctx: RuleContext) -> tuple[Axes, Axes, Sequence[int]] | None:
 
 
 def _spatial(ctx: RuleContext, x: Axes, w: Axes, shape: Sequence[int]) -> Axes:
-    """The pixels of the output; what may grow passes a kernel of one pixel (features that lie along the pixels)."""
+    """The spatial axes of the output.
+
+    Where features lie along the pixels of a sequence (the token mixing of an MLP-Mixer), they pass a kernel of size 1.
+    """
     strides = ctx.attr("strides") or [1] * len(shape[2:])
     out: list[Axis] = []
     for axis, kernel, stride, n in zip(x[2:], w[2:], strides, shape[2:], strict=True):
-        if ctx.original(kernel) == 1 and stride == 1 and ctx.original(axis) == n:
+        if len(x) == 3 and ctx.original(kernel) == 1 and stride == 1 and ctx.original(axis) == n:
             out.append(axis)
             continue
         ctx.pin(axis, "a kernel slides over it")

@@ -89,7 +89,7 @@ def top_k(ctx: RuleContext) -> None:
         ctx.set_axes(i, [Axis(size_of(taken or 1)) if j == position else axis for j, axis in enumerate(x)])
 
 
-@axis_rule("Range", "OneHot", "NonZero", "EyeLike", "Compress", "Unique", "NonMaxSuppression")
+@axis_rule("Range", "OneHot", "NonZero", "EyeLike", "Compress", "Unique", "NonMaxSuppression", "AffineGrid")
 def fixed(ctx: RuleContext) -> None:
     """What is made here is fixed, and so is what it is made of."""
     reason = f"{ctx.node.op} depends on it"

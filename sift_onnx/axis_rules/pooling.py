@@ -15,7 +15,7 @@ def pool(ctx: RuleContext) -> None:
         ctx.pin_all(x, "the size of the pooled tensor is unknown")
         ctx.set_axes(0, ctx.inferred_axes())
         return
-    ctx.pin_all(x[2:], "pooled over")
+    ctx.pin_all(x[2:], "a pooling window slides over it")
     axes = (*x[:2], *ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size"))
     for i in range(len(ctx.node.outputs)):
         ctx.set_axes(i, axes)

@@ -2,29 +2,103 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from sift_onnx.axes import Axis
-from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.context import Elements, RuleContext, constant_values
 from sift_onnx.axis_rules.registry import axis_rule
+from sift_onnx.constants import array_of
 
 
-@axis_rule("Resize", "Upsample", "GridSample", "AffineGrid", "CenterCropPad", "Col2Im")
-def resample(ctx: RuleContext) -> None:
+@axis_rule("Resize", "Upsample")
+def resize(ctx: RuleContext) -> None:
     """Axes that keep their size pass; those that change keep the sizes of the original."""
+    stretched = ctx.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
+    cropped = ctx.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+    scales = _scales(ctx)
+    sizes = ctx.elements(3) if stretched else None
+    known = scales is not None or sizes is not None
+
+    def passes(i: int, k: int | None) -> bool:
+        # Where the factors are computed, batch and channels are trusted to have the factor 1 that they seem to have.
+        return not cropped and (i < 2 or known) and (k is None or scales is None or scales[k] == 1)
+
+    _resample(ctx, sizes, passes)
+
+
+@axis_rule("CenterCropPad")
+def center_crop_pad(ctx: RuleContext) -> None:
+    """Axes that keep their size pass; those that change keep the sizes of the original."""
+    sizes = ctx.elements(1)
+    _resample(ctx, sizes, lambda _, k: k is None or sizes is not None)
+
+
+def _resample(ctx: RuleContext, sizes: Elements | None, passes: Callable[[int, int | None], bool]) -> None:
+    """The output of an operator that states sizes of some axes.
+
+    Args:
+        ctx: the node.
+        sizes: what it states, if that is known.
+        passes: whether axis ``i``, which is the ``k``-th of those that are stated, may grow if it keeps its size.
+    """
     x, shape = ctx.axes(0), ctx.output_shape()
     if x is None or shape is None or len(shape) != len(x) or any(n is None for n in shape):
         ctx.pin_all(x, "the size that it is resampled to is unknown")
         ctx.set_axes(0, ctx.inferred_axes())
         return
+    listed = [int(axis) % len(x) for axis in ctx.attr("axes") or range(len(x))]
     out = list(x)
-    asked = ctx.elements(3) if ctx.node.op == "Resize" else None
     for i, n in enumerate(shape):
-        if n is not None and (n != ctx.original(x[i]) or i > 1):
+        k = listed.index(i) if i in listed else None
+        if n != ctx.original(x[i]) or not passes(i, k):
             ctx.pin(x[i], "it is resampled")
-            out[i] = ctx.const_axes([n])[0]
-    if asked is not None and asked.size == len(out) and not ctx.attr("axes"):
-        for element, axis in zip(asked.reshape(-1), out, strict=True):
-            ctx.tie(element, axis.size, "a resize states this size")
+            (out[i],) = ctx.const_axes([n or 0], "it is a spatial size")
+        if sizes is not None and k is not None:
+            element = sizes.reshape(-1)[k]
+            if ctx.system.resolve(out[i].size).is_constant:
+                ctx.pin(element.size, "it is a size that something is resampled to")
+            else:
+                ctx.tie(element, out[i].size, "a resize states this size")
     ctx.set_axes(0, out)
+
+
+def _scales(ctx: RuleContext) -> list[float] | None:
+    """The factors of a Resize or Upsample, if they are stored; None where it is told sizes."""
+    if "scales" in ctx.node.attrs:
+        return [float(scale) for scale in ctx.attr("scales")]
+    position = 1 if ctx.node.op == "Upsample" or ctx.opset < 11 else 2
+    stored = constant_values(ctx.node.inputs[position]) if ctx.has_input(position) else None
+    return [float(scale) for scale in array_of(stored).reshape(-1)] or None if stored is not None else None
+
+
+@axis_rule("GridSample")
+def grid_sample(ctx: RuleContext) -> None:
+    """``x [N, C, ...]`` and a grid ``[N, ..., rank]`` of places -> ``[N, C, ...]`` with the pixels of the grid."""
+    x, grid = ctx.axes(0), ctx.axes(1)
+    if x is None or grid is None:
+        ctx.pin_all(x, "it is sampled at places of unknown shape")
+        ctx.set_axes(0, ctx.inferred_axes())
+        return
+    ctx.pin_all(x[2:], "it is sampled at places of its own pixels")
+    ctx.set_axes(0, (*x[:2], *grid[1:-1]))
+
+
+@axis_rule("Col2Im")
+def col2im(ctx: RuleContext) -> None:
+    """``x [N, C * pixels of a block, blocks]`` -> ``[N, C, ...]``."""
+    x, block, image = ctx.axes(0), ctx.elements(2), ctx.elements(1)
+    if x is None or block is None or image is None:
+        ctx.pin_all(x, "the size of its image is computed")
+        ctx.set_axes(0, ctx.inferred_axes())
+        return
+    ctx.pin(x[2], "its blocks are laid into an image")
+    for elements in (block, image):
+        ctx.fix(elements, "it is the size of an image")
+    size = x[1].size / math.prod(element.value for element in block.reshape(-1))
+    ctx.system.require_integer(size)
+    pixels = ctx.const_axes([element.value for element in image.reshape(-1)], "it is a spatial size")
+    ctx.set_axes(0, (x[0], Axis(size, 1, ctx.original(size)), *pixels))
 
 
 @axis_rule("DepthToSpace")
