@@ -50,6 +50,9 @@ class DataFiles:
             ModelReadError: the file is missing, too short, or outside the model's folder; the message names both.
         """
         entries = {entry.key: entry.value for entry in tensor.external_data}
+        # What is not UTF-8 comes as bytes.
+        if not all(isinstance(text, str) for text in (tensor.name, *entries, *entries.values())):
+            raise ModelReadError(f"initializer {tensor.name!r}: its entries for external data are not text: {entries}")
         path = self._locate(entries.get("location", ""), tensor.name)
         try:
             offset = int(entries.get("offset", 0))
@@ -69,7 +72,7 @@ class DataFiles:
     def _locate(self, location: str, name: str) -> Path:
         folders = dict.fromkeys((self._folder, self._roots[1]))
         try:
-            candidates = [folder / location for folder in folders if location]
+            candidates = [folder / location for folder in folders if location and location.isprintable()]
             # resolve() follows links: one inside the folder may point anywhere.
             inside = [p for p in candidates if any(p.resolve().is_relative_to(root) for root in self._roots)]
             found = next((p for p in inside if p.is_file()), None)

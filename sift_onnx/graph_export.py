@@ -9,6 +9,7 @@ functions by their names, everything else by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from onnx_graphsurgeon.util.misc import convert_to_onnx_attr_type
 
 from sift_onnx.constants import full_tensor
 from sift_onnx.data_types import data_type_of
-from sift_onnx.errors import UnsupportedError
+from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.external_data import is_external
 from sift_onnx.stored_values import StoredValues
 from sift_onnx.value_infos import value_info_of, value_infos_of
@@ -36,6 +37,16 @@ _IR_WITHOUT_HIDDEN_INITIALIZERS = 3
 _READ_BY_GRAPHSURGEON = frozenset(map(onnx.AttributeProto.AttributeType.Value, ONNX_PYTHON_ATTR_MAPPING))
 
 
+@contextmanager
+def _text_only() -> Iterator[None]:
+    """Protobuf reads strings that are not UTF-8, as bytes, and does not write them."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ModelReadError(f"the model is damaged: a name in it is not text: {error}") from error
+
+
+@_text_only()
 def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: Mapping[str, str]) -> onnx.ModelProto:
     """Everything of the model but its graph.
 
@@ -54,7 +65,10 @@ def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: Mapp
     for domain in sorted(_domains(graph) - imported):
         model.opset_import.add(domain=domain, version=1)
     if not model.ir_version:
-        model.ir_version = graph.ir_version or onnx.helper.find_min_ir_version_for(model.opset_import, True)
+        # graphsurgeon 0.5.2 has none, and says so on stdout.
+        model.ir_version = vars(graph).get("ir_version") or onnx.helper.find_min_ir_version_for(
+            model.opset_import, True
+        )
     if graph.producer_name and not origin.producer_name:
         model.producer_name, model.producer_version = graph.producer_name, graph.producer_version or ""
     known = {(f.domain, f.name, getattr(f, "overload", "")): f for f in origin.functions}
@@ -109,6 +123,7 @@ def _add_whole(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.Tensor
     proto.initializer.append(full_tensor(constant, known))
 
 
+@_text_only()
 def export_graph(
     graph: gs.Graph,
     origin: onnx.GraphProto,
@@ -158,7 +173,8 @@ def export_graph(
     proto.value_info.extend(value_infos_of(graph, origin, {**tensors, **constants}))
 
     for tensor in origin.initializer:
-        if tensor.name in unread:
+        # A skeleton that was rewritten has stubs whose data nobody kept.
+        if tensor.name in unread and not is_external(tensor):
             add_initializer(proto, gs.Constant(tensor.name, StoredValues(tensor)), tensor, main)
         elif tensor.name in constants:
             add_initializer(proto, constants[tensor.name], tensor, main)

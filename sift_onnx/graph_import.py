@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
@@ -13,8 +14,9 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 from onnx_graphsurgeon.logger import G_LOGGER
+from onnx_graphsurgeon.util.misc import SynchronizedList
 
-from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.constants import MaskedValues, masked_constant
 from sift_onnx.data_types import numpy_dtype
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.external_data import DataFiles, RawData, external_tensors, is_external
@@ -214,7 +216,7 @@ def _adopt(constant: Any, data: OutsideData) -> None:
             raw = partial(_refuse, constant.name)
         constant._values = StoredValues(proto, raw)
         constant.data_location = None
-    elif isinstance(values, np.ndarray) and constant._export_dtype is not None:
+    elif isinstance(values, np.ndarray) and vars(constant).get("_export_dtype") is not None:
         wanted = constant._export_dtype
         constant._values = values.astype(numpy_dtype(wanted) if isinstance(wanted, int) else wanted)
         constant._export_dtype = None
@@ -230,37 +232,33 @@ def copy_graph(graph: gs.Graph) -> gs.Graph:
     graphsurgeon's own ``copy`` forgets the types of sequences and optionals, and gives each subgraph a copy of its own
     of the constants that it captures.
     """
-    copy = _copy_graph(graph, {})
-    copy.functions = list(graph.functions)
+    # All levels of a model share one list of functions.
+    return _copy_graph(graph, {}, list(graph.functions))
+
+
+def _copy_graph(graph: gs.Graph, twins: dict[int, gs.Tensor], functions: list[gs.Function]) -> gs.Graph:
+    copy = _shell(graph)
+    copy.nodes = [_copy_node(node, twins, functions) for node in graph.nodes]
+    copy.inputs = [_twin(tensor, twins) for tensor in graph.inputs]
+    copy.outputs = [_twin(tensor, twins) for tensor in graph.outputs]
+    copy.import_domains = None if graph.import_domains is None else list(graph.import_domains)
+    copy._functions = functions
     return copy
 
 
-def _copy_graph(graph: gs.Graph, twins: dict[int, gs.Tensor]) -> gs.Graph:
-    return gs.Graph(
-        nodes=[_copy_node(node, twins) for node in graph.nodes],
-        inputs=[_twin(t, twins) for t in graph.inputs],
-        outputs=[_twin(t, twins) for t in graph.outputs],
-        name=graph.name,
-        doc_string=graph.doc_string,
-        opset=graph.opset,
-        import_domains=None if graph.import_domains is None else list(graph.import_domains),
-        producer_name=getattr(graph, "producer_name", None),
-        producer_version=getattr(graph, "producer_version", None),
-        ir_version=graph.ir_version,
-    )
-
-
-def _copy_node(node: gs.Node, twins: dict[int, gs.Tensor]) -> gs.Node:
-    attrs: dict[str, Any] = {}
+def _copy_node(node: gs.Node, twins: dict[int, gs.Tensor], functions: list[gs.Function]) -> gs.Node:
+    copy = _shell(node)
+    copy.attrs = OrderedDict()
     for name, value in node.attrs.items():
         if isinstance(value, gs.Graph):
-            attrs[name] = _copy_graph(value, twins)
+            copy.attrs[name] = _copy_graph(value, twins, functions)
         elif isinstance(value, gs.Constant):
-            attrs[name] = _copy_tensor(value)
+            copy.attrs[name] = _copy_tensor(value)
         else:
-            attrs[name] = list(value) if isinstance(value, list) else value
-    inputs, outputs = ([_twin(t, twins) for t in tensors] for tensors in (node.inputs, node.outputs))
-    return gs.Node(node.op, node.name, attrs, inputs, outputs, node.domain)
+            copy.attrs[name] = list(value) if isinstance(value, list) else value
+    vars(copy)["inputs"] = SynchronizedList(copy, "outputs", [_twin(tensor, twins) for tensor in node.inputs])
+    vars(copy)["outputs"] = SynchronizedList(copy, "inputs", [_twin(tensor, twins) for tensor in node.outputs])
+    return copy
 
 
 def _twin(tensor: gs.Tensor, twins: dict[int, gs.Tensor]) -> gs.Tensor:
@@ -270,9 +268,16 @@ def _twin(tensor: gs.Tensor, twins: dict[int, gs.Tensor]) -> gs.Tensor:
 
 
 def _copy_tensor(tensor: gs.Tensor) -> gs.Tensor:
-    if isinstance(tensor, MaskedConstant):
-        return MaskedConstant(tensor.name, tensor._values)
-    if isinstance(tensor, gs.Constant):
-        return gs.Constant(tensor.name, tensor._values, tensor.data_location, tensor._export_dtype)
-    shape = list(tensor.shape) if isinstance(tensor.shape, (list, tuple)) else tensor.shape
-    return gs.Variable(tensor.name, tensor.dtype, shape, getattr(tensor, "type", "tensor_type"))
+    copy = _shell(tensor)
+    vars(copy)["inputs"] = SynchronizedList(copy, "outputs", [])
+    vars(copy)["outputs"] = SynchronizedList(copy, "inputs", [])
+    if isinstance(tensor, gs.Variable) and isinstance(tensor.shape, (list, tuple)):
+        copy.shape = list(tensor.shape)
+    return copy
+
+
+def _shell(original: Any) -> Any:
+    """An object with the same attributes, whichever this version of graphsurgeon has."""
+    copy = object.__new__(type(original))
+    vars(copy).update(vars(original))
+    return copy

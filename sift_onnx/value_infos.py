@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.importers.onnx_importer import get_onnx_tensor_dtype
+from onnx_graphsurgeon.logger import G_LOGGER
 
 from sift_onnx.data_types import data_type_of
 
@@ -53,7 +55,7 @@ def value_info_of(tensor: gs.Tensor, origin: onnx.ValueInfoProto | None) -> onnx
     if not origin.type.HasField("tensor_type"):
         return info
     kind = info.type.tensor_type
-    if tensor.dtype is not None and _data_type(tensor.dtype) != kind.elem_type:
+    if tensor.dtype is not None and _data_type(tensor.dtype) != kind.elem_type and tensor.dtype != _as_imported(origin):
         kind.elem_type = _data_type(tensor.dtype)
     if tensor.shape is None:
         kind.ClearField("shape")
@@ -65,6 +67,12 @@ def value_info_of(tensor: gs.Tensor, origin: onnx.ValueInfoProto | None) -> onnx
         for dim, size in zip(kind.shape.dim, tensor.shape, strict=True):
             _set_dim(dim, size)
     return info
+
+
+def _as_imported(origin: onnx.ValueInfoProto) -> Any:
+    # With onnx before 1.19, graphsurgeon makes of some types a wider one.
+    with G_LOGGER.suppress(G_LOGGER.CRITICAL + 1):
+        return get_onnx_tensor_dtype(origin)
 
 
 def _set_dim(dim: onnx.TensorShapeProto.Dimension, size: int | str | None) -> None:

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.constants import MaskedValues, masked_constant
+from sift_onnx.constants import MaskedValues, full_tensor, masked_constant
+from sift_onnx.data_types import data_type_of
 from sift_onnx.model import Model
 from sift_onnx.sparse import SparseWeight, sample_positions
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+HAS_NEW_DATA_TYPES = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16) != np.float32
 
 
 def random_weight(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
@@ -21,6 +25,11 @@ def random_weight(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
     values = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
     values[values == 0] = 1
     return values
+
+
+def tensor_of(values: Array, name: str) -> onnx.TensorProto:
+    """A tensor; ``numpy_helper`` knows the newer data types from onnx 1.19 on."""
+    return full_tensor(gs.Constant(name, values))
 
 
 def model_of(graph: onnx.GraphProto, opset: int = 17, ir_version: int = 8, **fields: Any) -> onnx.ModelProto:
@@ -31,14 +40,14 @@ def model_of(graph: onnx.GraphProto, opset: int = 17, ir_version: int = 8, **fie
 def linear(weights: Mapping[str, Array], ir_version: int = 8) -> onnx.ModelProto:
     """``y = x @ w0 @ w1 ...`` for matrices by name; the initializers of IR version 3 are inputs too."""
     names, matrices = list(weights), list(weights.values())
-    element = helper.np_dtype_to_tensor_dtype(matrices[0].dtype)
+    element = data_type_of(matrices[0].dtype)
     values = ["x", *(f"h{i}" for i in range(1, len(names))), "y"]
     nodes = [helper.make_node("MatMul", [values[i], n], [values[i + 1]], f"mm{i}") for i, n in enumerate(names)]
     inputs = [helper.make_tensor_value_info("x", element, ["batch", matrices[0].shape[0]])]
     if ir_version < 4:
         inputs += [helper.make_tensor_value_info(n, element, w.shape) for n, w in weights.items()]
     outputs = [helper.make_tensor_value_info("y", element, ["batch", matrices[-1].shape[1]])]
-    initializers = [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    initializers = [tensor_of(w, n) for n, w in weights.items()]
     return model_of(helper.make_graph(nodes, "linear", inputs, outputs, initializers), ir_version=ir_version)
 
 

@@ -16,9 +16,11 @@ from onnx.backend.test.case.model import collect_testcases
 from onnx.backend.test.loader import load_model_tests
 
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.graph_import import import_model
 from sift_onnx.model import Model
 
 W = random_weight(4, 4)
+DATA = Path(onnx.backend.test.__file__).parent / "data"
 
 
 def round_trip(model):
@@ -43,6 +45,8 @@ def one_node(op="Custom", domain="com.example", attributes=(), **fields):
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 @pytest.mark.parametrize("kind", ["node", "model"])
 def test_onnx_s_own_test_models_come_back_exactly(kind):
+    if kind == "node" and (DATA / "node").is_dir():
+        pytest.skip("onnx before 1.23 keeps them in files")
     cases = load_model_tests(kind="node") if kind == "node" else collect_testcases()
     models = {case.name: case.model for case in cases if case.model is not None}
     assert len(models) > (1000 if kind == "node" else 5)
@@ -50,7 +54,7 @@ def test_onnx_s_own_test_models_come_back_exactly(kind):
 
 
 def test_models_that_come_with_onnx_come_back_exactly():
-    paths = sorted((Path(onnx.backend.test.__file__).parent / "data").rglob("*.onnx"))
+    paths = sorted(DATA.rglob("*.onnx"))
     assert len(paths) > 50
     assert [str(path) for path in paths if round_trip(onnx.load(path)) != onnx.load(path)] == []
 
@@ -338,6 +342,14 @@ def test_initializers_and_value_infos_that_nothing_reads_come_back():
     model.graph.value_info.append(helper.make_tensor_value_info("nobody", TensorProto.FLOAT, [3]))
     model.graph.input.append(helper.make_tensor_value_info("unread", TensorProto.FLOAT, [4, 4]))
     assert round_trip(model) == model
+
+
+def test_unread_initializer_of_a_rewritten_skeleton_is_left_out():
+    model = linear({"w": W})
+    model.graph.initializer.append(numpy_helper.from_array(random_weight(200, 100), "unread"))
+    skeleton = Model.load(model).skeleton()
+    rewritten = Model(import_model(skeleton), origin=skeleton)
+    assert [t.name for t in rewritten.to_proto().graph.initializer] == ["w"]
 
 
 def test_value_info_of_a_captured_tensor_is_not_repeated_inside():

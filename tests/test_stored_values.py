@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import HAS_NEW_DATA_TYPES
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.data_types import bits_of, data_type_of, numpy_dtype
@@ -39,6 +40,8 @@ def test_raw_tensor_is_read_as_it_is(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_typed_tensor_is_read_as_it_is(dtype):
+    if dtype.kind == "c" and not HAS_NEW_DATA_TYPES:
+        pytest.skip("onnx 1.16 does not read its own complex tensors")
     array = values_of(dtype)
     proto = helper.make_tensor("w", data_type_of(dtype), array.shape, array.reshape(-1))
     stored = StoredValues(proto)
@@ -51,7 +54,7 @@ def test_typed_tensor_is_read_as_it_is(dtype):
 
 
 def test_strings_are_read():
-    stored = StoredValues(helper.make_tensor("s", TensorProto.STRING, [2], ["a", "é"]))
+    stored = StoredValues(helper.make_tensor("s", TensorProto.STRING, [2], [b"a", "é".encode()]))
     assert stored.view().tolist() == ["a", "é"]
     assert not stored.is_raw
     assert stored.nbytes == 3
