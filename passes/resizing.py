@@ -15,12 +15,14 @@ from sift_onnx.axis_rules import AxisAnalysis, analyze
 from sift_onnx.axis_rules.analysis import known_shapes
 from sift_onnx.axis_rules.context import constant_values
 from sift_onnx.constants import MaskedValues, array_of, masked_constant
-from sift_onnx.errors import ShapeCheckError
+from sift_onnx.errors import ShapeCheckError, UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.shapes import bind_inputs, infer_shapes
 from sift_onnx.sparse import SparseWeight
 
 __all__ = ["apply_sizes", "check_shapes", "resized"]
+
+_NOTHING_WRITTEN = "nothing was written. Please report the model; --keep-dense can leave this part as it is"
 
 # Gives the new values of a constant: called with its name, the constant, and its new shape.
 Redraw = Callable[[str, gs.Constant, tuple[int, ...]], "npt.NDArray[Any] | SparseWeight"]
@@ -61,11 +63,19 @@ def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw
     for name, shape in shapes.items():
         tensor = tensors[name]
         if isinstance(tensor, gs.Variable) and tensor.shape is not None:
-            # Only sizes that change are written: a symbolic axis stays symbolic.
             old = [analysis.system.original(axis.size) for axis in analysis.axes[name] or ()]
-            pairs = zip(tensor.shape, old, shape, strict=True)
-            tensor.shape = [declared if before == now else now for declared, before, now in pairs]
+            tensor.shape = [_recorded(*sizes) for sizes in zip(tensor.shape, old, shape, strict=True)]
     model.graph.nodes = [n for n in model.graph.nodes if n.op != "Constant" or n.outputs]
+
+
+def _recorded(declared: int | str | None, before: int, now: int) -> int | str | None:
+    """What the file says of an axis: a symbol stays where nothing changes, and says nothing any more where it does.
+
+    ``8 * batch`` does not become the number that it is at the analysed batch: onnxruntime would take it at its word.
+    """
+    if before == now:
+        return declared
+    return now if isinstance(declared, int) else None
 
 
 def _as_initializer(tensor: gs.Tensor) -> gs.Constant:
@@ -161,8 +171,11 @@ def check_shapes(
     Raises:
         ShapeCheckError: they differ; the message names the node.
     """
-    inferred = infer_shapes(model, bind_inputs(model, input_shapes))
-    reanalysed = known_shapes(analyze(model, input_shapes))
+    try:
+        inferred = infer_shapes(model, bind_inputs(model, input_shapes))
+        reanalysed = known_shapes(analyze(model, input_shapes))
+    except UnsupportedError as error:
+        raise ShapeCheckError(f"the rewritten model contradicts itself: {error}; {_NOTHING_WRITTEN}") from error
     producers = {t.name: n for n in analysis.order for t in n.outputs}
     for name, axes in analysis.axes.items():
         if axes is None:
@@ -177,5 +190,5 @@ def check_shapes(
             where = f"node {node.name!r} ({node.op})" if node is not None else f"tensor {name!r}"
             raise ShapeCheckError(
                 f"{where}: {name!r} was to become {list(predicted)}, but is {list(found)} after the rewrite; "
-                "nothing was written. Please report the model; --keep-dense can leave this part as it is"
+                f"{_NOTHING_WRITTEN}"
             )

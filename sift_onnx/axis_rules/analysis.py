@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Axis, AxisSystem
+from sift_onnx.axes import Axis, AxisError, AxisSystem
 from sift_onnx.axis_rules.attention_scale import find_scales
 from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, RuleContext, constant_values
 from sift_onnx.axis_rules.heads import head_splits
@@ -66,7 +66,13 @@ def _analyze(
     opsets = {entry.domain: entry.version for entry in model.graph.import_domains or ()}
     opsets.setdefault("", int(model.graph.opset))
     for index, node in enumerate(analysis.order):
-        _run(RuleContext(analysis, node, index, shapes, opsets))
+        ctx = RuleContext(analysis, node, index, shapes, opsets)
+        try:
+            _run(ctx)
+        except AxisError as error:
+            raise UnsupportedError(
+                f"node {ctx.label!r} ({node.op}) contradicts the shapes of what it reads: {error}"
+            ) from error
     for node in analysis.order:
         # Once more, since an initializer has axes only when a node of the main graph has read it.
         _pin_captures(analysis, node)

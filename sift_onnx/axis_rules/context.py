@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Axis, AxisError, AxisSystem, Size, size_of
+from sift_onnx.axes import Axis, AxisSystem, Size, size_of
 from sift_onnx.axis_rules.rotary import RotaryTable
 from sift_onnx.constants import array_of, shape_of
 from sift_onnx.shapes import Shapes, infer_node
@@ -339,10 +339,7 @@ class RuleContext:
         """Say that two sizes are the same."""
         first = a.size if isinstance(a, Axis) else a
         second = b.size if isinstance(b, Axis) else b
-        try:
-            self.system.equate(first, second, self.cause(f"{reason}: the other side is fixed"))
-        except AxisError as error:
-            raise AxisError(f"node {self.label!r} ({self.node.op}): {error}") from error
+        self.system.equate(first, second, self.cause(f"{reason}: the other side is fixed"))
 
     def pin(self, axis: Axis | Size, reason: str) -> None:
         """Say that a size must stay what it is."""

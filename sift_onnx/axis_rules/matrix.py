@@ -90,6 +90,7 @@ def _product(
         return out  # positions times frequencies
     for own, other, parameter, opposite in ((left, right, *weights), (right, left, *reversed(weights))):
         if parameter is not None and opposite is None:
+            ctx.pin_all(_unmatched(ctx, own.batch, other.batch), "a stack of weights keeps their number")
             ctx.weight(parameter, kind, own.position, (*_repeated(ctx, batch, own.batch), other.kept.size))
             return out
     derived = [ctx.is_derived(i) for i in (0, 1)]
@@ -111,8 +112,13 @@ def _side(axes: Axes, *, inner: bool) -> _Side:
 
 def _repeated(ctx: RuleContext, batch: Axes, own: Axes) -> tuple[Size, ...]:
     """The leading axes of a product along which a side with the leading axes ``own`` is repeated."""
-    first = len(batch) - len(own)
-    return tuple(axis.size for i, axis in enumerate(batch) if i < first or ctx.original(own[i - first]) == 1)
+    return tuple(axis.size for axis in _unmatched(ctx, batch, own))
+
+
+def _unmatched(ctx: RuleContext, own: Axes, other: Axes) -> Axes:
+    """The leading axes of a side along which the other side is repeated."""
+    first = len(own) - len(other)
+    return tuple(axis for i, axis in enumerate(own) if i < first or ctx.original(other[i - first]) == 1)
 
 
 def _unknown(ctx: RuleContext, *sides: Axes | None) -> None:

@@ -20,7 +20,11 @@ def recurrent(ctx: RuleContext) -> None:
         for i in range(len(ctx.node.outputs)):
             ctx.set_axes(i, ctx.inferred_axes(i))
         return
+    batch_first = bool(ctx.attr("layout", 0))
+    time, batch = (x[1], x[0]) if batch_first else (x[0], x[1])
     hidden = r[2]
+    for position in (1, 2, 3, 7):
+        ctx.pin_all((ctx.axes(position) or ())[:1], "the directions of a recurrent layer")
     ctx.equate(w[2], x[2], "input features")
     ctx.equate(w[1], hidden.size * gates, "gates")
     ctx.equate(r[1], hidden.size * gates, "gates")
@@ -31,12 +35,12 @@ def recurrent(ctx: RuleContext) -> None:
     for position in (5, 6):
         state = ctx.axes(position)
         if state is not None:
-            ctx.equate(state[-1], hidden, "hidden state")
+            ctx.pin(state[1 if batch_first else 0], "the directions of a recurrent layer")
+            ctx.equate(state[0 if batch_first else 1], batch, "a state for each sequence")
+            ctx.equate(state[2], hidden, "hidden state")
     if "hidden_size" in ctx.node.attrs:
         ctx.set_attribute("hidden_size", hidden.size)
     directions = Axis(size_of(ctx.original(w[0])))
-    batch_first = bool(ctx.attr("layout", 0))
-    time, batch = (x[1], x[0]) if batch_first else (x[0], x[1])
     sequence = (batch, time, directions, hidden) if batch_first else (time, directions, batch, hidden)
     last = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     for i in range(len(ctx.node.outputs)):

@@ -87,6 +87,15 @@ def test_a_weight_for_each_head_on_the_left_counts_its_own_columns_only(net: Net
     assert layer["macs_before"] == 3 * 5 * 4 * 6
 
 
+def test_a_stack_of_weights_that_read_the_same_keeps_their_number(net: Net) -> None:
+    h = net.op("Unsqueeze", net.tokens(8), net.constant([1]))
+    h = net.op("MatMul", h, net.weight(3, 8, 6, name="experts", fan_in=8), name="mm")
+    net.tokens_end(net.op("ReduceMean", h, net.constant([1]), keepdims=0), 6)
+    wide = widen(net)
+    assert wide.shape("experts") == (3, 16, 12)
+    assert wide.shape("mm") == (1, 3, 5, 12)
+
+
 def test_a_weight_that_serves_the_whole_batch_is_applied_at_each_of_its_rows(net: Net) -> None:
     h = net.op("MatMul", net.tokens(8, batch=3), net.weight(1, 8, 12, name="w", fan_in=8), name="mm")
     net.tokens_end(h, 12)
