@@ -131,6 +131,40 @@ def test_widths_are_rounded_to_multiples() -> None:
     assert [layer["shape_after"] for layer in report["layers"]][1] == [96, 128]
 
 
+def test_a_symbolic_size_that_holds_a_width_does_not_become_a_number() -> None:
+    """Rows of ``batch * heads``, as dynamo records them: the number at the analysed batch is wrong at any other."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((6, 6)).astype(np.float32), name)
+        for name in ("w0", "w1", "w2", "w3")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["a"]),
+        helper.make_node("MatMul", ["a", "w1"], ["b"]),
+        helper.make_node("Reshape", ["b", "flat"], ["rows"]),
+        helper.make_node("Reshape", ["rows", "back"], ["c"]),
+        helper.make_node("MatMul", ["c", "w2"], ["d"]),
+        helper.make_node("MatMul", ["d", "w3"], ["y"]),
+    ]
+    shapes = [numpy_helper.from_array(np.array(v), n) for n, v in (("flat", [-1, 1]), ("back", [-1, 6]))]
+    graph = helper.make_graph(
+        nodes,
+        "rows",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 6])],
+        [*weights, *shapes],
+        value_info=[
+            helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["6*n", 1]),
+            helper.make_tensor_value_info("c", TensorProto.FLOAT, ["n", 6]),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    wide = Wide(0.75, budget="layer")(proto).model.to_proto()
+    recorded = {info.name: info.type.tensor_type.shape.dim for info in wide.graph.value_info}
+    assert not recorded["rows"][0].HasField("dim_value")
+    assert [recorded["c"][0].dim_param, recorded["c"][1].dim_value] == ["n", 12]
+
+
 def test_an_unknown_operator_keeps_what_it_touches_and_is_reported() -> None:
     extra = [helper.make_node("Mystery", ["r0"], ["m"], name="strange", domain="nobody")]
     proto = perceptron([4, 30, 40, 50, 30, 4], extra_nodes=extra)
