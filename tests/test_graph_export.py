@@ -10,11 +10,12 @@ import onnx.backend.test
 import onnx_graphsurgeon as gs
 import onnxruntime
 import pytest
-from builders import branches, linear, model_of, random_weight
+from builders import branches, linear, model_of, random_weight, tensors
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.case.model import collect_testcases
 from onnx.backend.test.loader import load_model_tests
 
+from sift_onnx.data_types import bits_of
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graph_import import import_model
 from sift_onnx.model import Model
@@ -57,6 +58,27 @@ def test_models_that_come_with_onnx_come_back_exactly():
     paths = sorted(DATA.rglob("*.onnx"))
     assert len(paths) > 50
     assert [str(path) for path in paths if round_trip(onnx.load(path)) != onnx.load(path)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in TensorProto.DataType.keys() if name != "UNDEFINED"])  # noqa: SIM118
+@pytest.mark.parametrize("size", [6, 20_000])
+def test_initializer_of_every_data_type_comes_back_from_a_file(name, size, tmp_path):
+    number = TensorProto.DataType.Value(name)
+    if name == "STRING":
+        tensor = helper.make_tensor("t", number, [size], [b"text", b"\xff"] * (size // 2))
+    else:
+        tensor = tensor_of_bits(number, size)
+    model = tensors(tensor)
+    onnx.save(model, tmp_path / "in.onnx")
+    loaded = Model.load(tmp_path / "in.onnx")
+    assert loaded.to_proto() == model
+    loaded.save(tmp_path / "out.onnx")
+    assert onnx.load(tmp_path / "out.onnx") == model
+
+
+def tensor_of_bits(number, size):
+    nbytes = -(-size * bits_of(number) // 8)
+    return TensorProto(name="t", data_type=number, dims=[size], raw_data=np.random.default_rng(0).bytes(nbytes))
 
 
 SPARSE = helper.make_sparse_tensor(

@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 import onnx_ir
 import onnxruntime
 import pytest
-from builders import branches, linear, mask_weights, random_weight
+from builders import branches, convolutions, linear, mask_weights, random_weight
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
@@ -107,6 +107,15 @@ def test_graphsurgeon_graph_keeps_its_metadata_and_masks_on_the_way(proto, maske
     assert back.metadata_props == {"key": "value"}
     assert Model.load(back).metadata == {"key": "value"}
     assert Model.load(back).masked().keys() == {"w", "v"}
+
+
+@pytest.mark.parametrize("kind", [lambda proto: proto, gs.import_onnx, onnx_ir.from_proto, Model.load])
+def test_transform_of_its_own_output_changes_nothing(kind):
+    once = sift_onnx.transform(kind(convolutions()), wide=0.75, budget="layer")
+    twice = sift_onnx.transform(once, wide=0.75, budget="layer")
+    assert type(once) is type(twice) is type(kind(convolutions()))
+    assert Model.load(twice).to_proto() == Model.load(once).to_proto()
+    assert sift_onnx.masks(twice).keys() == {"conv1.weight", "conv2.weight"}
 
 
 def test_graphsurgeon_graph_with_external_data_is_refused_when_it_is_read(proto, tmp_path):
