@@ -26,7 +26,8 @@ class UnshareInitializers(Pass):
        which in TorchScript exports is the parameter's name in the module. An embedding table stays one tensor: the
        output projection that is tied to it reads the table itself.
     2. A floating-point initializer with one value throughout that several nodes read is copied for each of them, except
-       for nodes that share a weight that is *not* of one value: those really are tied, and stay so.
+       for nodes that share a weight that is *not* of one value: those really are tied, and stay so. Subgraphs go on
+       reading the original.
 
     Requires: nothing. Ensures: the same outputs, bit for bit. A weight of differing values that several nodes read is a
     true tie and is kept.
@@ -36,16 +37,18 @@ class UnshareInitializers(Pass):
 
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the copies by the initializer that they came from."""
-        if not _shared(model.graph):
+        if not _renamed(model.graph) and not _shared(model.graph):
             return PassResult(model, False, {"copies": {}})
         copy = model.copy()
         copies: dict[str, list[str]] = defaultdict(list)
         taken = set(copy.graph.tensors())
         for subgraph in copy.graph.subgraphs(recursive=True):
             taken |= set(subgraph.tensors())
-        _remove_identities(copy.graph, copies)
+        for constant in _renamed(copy.graph):
+            _remove_identities(constant, copy.graph, copies)
+        copy.graph.nodes = [n for n in copy.graph.nodes if not (n.op == "Identity" and not n.outputs)]
         for constant in _shared(copy.graph):
-            for group in _tied_groups(constant)[1:]:
+            for group in _tied_groups(constant, copy.graph)[1:]:
                 name = _free_name(f"{constant.name}_{group[0][0].name or group[0][0].outputs[0].name}", taken)
                 duplicate = _duplicate(constant, name)
                 for node, i in group:
@@ -54,73 +57,89 @@ class UnshareInitializers(Pass):
         return PassResult(copy, True, {"copies": dict(copies)})
 
 
-def _shared(graph: gs.Graph) -> list[gs.Constant]:
-    """Initializers that an Identity renames, or that nodes share only because they are of one value throughout."""
-    return [
-        tensor
-        for tensor in graph.tensors().values()
-        if isinstance(tensor, gs.Constant)
-        and (_renaming(tensor, graph) or (_is_one_value(tensor) and len(_tied_groups(tensor)) > 1))
-    ]
+def _constants(graph: gs.Graph) -> list[gs.Constant]:
+    """Initializers that hold parameters: floating-point numbers, and more than one."""
+    return [t for t in graph.tensors().values() if _is_parameter(t)]
 
 
-def _renaming(constant: gs.Constant, graph: gs.Graph) -> list[gs.Node]:
-    outputs = {id(t) for t in graph.outputs}
-    return [n for n in constant.outputs if n.op == "Identity" and id(n.outputs[0]) not in outputs]
+def _is_parameter(tensor: gs.Tensor) -> bool:
+    if not isinstance(tensor, gs.Constant) or np.dtype(tensor._values.dtype).kind in "iubOUS":
+        return False
+    return max(shape_of(tensor), default=1) > 1
 
 
 def _is_one_value(constant: gs.Constant) -> bool:
-    shape = shape_of(constant)
-    if not shape or max(shape) < 2 or np.dtype(constant._values.dtype).kind in "iubOUS":
-        return False
     values = array_of(constant).reshape(-1)
     return bool(values[0] == values[-1]) and bool(np.all(values == values[0]))
 
 
-def _remove_identities(graph: gs.Graph, copies: dict[str, list[str]]) -> None:
-    for constant in [t for t in graph.tensors().values() if isinstance(t, gs.Constant)]:
-        if np.dtype(constant._values.dtype).kind in "iubOUS":
+def _renamed(graph: gs.Graph) -> list[gs.Constant]:
+    """Parameters that an Identity renames."""
+    return [constant for constant in _constants(graph) if _renaming(constant, graph)]
+
+
+def _renaming(tensor: gs.Tensor, graph: gs.Graph) -> list[gs.Node]:
+    kept = {id(t) for t in graph.outputs}
+    main = {id(n) for n in graph.nodes}
+    return [n for n in tensor.outputs if n.op == "Identity" and id(n) in main and id(n.outputs[0]) not in kept]
+
+
+def _remove_identities(constant: gs.Constant, graph: gs.Graph, copies: dict[str, list[str]]) -> None:
+    pending = _renaming(constant, graph)
+    table = _is_looked_up(constant)
+    while pending:
+        identity = pending.pop()
+        renamed = identity.outputs[0]
+        pending.extend(_renaming(renamed, graph))
+        # The tensor object itself becomes the constant, so that subgraphs that captured it see it too.
+        identity.outputs.clear()
+        identity.inputs.clear()
+        if table:
+            for node in list(renamed.outputs):
+                for i, tensor in enumerate(node.inputs):
+                    if tensor is renamed:
+                        node.inputs[i] = constant
             continue
-        pending = _renaming(constant, graph)
-        table = _is_embedding(constant)
-        while pending:
-            identity = pending.pop()
-            renamed = identity.outputs[0]
-            pending.extend(n for n in renamed.outputs if n.op == "Identity" and n.outputs[0] not in graph.outputs)
-            # The tensor object itself becomes the constant, so that subgraphs that captured it see it too.
-            identity.outputs.clear()
-            identity.inputs.clear()
-            if table:
-                for node in list(renamed.outputs):
-                    node.inputs[:] = [constant if t is renamed else t for t in node.inputs]
-                continue
-            duplicate = _duplicate(constant, renamed.name)
-            renamed.to_constant(duplicate._values)
-            if type(duplicate) is not gs.Constant:
-                masked_constant(renamed, duplicate._values)
-            copies[constant.name].append(renamed.name)
-    graph.nodes = [n for n in graph.nodes if not (n.op == "Identity" and not n.outputs)]
+        duplicate = _duplicate(constant, renamed.name)
+        renamed.to_constant(duplicate._values)
+        if type(duplicate) is not gs.Constant:
+            masked_constant(renamed, duplicate._values)
+        copies[constant.name].append(renamed.name)
 
 
-def _is_embedding(constant: gs.Constant) -> bool:
-    """Whether rows of the constant are looked up, directly or through an Identity."""
-    readers = [(n, constant) for n in constant.outputs]
-    readers += [(r, n.outputs[0]) for n in constant.outputs if n.op == "Identity" for r in n.outputs[0].outputs]
-    return any(node.op == "Gather" and node.inputs[0] is tensor for node, tensor in readers)
+def _is_looked_up(tensor: gs.Tensor) -> bool:
+    """Whether rows of the tensor are looked up, under this name or another."""
+    return any(
+        (n.op == "Gather" and n.inputs[0] is tensor) or (n.op == "Identity" and _is_looked_up(n.outputs[0]))
+        for n in tensor.outputs
+    )
 
 
-def _tied_groups(constant: gs.Constant) -> list[list[tuple[gs.Node, int]]]:
-    """The reads of a constant, grouped by the differing-valued weights that the reading nodes have besides."""
+def _shared(graph: gs.Graph) -> list[gs.Constant]:
+    """Parameters that nodes share only because they are of one value throughout."""
+    return [
+        constant
+        for constant in _constants(graph)
+        if len(constant.outputs) > 1 and _is_one_value(constant) and len(_tied_groups(constant, graph)) > 1
+    ]
+
+
+def _tied_groups(constant: gs.Constant, graph: gs.Graph) -> list[list[tuple[gs.Node, int]]]:
+    """The reads of a constant that belong together; the first group goes on reading the constant itself.
+
+    Nodes that share a weight of differing values are one layer. Subgraphs are left as they are.
+    """
+    main = {id(n) for n in graph.nodes}
+    inside: list[tuple[gs.Node, int]] = []
     groups: dict[tuple[int, ...], list[tuple[gs.Node, int]]] = {}
     for node in {id(n): n for n in constant.outputs}.values():
-        partners = tuple(
-            id(t) for t in node.inputs if isinstance(t, gs.Constant) and t is not constant and not _is_one_value(t)
-        )
+        others = (t for t in node.inputs if t is not constant and _is_parameter(t))
+        layer = tuple(id(t) for t in others if not _is_one_value(t)) or (id(node),)
         for i, tensor in enumerate(node.inputs):
             if tensor is constant:
-                # Without a partner a node stands for itself, and so does each place where it reads the constant.
-                groups.setdefault(partners or (id(node), i), []).append((node, i))
-    return list(groups.values())
+                # One node may read the constant as two parameters.
+                (groups.setdefault((*layer, i), []) if id(node) in main else inside).append((node, i))
+    return [group for group in (inside, *groups.values()) if group]
 
 
 def _duplicate(constant: gs.Constant, name: str) -> gs.Constant:
