@@ -42,7 +42,7 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
         ModelReadError: the graph is incomplete.
         UnsupportedError: it holds what graphsurgeon cannot read.
     """
-    _check_names(model.graph, frozenset())
+    _check_names(model.graph)
     _check_attributes([*model.graph.node, *(node for function in model.functions for node in function.node)])
     try:
         # graphsurgeon logs to stdout, even what it raises.
@@ -63,13 +63,16 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
     return graph
 
 
-def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
-    """Every tensor that is read is made by someone, once: a truncated file may lack nodes and be valid protobuf."""
+def _check_names(graph: onnx.GraphProto, outer: tuple[set[str], ...] = ()) -> None:
+    """Every tensor that is read is made by someone, once: a truncated file may lack nodes and be valid protobuf.
+
+    ``outer`` are the names that the graphs around this one know, a set for each.
+    """
     stored = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
     if len(set(stored)) < len(stored):
         twice = next(name for i, name in enumerate(stored) if name in stored[:i])
         raise ModelReadError(f"the model is damaged: two initializers are named {twice!r}")
-    known = {*outer, *stored, *(info.name for info in graph.input)}
+    known = {*stored, *(info.name for info in graph.input)}
     _check_text(graph.name, *known, *(info.name for info in graph.output))
     made: set[str] = set()
     for node in graph.node:
@@ -79,9 +82,10 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
                 raise ModelReadError(f"the model is damaged: two nodes make the tensor {name!r}")
             made.add(name)
     known |= made
+    scopes = (known, *outer)
     for node in graph.node:
         for name in node.input:
-            if name and name not in known:
+            if name and not any(name in scope for scope in scopes):
                 raise ModelReadError(
                     f"the model is damaged or truncated: node {node.name!r} ({node.op_type}) reads {name!r}, "
                     "which nothing makes"
@@ -89,9 +93,9 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
         for attribute in node.attribute:
             _check_text(attribute.name, attribute.ref_attr_name)
             if attribute.HasField("g"):
-                _check_names(attribute.g, frozenset(known))
+                _check_names(attribute.g, scopes)
     for info in graph.output:
-        if info.name not in known:
+        if not any(info.name in scope for scope in scopes):
             raise ModelReadError(f"the model is damaged or truncated: nothing makes its output {info.name!r}")
 
 
@@ -105,15 +109,18 @@ def _check_text(*names: str | bytes) -> None:
 def _check_attributes(nodes: list[onnx.NodeProto]) -> None:
     for node in nodes:
         for attribute in node.attribute:
-            where = f"attribute {attribute.name!r} of node {node.name!r} ({node.op_type})"
             if ATTR_TYPE_MAPPING.get(attribute.type, "UNDEFINED") == "UNDEFINED":
-                raise UnsupportedError(f"{where} has no type that is known; convert the model to IR version 3 or newer")
+                raise UnsupportedError(
+                    f"attribute {attribute.name!r} of node {node.name!r} ({node.op_type}) has no type that is known; "
+                    "convert the model to IR version 3 or newer"
+                )
             try:
                 for text in (attribute.s, *attribute.strings) if attribute.type in _TEXTS else ():
                     text.decode()
             except UnicodeDecodeError as error:
                 raise UnsupportedError(
-                    f"{where} is not text (a compiled context, say); export the model without vendor-specific nodes"
+                    f"attribute {attribute.name!r} of node {node.name!r} ({node.op_type}) is not text (a compiled "
+                    "context, say); export the model without vendor-specific nodes"
                 ) from error
             if attribute.HasField("g"):
                 _check_attributes(list(attribute.g.node))
