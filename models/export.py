@@ -1,4 +1,4 @@
-"""Export of an architecture to one ONNX file."""
+"""Export of an architecture to an ONNX file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import onnx
+
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
 from sift_onnx.models.registry import build, find, require_torch
-from sift_onnx.storage import PROTOBUF_LIMIT, atomic_file, check_output
+from sift_onnx.storage import check_output
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,22 +35,26 @@ class Export:
     Attributes:
         model: the architecture's name.
         file: path of the ONNX file.
-        bytes: its size.
+        data: path of the data file beside it, where the model exceeds what one file can hold, or None.
+        bytes: size of the file, or of both.
         parameters: learned values in it: weights, biases, and scales and shifts of normalizations that were kept;
             running statistics are not counted.
         nodes: nodes of the graph.
         opset: version of the default operator set.
         batch: size of the batch axis, or "dynamic".
+        sequence: size of the sequence axis, or "dynamic"; None for a model that has none.
         exporter: which of torch's exporters traced the model.
     """
 
     model: str
     file: str
+    data: str | None
     bytes: int
     parameters: int
     nodes: int
     opset: int
     batch: Batch
+    sequence: Batch | None
     exporter: Exporter
 
 
@@ -59,6 +65,8 @@ def export(
     width: float = 1.0,
     num_classes: int | None = None,
     batch: Batch = 1,
+    sequence: Batch | None = None,
+    layers: int | None = None,
     keep_batch_norm: bool = False,
     zero_init_residual: bool | None = None,
     exporter: Exporter = "torchscript",
@@ -66,20 +74,25 @@ def export(
     seed: int = 0,
     force: bool = False,
 ) -> Export:
-    """Build a freshly initialized model and write it to one ONNX file.
+    """Build a freshly initialized model and write it to an ONNX file.
 
     The TorchScript exporter is the default, deprecated as it is: for these models it writes the fewest nodes, of
     operators that every ONNX tool has known for years (GlobalAveragePool, Flatten, Gemm, where dynamo writes
     ReduceMean and Reshape), names nodes after modules, and takes a tenth of the time. With either, initializers are
     named by the module's ``state_dict`` keys, none is shared by value, and the file carries no trace of the machine:
-    the same arguments give the same bytes with the same torch.
+    the same arguments give the same bytes with the same torch. Where the model exceeds the 2 GB that one file can hold,
+    weights go to ``<path>.data`` beside it.
 
     Args:
         name: a key of ``ARCHITECTURES``.
         path: the file to write; it appears when complete, an older one stays whole until then.
         width: factor on every hidden size; 1.0 is the published model, 0.5 has half the channels in every layer.
-        num_classes: size of the last axis of the output; the architecture's own by default.
+        num_classes: classes that the model tells apart, of a language model its vocabulary; the architecture's own by
+            default.
         batch: size of the first axis of every input and output, or ``"dynamic"``.
+        sequence: of language models, the number of tokens per item, or ``"dynamic"``. The default, and the most that a
+            dynamic one takes, is that of the published model; more tokens make its table of positions longer.
+        layers: of language models, how many there are; the architecture's own by default.
         keep_batch_norm: keep BatchNormalization nodes (in inference mode) instead of folding them into the
             convolutions before them; for models that are going to be trained. A folded convolution ``c`` has its
             weight in ``c.weight`` and its bias in ``c.bias``.
@@ -95,12 +108,15 @@ def export(
         UsageError: an unknown name, or an argument out of range.
         OutputError: the file exists and ``force`` is off, or it cannot be written; the former before any work is done.
         MissingExtraError: torch, or onnxscript for ``"dynamo"``, is not installed.
-        UnsupportedError: the model does not fit in one file, that is in 2 GB.
+        UnsupportedError: the weights do not fit into the memory of the machine.
     """
     architecture = find(name)
     version = _opset(exporter, opset)
-    if batch != "dynamic" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise UsageError(f"batch must be a positive number or 'dynamic', not {batch!r}")
+    _check_axis("batch", batch)
+    if sequence is not None:
+        _check_axis("sequence", sequence)
+        if "sequence" not in architecture.options:
+            raise UsageError(f"{name} has no sequence axis")
     target = Path(path)
     check_output(target, force)
     require_torch()
@@ -112,23 +128,36 @@ def export(
 
     if zero_init_residual is None and "zero_init_residual" in architecture.options:
         zero_init_residual = keep_batch_norm
-    make = partial(build, name, width=width, num_classes=num_classes, seed=seed, zero_init_residual=zero_init_residual)
+    make = partial(
+        build,
+        name,
+        width=width,
+        num_classes=num_classes,
+        seed=seed,
+        layers=layers,
+        sequence=None if sequence == "dynamic" else sequence,
+        zero_init_residual=zero_init_residual,
+    )
     # Before any memory is taken: a width of 30 is one keystroke away from one of 3.0, and takes 40 GB.
-    _check_size(name, make(device="meta"))
+    _check_memory(name, make(device="meta"))
     module = make()
     if not keep_batch_norm:
         fold_batch_norm.fold_batch_norm(module)
-    proto = trace.to_onnx(module, architecture, batch, exporter, version)
-    with atomic_file(target) as file:
-        size = file.write(proto.SerializeToString(deterministic=True))
+    model = trace.to_onnx(module, architecture, batch, exporter, version, sequence)
+    model.save(target, force=force)
+    data = _data_file(target, module)
+    if "sequence" in architecture.options and sequence is None:
+        sequence = architecture.input_shape[0]
     return Export(
         model=name,
         file=os.fspath(path),
-        bytes=size,
+        data=None if data is None else os.fspath(data),
+        bytes=sum(file.stat().st_size for file in (target, data) if file is not None),
         parameters=sum(parameter.numel() for parameter in module.parameters()),
-        nodes=len(proto.graph.node),
+        nodes=len(model.graph.nodes),
         opset=version,
         batch=batch,
+        sequence=sequence,
         exporter=exporter,
     )
 
@@ -144,9 +173,30 @@ def _opset(exporter: str, opset: int | None) -> int:
     return opset
 
 
-def _check_size(name: str, module: nn.Module) -> None:
-    size = sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values())
-    if size >= PROTOBUF_LIMIT:
+def _check_axis(name: str, size: Batch) -> None:
+    if size != "dynamic" and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise UsageError(f"{name} must be a positive number or 'dynamic', not {size!r}")
+
+
+def _check_memory(name: str, module: nn.Module) -> None:
+    if not hasattr(os, "sysconf"):
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if _weight_bytes(module) >= memory:
         raise UnsupportedError(
-            f"{name} at this width has {size / 2**30:.1f} GiB of weights; one ONNX file holds 2: choose a smaller width"
+            f"{name} at this width has {_weight_bytes(module) / 2**30:.1f} GiB of weights, and this machine "
+            f"{memory / 2**30:.1f} GiB of memory: choose a smaller width"
         )
+
+
+def _weight_bytes(module: nn.Module) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+
+
+def _data_file(path: Path, module: nn.Module) -> Path | None:
+    """The file beside a model file that holds its weights, if they are not in it."""
+    if path.stat().st_size >= _weight_bytes(module):
+        return None
+    graph = onnx.load(path, load_external_data=False).graph
+    entries = (entry for tensor in graph.initializer for entry in tensor.external_data)
+    return next(path.parent / entry.value for entry in entries if entry.key == "location")

@@ -139,7 +139,7 @@ def _dynamo(
         value.name = first_names[id(weights[name])]
         model.graph.inputs.append(value)
     optimizer.fold_constants(model)
-    rewriter.rewrite(model, [rules.no_op_expand_rule])
+    rewriter.rewrite(model, [rules.materialize_reshape_shape_rule, rules.no_op_expand_rule])
     common_passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     proto: onnx.ModelProto = program.model_proto
     return proto

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sift_onnx.models.export import Batch, Export, Exporter
 
 
-class BatchSize(click.ParamType[Any]):
+class AxisSize(click.ParamType[Any]):
     """A positive number, or ``dynamic``."""
 
     name = "N|dynamic"
@@ -79,11 +79,17 @@ def list_models(json_path: str | None, verbosity: int) -> None:
 @models.command("export")
 @click.argument("name")
 @click.argument("out", type=click.Path())
-@click.option("--width", type=float, default=1.0, show_default=True, help="Factor on the channels of every layer.")
+@click.option("--width", type=float, default=1.0, show_default=True, help="Factor on the sizes of all layers.")
 @click.option(
-    "--num-classes", type=click.IntRange(min=1), help="Classes of the output [default: the architecture's own]."
+    "--num-classes", type=click.IntRange(min=1), help="Classes, or vocabulary [default: the architecture's own]."
 )
-@click.option("--batch", type=BatchSize(), default="1", show_default=True, help="Size of the batch axis.")
+@click.option("--batch", type=AxisSize(), default="1", show_default=True, help="Size of the batch axis.")
+@click.option(
+    "--sequence", type=AxisSize(), help="Tokens per item of a language model [default: the architecture's own]."
+)
+@click.option(
+    "--layers", type=click.IntRange(min=1), help="Layers of a language model [default: the architecture's own]."
+)
 @click.option(
     "--keep-batch-norm", is_flag=True, help="Keep BatchNormalization nodes, for training; by default they are folded."
 )
@@ -110,6 +116,8 @@ def export_model(
     width: float,
     num_classes: int | None,
     batch: Batch,
+    sequence: Batch | None,
+    layers: int | None,
     keep_batch_norm: bool,
     exporter: Exporter,
     opset: int | None,
@@ -138,6 +146,8 @@ def export_model(
         width=width,
         num_classes=num_classes,
         batch=batch,
+        sequence=sequence,
+        layers=layers,
         keep_batch_norm=keep_batch_norm,
         zero_init_residual=zero_init_residual,
         exporter=exporter,
@@ -152,7 +162,8 @@ def export_model(
 
 
 def _summary(written: Export) -> str:
+    files = written.file if written.data is None else f"{written.file} and {written.data}"
     return (
-        f"{written.file}: {written.bytes / 1e6:.1f} MB, {written.parameters:,} parameters, "
+        f"{files}: {written.bytes / 1e6:.1f} MB, {written.parameters:,} parameters, "
         f"{written.nodes} nodes, opset {written.opset}"
     )

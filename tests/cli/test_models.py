@@ -92,6 +92,33 @@ def test_export_as_json_with_every_option(tmp_path):
     assert model.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 10
 
 
+def test_a_language_model_takes_a_length_and_layers(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "m.onnx"
+    options = ("--sequence", "dynamic", "--layers", "1", "--batch", "2")
+    result = sift("export", "gpt3-small", path, *NARROW, *options, "--json", "-")
+    document = json.loads(result.stdout)
+    assert {"sequence": "dynamic", "batch": 2, "data": None}.items() <= document.items()
+    dims = onnx.load(path).graph.input[0].type.tensor_type.shape.dim
+    assert (dims[0].dim_value, dims[1].dim_param) == (2, "sequence")
+
+
+def test_weights_beyond_one_file_are_mentioned(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr("sift_onnx.storage.PROTOBUF_LIMIT", 300_000)
+    path = tmp_path / "m.onnx"
+    result = sift("export", "gpt3-small", path, *NARROW, "--layers", "1", "--sequence", "4")
+    assert result.stdout.startswith(f"{path} and {path}.data: ")
+
+
+@pytest.mark.parametrize("option", ["--sequence", "--layers"])
+def test_an_image_model_takes_neither_length_nor_layers(option, tmp_path):
+    pytest.importorskip("torch")
+    result = sift("export", "resnet18-cifar", tmp_path / "m.onnx", option, "4")
+    assert result.exit_code == 2
+    assert option.removeprefix("--") in result.stderr
+
+
 def test_an_existing_file_needs_force(tmp_path):
     pytest.importorskip("torch")
     path = tmp_path / "m.onnx"

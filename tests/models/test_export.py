@@ -83,8 +83,8 @@ def variant(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_architecture_gives_the_outputs_of_its_module(name, tmp_path):
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name.startswith("resnet")])
+def test_every_resnet_gives_the_outputs_of_its_module(name, tmp_path):
     written = export(name, tmp_path / "m.onnx", width=NARROW, num_classes=10)
     model = load(tmp_path / "m.onnx")
     # Without batch normalization in the file, nothing holds residual branches at zero.
@@ -137,7 +137,7 @@ def test_a_trained_model_is_exported_value_by_value(exporter):
                 tensor.uniform_(0.5, 1.5, generator=generator)
     x = images(2)
     architecture = ARCHITECTURES["resnet50-cifar"]
-    kept = to_onnx(module, architecture, 2, exporter, DEFAULT_OPSETS[exporter])
+    kept = to_onnx(module, architecture, 2, exporter, DEFAULT_OPSETS[exporter]).to_proto()
     assert_same(run(kept, x), module, x)
     stored = arrays(kept)
     for key, value in module.state_dict().items():
@@ -146,7 +146,7 @@ def test_a_trained_model_is_exported_value_by_value(exporter):
     expected = build("resnet50-cifar", width=NARROW, num_classes=7)
     expected.load_state_dict(module.state_dict())
     assert fold_batch_norm(module) == 53
-    folded = to_onnx(module, architecture, 2, exporter, DEFAULT_OPSETS[exporter])
+    folded = to_onnx(module, architecture, 2, exporter, DEFAULT_OPSETS[exporter]).to_proto()
     assert_same(run(folded, x), expected, x)
 
 
@@ -166,7 +166,7 @@ class Tied(torch.nn.Module):
 def test_transposed_weights_keep_their_names_and_tied_ones_their_tie(exporter):
     architecture = Architecture("tied", "", "-", input_shape=(5, 8), num_classes=8, builder="")
     module = Tied().eval()
-    model = to_onnx(module, architecture, "dynamic", exporter, DEFAULT_OPSETS[exporter])
+    model = to_onnx(module, architecture, "dynamic", exporter, DEFAULT_OPSETS[exporter]).to_proto()
     floats = {name for name, array in arrays(model).items() if array.dtype == np.float32}
     tie = floats & {"first.weight", "third.weight"}
     assert len(tie) == 1

@@ -58,6 +58,9 @@ def test_missing_extras_are_named(tmp_path, monkeypatch):
         ({"batch": True}, "batch must be"),
         ({"width": 0.001}, "width 0.001"),
         ({"num_classes": 0}, "num_classes"),
+        ({"sequence": 8}, "resnet18 has no sequence axis"),
+        ({"name": "gpt3-small", "sequence": 0}, "sequence must be"),
+        ({"layers": 2}, "resnet18 has no option layers"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message, tmp_path):
@@ -66,6 +69,6 @@ def test_arguments_out_of_range_are_refused(arguments, message, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_model_beyond_one_file_is_refused_before_it_is_built(tmp_path):
+def test_a_model_beyond_the_memory_is_refused_before_it_is_built(tmp_path):
     with pytest.raises(UnsupportedError, match="GiB of weights"):
         export("resnet50", tmp_path / "m.onnx", width=100)

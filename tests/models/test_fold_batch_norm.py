@@ -6,16 +6,6 @@ from sift_onnx.models import build
 from sift_onnx.models.fold_batch_norm import fold_batch_norm
 
 
-def shake(module):
-    """Give batch normalizations the statistics, scales and shifts of a trained model."""
-    generator = torch.Generator().manual_seed(0)
-    for norm in module.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
-                tensor.uniform_(0.5, 1.5, generator=generator)
-    return module.eval()
-
-
 class SharedInput(nn.Module):
     """A convolution read by a normalization and by an addition."""
 
@@ -41,7 +31,7 @@ class CalledTwice(nn.Module):
         return self.bn2(self.conv(self.bn1(self.conv(x))))
 
 
-def test_folding_changes_no_output_and_no_name():
+def test_folding_changes_no_output_and_no_name(shake):
     model = shake(build("resnet50-cifar", width=0.125, num_classes=5))
     x = torch.rand(2, 3, 16, 16)
     expected = model(x)
@@ -51,7 +41,22 @@ def test_folding_changes_no_output_and_no_name():
     assert {"conv1.weight", "conv1.bias", "layer1.0.downsample.0.bias"} <= set(model.state_dict())
 
 
-def test_a_bias_is_folded_too():
+@pytest.mark.parametrize(
+    ("name", "norms"),
+    [
+        ("mobilenetv2-cifar", 52),
+        ("mobilevit-s-cifar", 32),
+        ("botnet50-cifar", 50),  # those after attention stay
+        ("retinanet-resnet18", 20),
+        ("deeplabv3plus-resnet18", 34),
+        ("bert-small", 0),
+    ],
+)
+def test_architectures_are_folded_as_far_as_can_be(name, norms):
+    assert fold_batch_norm(build(name, width=0.125, num_classes=5)) == norms
+
+
+def test_a_bias_is_folded_too(shake):
     model = shake(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)))
     x = torch.rand(1, 3, 2, 2)
     expected = model(x)
@@ -63,7 +68,7 @@ def test_a_bias_is_folded_too():
     "model",
     [SharedInput(), CalledTwice(), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()), nn.Sequential(nn.Conv2d(3, 3, 1))],
 )
-def test_what_is_not_a_lone_pair_is_left_as_it_is(model):
+def test_what_is_not_a_lone_pair_is_left_as_it_is(model, shake):
     shake(model)
     x = torch.rand(1, 3, 2, 2)
     expected = model(x)
