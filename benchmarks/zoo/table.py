@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -43,7 +43,7 @@ def markdown(results: Mapping[Key, Result], index: Index) -> str:
         nodes = {str(entry["nodes"]) for entry in files.values() if not entry["error"]}
         shares = sorted(r["sparse_share"] for r in found if "sparse_share" in r)
         cells = [_cell([r for r in found if r["sparsity"] == s], files) for s in sparsities]
-        rows.append([*labels, _span(sorted(nodes, key=int)), _span([f"{x:.0%}" for x in shares]), *cells, _pins(found)])
+        rows.append([*labels, _span(sorted(nodes, key=int)), _span([f"{x:.1%}" for x in shares]), *cells, _pins(found)])
     notes = {entry["model"]: entry["note"] for entry in index.values() if entry["note"]}
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", *(f"- `{model}`: {note}." for model, note in notes.items())])
@@ -66,12 +66,14 @@ def _cell(results: Sequence[Result], files: Index) -> str:
 
 
 def _pins(results: Sequence[Result]) -> str:
-    """What keeps weight layers from widening, the commonest reasons first."""
-    layers: dict[str, int] = defaultdict(int)
-    for pin in {(p["size"], p["node"], p["reason"]): p for r in results for p in r.get("pinned", ())}.values():
-        layers[pin["reason"]] += pin["layers"]
-    ordered = sorted(layers, key=lambda reason: -layers[reason])
-    return "; ".join(f"{reason} ({layers[reason]} layers)" for reason in ordered[:3])
+    """What keeps axes of weights from growing, and how many; the commonest reasons first."""
+    layers: Counter[str] = Counter()
+    for result in results:
+        one: Counter[str] = Counter()
+        for pin in result.get("pinned", ()):
+            one[re.sub(r"'[^']*'", "a tensor", pin["reason"])] += pin["layers"]
+        layers |= one
+    return "; ".join(f"{reason} ({count}×)" for reason, count in layers.most_common(3))
 
 
 def failures(results: Mapping[Key, Result]) -> str:
