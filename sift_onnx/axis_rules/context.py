@@ -152,6 +152,7 @@ class AxisAnalysis:
         scale_edits: factors that follow the size of a head.
         tables: constants that are computed anew at another size, by name.
         unknown: nodes that no rule covers.
+        repeats: size variables of axes that are repeated as often as their readers need.
         derived: tensors that are made from constants only, initializers included.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
@@ -169,6 +170,7 @@ class AxisAnalysis:
     scale_edits: list[ScaleEdit] = field(default_factory=list)
     tables: dict[str, RotaryTable] = field(default_factory=dict)
     unknown: list[gs.Node] = field(default_factory=list)
+    repeats: set[Size] = field(default_factory=set)
     derived: set[str] = field(default_factory=set)
     unscaled: list[str] = field(default_factory=list)
     attention: AttentionGrowth = "head-dim"

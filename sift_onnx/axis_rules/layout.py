@@ -35,6 +35,7 @@ def reshape_rule(ctx: RuleContext) -> None:
         from_inside = 1
         if ctx.analysis.attention == "keep":
             ctx.pin_all(x, "attention keeps its heads and their size (--attention keep)")
+    _keep_repetitions(ctx, x, before, sizes)
     after = reshape(ctx.system, x, sizes, ctx.cause, from_inside=from_inside)
     for i, (element, axis) in enumerate(zip(asked, after, strict=True)):
         if element.value == 0 and copies:
@@ -42,6 +43,14 @@ def reshape_rule(ctx: RuleContext) -> None:
         elif element.value != -1:
             ctx.tie(element, axis.size, "a reshape states this size")
     ctx.set_axes(0, after)
+
+
+def _keep_repetitions(ctx: RuleContext, x: Axes, before: list[int], sizes: list[int]) -> None:
+    """Of an axis and its repetitions that are merged (heads that share keys), the axis is what grows."""
+    for i in range(1, len(x)):
+        grows = not ctx.system.resolve(x[i - 1].size).is_constant
+        if grows and x[i].size in ctx.analysis.repeats and before[i - 1] * before[i] in sizes:
+            ctx.pin(x[i], "it is a number of repetitions")
 
 
 @axis_rule("Flatten")
@@ -130,5 +139,6 @@ def _asked_axes(ctx: RuleContext, asked: list[Element]) -> Axes:
         size: Size = element.size
         if element.leaf is not None and element.value > 1:
             size = ctx.system.variable(element.value, f"{ctx.label} shape[{i}]")
+            ctx.analysis.repeats.add(size)
         axes.append(Axis(size, 1, element.value if not size.is_constant else 1))
     return tuple(axes)

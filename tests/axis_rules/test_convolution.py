@@ -143,3 +143,15 @@ def test_features_that_a_kernel_slides_over_stay(net: Net) -> None:
     assert wide.shape("conv") == (1, 5, 8)
     assert wide.shape("up") == (1, 5, 24)
     assert "kernel" in wide.reason("before.weight")
+
+
+def test_the_fused_convolution_of_onnxruntime(net: Net) -> None:
+    h = net.images(8)
+    shortcut = net.conv(h, 8, 12, name="shortcut")
+    inputs = h, net.weight(12, 8, 1, 1, name="w", fan_in=8), net.weight(12, name="b", fan_in=1), shortcut
+    h = net.op("FusedConv", *inputs, name="conv", domain="com.microsoft", activation="Relu")
+    net.images_end(h, 12)
+    wide = widen(net, "0.9")
+    assert wide.shape("w") == (38, 25, 1, 1)
+    assert wide.shape("b") == (38,)
+    assert wide.shape("shortcut") == wide.shape("conv") == (1, 38, 8, 8)
