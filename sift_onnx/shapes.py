@@ -150,6 +150,7 @@ def infer_node(
     opsets: Mapping[str, int],
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, npt.NDArray[Any]],
+    like: str = "",
 ) -> Shapes:
     """Shapes of the outputs of one node whose input shapes are known; {} where ONNX has no answer.
 
@@ -158,19 +159,21 @@ def infer_node(
         opsets: version of each operator set domain.
         shapes: of the inputs, by tensor name; the shape of an input without an entry is unknown.
         values: of small integer inputs, by tensor name.
+        like: a standard operator that makes the same shapes, for a node of another domain.
     """
-    domain = "" if (node.domain or "") == "ai.onnx" else node.domain or ""
+    op, domain = (like, "") if like else (node.op, "" if (node.domain or "") == "ai.onnx" else node.domain or "")
     try:
-        schema = onnx.defs.get_schema(node.op, opsets.get(domain, 1), domain)
+        schema = onnx.defs.get_schema(op, opsets.get(domain, 1), domain)
     except onnx.defs.SchemaError:
         return {}
-    plain = {k: v for k, v in node.attrs.items() if not isinstance(v, gs.Graph)}
-    if len(plain) < len(node.attrs):
+    attributes = {k: v for k, v in node.attrs.items() if not like or k in schema.attributes}
+    if any(isinstance(v, gs.Graph) for v in attributes.values()):
         return {}
+    inputs = node.inputs[: schema.max_input]
     types, data = {}, {}
-    proto = onnx.helper.make_node(node.op, [t.name for t in node.inputs], [t.name for t in node.outputs], domain=domain)
-    proto.attribute.extend(OnnxExporter.export_attributes(plain))
-    for tensor in node.inputs:
+    proto = onnx.helper.make_node(op, [t.name for t in inputs], [t.name for t in node.outputs], domain=domain)
+    proto.attribute.extend(OnnxExporter.export_attributes(attributes))
+    for tensor in inputs:
         if tensor.is_empty():
             continue
         element = dtype_to_onnx(tensor.dtype) if tensor.dtype is not None else onnx.TensorProto.FLOAT

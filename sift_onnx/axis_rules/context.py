@@ -24,6 +24,9 @@ Axes = tuple[Axis, ...]
 # Heads get wider, or there are more of them, or both stay.
 AttentionGrowth = Literal["head-dim", "heads", "keep"]
 
+# Operators of onnxruntime, for which ONNX infers no shape, and standard ones that make the same.
+_SHAPED_LIKE = {"FusedConv": "Conv"}
+
 # Integer tensors up to this many elements are followed element by element: they may be shapes.
 FOLLOWED_ELEMENTS = 64
 
@@ -315,7 +318,8 @@ class RuleContext:
             if elements is not None:
                 flat = [element.value for element in elements.reshape(-1)]
                 values[tensor.name] = np.asarray(flat, dtype=np.int64).reshape(elements.shape)
-        return infer_node(self.node, self._opsets, shapes, values)
+        like = _SHAPED_LIKE.get(self.node.op, "") if self.node.domain == "com.microsoft" else ""
+        return infer_node(self.node, self._opsets, shapes, values, like)
 
     def original(self, axis: Axis | Size) -> int:
         """A size in the original."""
