@@ -26,6 +26,14 @@ _NEUTRAL = {
     ("Conv", 2): 0.0,
     ("ConvTranspose", 2): 0.0,
     ("Gemm", 2): 0.0,
+    ("GroupNormalization", 1): 1.0,
+    ("GroupNormalization", 2): 0.0,
+    ("InstanceNormalization", 1): 1.0,
+    ("InstanceNormalization", 2): 0.0,
+    ("LayerNormalization", 1): 1.0,
+    ("LayerNormalization", 2): 0.0,
+    ("RMSNormalization", 1): 1.0,
+    ("SimplifiedLayerNormalization", 1): 1.0,
 }
 
 

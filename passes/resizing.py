@@ -52,10 +52,10 @@ def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw
     shapes = resized(analysis, solution)
     tensors = model.graph.tensors()
     for name, shape in shapes.items():
-        constant = constant_values(tensors[name])
-        if constant is not None:
-            _replace(_as_initializer(tensors[name]), redraw(name, constant, shape))
-    _edit_constants(analysis, solution)
+        if constant_values(tensors[name]) is not None:
+            constant = _as_initializer(tensors[name])
+            _replace(constant, redraw(name, constant, shape))
+    _edit_constants(analysis, solution, {id(t) for t in model.graph.outputs})
     for (index, attribute), size in analysis.attribute_edits.items():
         stated = solution.value(size) if isinstance(size, Size) else [solution.value(part) for part in size]
         analysis.order[index].attrs[attribute] = stated
@@ -65,7 +65,13 @@ def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw
         if isinstance(tensor, gs.Variable) and tensor.shape is not None:
             old = [analysis.system.original(axis.size) for axis in analysis.axes[name] or ()]
             tensor.shape = [_recorded(*sizes) for sizes in zip(tensor.shape, old, shape, strict=True)]
-    model.graph.nodes = [n for n in model.graph.nodes if n.op != "Constant" or n.outputs]
+    _drop_unread_constants(model.graph)
+
+
+def _drop_unread_constants(graph: gs.Graph) -> None:
+    """Remove the Constant nodes whose readers got a constant of their own."""
+    ends = {id(t) for t in graph.outputs}
+    graph.nodes = [n for n in graph.nodes if n.op != "Constant" or any(t.outputs or id(t) in ends for t in n.outputs)]
 
 
 def _recorded(declared: int | str | None, before: int, now: int) -> int | str | None:
@@ -97,8 +103,8 @@ def _replace(constant: gs.Constant, values: npt.NDArray[Any] | SparseWeight) -> 
     constant._export_dtype = None
 
 
-def _edit_constants(analysis: AxisAnalysis, solution: Solution) -> None:
-    """Rewrite shape constants; one that its readers want different things of is copied."""
+def _edit_constants(analysis: AxisAnalysis, solution: Solution, kept: set[int]) -> None:
+    """Rewrite shape constants; one that its readers want different things of, or that is ``kept``, is copied."""
     wanted: dict[str, dict[tuple[int, int], npt.NDArray[Any]]] = defaultdict(dict)
     for (index, position), edits in analysis.constant_edits.items():
         tensor = analysis.order[index].inputs[position]
@@ -118,7 +124,7 @@ def _edit_constants(analysis: AxisAnalysis, solution: Solution) -> None:
             shared = node.inputs[position]
             key = values.tobytes()
             if key not in versions:
-                only_reader = all(
+                only_reader = id(shared) not in kept and all(
                     edits_of_one.get((analysis_index, i), np.empty(0)).tobytes() == key
                     for analysis_index, i in _readers(analysis, shared)
                 )
@@ -147,8 +153,6 @@ def _edit_scales(analysis: AxisAnalysis, solution: Solution) -> None:
         values = array_of(constant)
         name = f"{scalar.name}_{node.outputs[0].name}"
         node.inputs[edit.place] = gs.Constant(name, np.asarray(values * factor, dtype=values.dtype))
-        if not scalar.outputs:
-            scalar.inputs.clear()
 
 
 def _readers(analysis: AxisAnalysis, tensor: gs.Tensor) -> list[tuple[int, int]]:

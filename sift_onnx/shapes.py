@@ -123,7 +123,9 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
-        raise UnsupportedError(f"shape inference rejects the model: {str(error).strip().splitlines()[-1]}") from error
+        # The lines after the first are about nodes behind it, which lack its output.
+        reason = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()[0]
+        raise UnsupportedError(f"shape inference rejects the model: {reason}") from error
     shapes: Shapes = {}
     for info in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
         if info.type.tensor_type.HasField("shape"):
