@@ -5,6 +5,7 @@ from __future__ import annotations
 from sift_onnx.axes import Axis
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
+from sift_onnx.axis_rules.stored_tables import follow_frequencies
 
 
 @axis_rule("Einsum")
@@ -42,6 +43,8 @@ def _register(ctx: RuleContext, terms: list[str], result: str, labels: dict[str,
         positions = [axis.size for label, axis in labels.items() if label not in terms[mine]]
         ctx.weight(parameter, "matmul", terms[mine].index(own[-1]), positions)
         return
+    if not shared and any(follow_frequencies(ctx, i) for i in (0, 1)):
+        return  # positions times frequencies
     derived = [ctx.is_derived(i) for i in (0, 1)]
     for i, term in enumerate(terms):
         if derived[i] and parameters[i] is None:

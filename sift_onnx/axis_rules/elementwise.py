@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from sift_onnx.axes import Axis, size_of
 from sift_onnx.axis_rules.context import Axes, RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
-from sift_onnx.axis_rules.rotary import recognise_rotary
-from sift_onnx.constants import array_of
+from sift_onnx.axis_rules.stored_tables import follow_table
 
 UNARY = """
     Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
@@ -53,28 +52,8 @@ def binary(ctx: RuleContext) -> None:
         return
     ctx.set_axes(0, broadcast(ctx, known))
     if ctx.node.op == "Mul":
-        _multiply_by_table(ctx)
-
-
-def _multiply_by_table(ctx: RuleContext) -> None:
-    """A stored factor for each position and feature is a rotary table, or something that cannot be drawn anew."""
-    for i in (0, 1):
-        axes = ctx.axes(i) or ()
-        growing = [axis for axis in axes if not ctx.system.resolve(axis.size).is_constant]
-        if ctx.parameter(i) is None or len(growing) != 1 or sum(ctx.original(axis) > 1 for axis in axes) < 2:
-            continue
-        if not register_rotary(ctx, i):
-            ctx.pin(growing[0], "a table of factors by position and feature was not recognised")
-
-
-def register_rotary(ctx: RuleContext, i: int) -> bool:
-    """Have the constant at input ``i`` computed anew if it is a rotary table; whether it is one."""
-    parameter = ctx.parameter(i)
-    recipe = recognise_rotary(array_of(parameter[0])) if parameter is not None else None
-    if parameter is None or recipe is None:
-        return False
-    ctx.analysis.tables[parameter[0].name] = recipe
-    return True
+        for i in (0, 1):
+            follow_table(ctx, i)
 
 
 def broadcast(ctx: RuleContext, operands: Sequence[Sequence[Axis]]) -> Axes:

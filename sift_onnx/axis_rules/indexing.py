@@ -5,6 +5,7 @@ from __future__ import annotations
 from sift_onnx.axes import Axis, size_of
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
+from sift_onnx.axis_rules.stored_tables import is_table
 
 
 @axis_rule("Gather")
@@ -23,7 +24,7 @@ def gather(ctx: RuleContext) -> None:
     ctx.pin(data[position], "flat indices point into it (torch's as_strided)" if flat else "indices point into it")
     ctx.set_axes(0, (*data[:position], *indices, *data[position + 1 :]))
     parameter = ctx.parameter(0)
-    if parameter is not None and len(data) == 2 and position == 0 and ctx.original(data[0]) > 1:
+    if parameter is not None and len(data) == 2 and position == 0 and not is_table(ctx, parameter[0]):
         # A look-up copies; it multiplies nothing.
         ctx.weight(parameter, "embedding", 1, (size_of(0),))
 

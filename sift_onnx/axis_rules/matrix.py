@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from sift_onnx.axes import Axis, Size
 from sift_onnx.axis_rules.context import Axes, RuleContext
-from sift_onnx.axis_rules.elementwise import broadcast, register_rotary
+from sift_onnx.axis_rules.elementwise import broadcast
 from sift_onnx.axis_rules.registry import axis_rule
+from sift_onnx.axis_rules.stored_tables import follow_frequencies
 
 MICROSOFT = "com.microsoft"
 
@@ -86,7 +87,7 @@ def _product(
     out = (*batch, left.kept, right.kept)
     ctx.set_axes(0, out)
     weights = ctx.parameter(0), ctx.parameter(1)
-    if ctx.original(left.summed) == 1 and any(register_rotary(ctx, i) for i in (0, 1)):
+    if ctx.original(left.summed) == 1 and any(follow_frequencies(ctx, i) for i in (0, 1)):
         return out  # positions times frequencies
     for own, other, parameter, opposite in ((left, right, *weights), (right, left, *reversed(weights))):
         if parameter is not None and opposite is None:

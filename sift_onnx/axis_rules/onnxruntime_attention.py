@@ -13,7 +13,7 @@ from sift_onnx.axis_rules.attention import (
 )
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
-from sift_onnx.axis_rules.rotary_embedding import recompute_table
+from sift_onnx.axis_rules.stored_tables import recompute_table
 
 MICROSOFT = "com.microsoft"
 

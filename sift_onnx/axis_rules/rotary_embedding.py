@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from sift_onnx.axes import Axis, size_of
+from sift_onnx.axes import size_of
 from sift_onnx.axis_rules.attention import fix_all
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.registry import axis_rule
-from sift_onnx.axis_rules.rotary import recognise_rotary
-from sift_onnx.constants import array_of
-
-__all__ = ["recompute_table"]
+from sift_onnx.axis_rules.stored_tables import recompute_table
 
 MICROSOFT = "com.microsoft"
 
@@ -54,15 +51,3 @@ def _rotary(ctx: RuleContext, tables: tuple[int, int]) -> None:
         if table is not None and ctx.original(table[-1]) == ctx.original(half):
             ctx.equate(table[-1], half, "rotary table")
             recompute_table(ctx, position, table[-1])
-
-
-def recompute_table(ctx: RuleContext, position: int, axis: Axis) -> None:
-    """Have the rotary table at an input computed anew, or keep its class as it is."""
-    parameter = ctx.parameter(position)
-    if parameter is None:
-        return  # computed in the graph from frequencies
-    recipe = recognise_rotary(array_of(parameter[0]))
-    if recipe is None:
-        ctx.pin(axis, "its rotary table was not recognised")
-    else:
-        ctx.analysis.tables[parameter[0].name] = recipe
