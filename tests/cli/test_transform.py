@@ -118,6 +118,13 @@ def test_sparse_storage_is_smaller(model: Path) -> None:
     assert model.with_name("sparse.onnx").stat().st_size < model.with_name("dense.onnx").stat().st_size
 
 
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_what_transform_writes_passes_check(model: Path, storage: str) -> None:
+    target = model.with_name("wide.onnx")
+    assert call("transform", model, target, "--wide", "0.9", "--budget", "layer", "--storage", storage) == 0
+    assert call("check", target) == 0
+
+
 def test_inspect_counts_the_non_zeros_of_the_file(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     target = model.with_name("wide.onnx")
     assert call("transform", model, target, "--wide", "0.75", "--budget", "layer") == 0
