@@ -1,0 +1,148 @@
+"""What every pass is: found by name, called with any kind of model, noted in the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+from builders import linear, random_weight
+
+from sift_onnx.errors import ModelReadError, PreconditionError, UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes import Pass, PassResult, UnshareInitializers, Wide, get_pass, register_pass
+from sift_onnx.passes import base as base_module
+from sift_onnx.passes.base import HISTORY_KEY, already_applied, history, record
+
+
+def model() -> Model:
+    """A model without a history."""
+    return Model.load(linear({"w": random_weight(4, 3)}))
+
+
+class Renames(Pass):
+    """Gives the graph another name."""
+
+    name: ClassVar[str] = "renames"
+
+    def call(self, model: Model) -> PassResult:
+        copy = model.copy()
+        copy.graph.name = "renamed"
+        return PassResult(copy, True, {"was": model.graph.name})
+
+
+# Calling and finding.
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "proto", "graph", "ir", "model"])
+def test_a_pass_takes_whatever_a_model_can_be_loaded_from(kind: str, tmp_path: Path) -> None:
+    proto = linear({"w": random_weight(4, 3)})
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    sources: dict[str, Any] = {
+        "path": path, "text": str(path), "proto": proto, "graph": gs.import_onnx(proto), "model": Model.load(proto),
+    }  # fmt: skip
+    if kind == "ir":
+        sources["ir"] = pytest.importorskip("onnx_ir").from_proto(proto)
+    result = Renames()(sources[kind])
+    assert (result.model.graph.name, result.changed, result.report) == ("renamed", True, {"was": "linear"})
+
+
+def test_a_pass_without_a_call_cannot_be_made() -> None:
+    class Empty(Pass):
+        """Does nothing."""
+
+    with pytest.raises(TypeError, match="call"):
+        Empty()  # type: ignore[abstract]
+
+
+def test_passes_are_found_by_name() -> None:
+    assert get_pass("wide") is Wide
+    assert get_pass("unshare-initializers") is UnshareInitializers
+
+
+def test_a_registered_pass_is_found_and_named_where_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_module, "_PASSES", dict(base_module._PASSES))
+    assert register_pass(Renames) is Renames
+    assert get_pass("renames") is Renames
+    with pytest.raises(UsageError, match=r"no pass 'wider'; the passes are .*renames.*wide"):
+        get_pass("wider")
+
+
+def test_a_pass_that_changes_nothing_returns_the_very_model() -> None:
+    plain = model()
+    result = UnshareInitializers()(plain)
+    assert result.model is plain
+    assert not result.changed
+
+
+# What a model went through.
+
+
+def test_the_transforms_are_listed_oldest_first() -> None:
+    plain = model()
+    assert history(plain) == []
+    record(plain, {"pass": "wide", "sparsity": "0.5"})
+    record(plain, {"pass": "prune", "only": ["a", "b"]})
+    assert history(plain) == [{"pass": "wide", "sparsity": "0.5"}, {"pass": "prune", "only": ["a", "b"]}]
+
+
+def test_the_history_survives_a_file(tmp_path: Path) -> None:
+    plain = model()
+    record(plain, {"pass": "wide", "sparsity": "0.5"})
+    plain.save(tmp_path / "m.onnx")
+    assert history(Model.load(tmp_path / "m.onnx")) == [{"pass": "wide", "sparsity": "0.5"}]
+
+
+def test_the_entry_does_not_depend_on_the_order_of_the_settings() -> None:
+    first, second = model(), model()
+    record(first, {"pass": "wide", "seed": 1})
+    record(second, {"seed": 1, "pass": "wide"})
+    assert first.metadata == second.metadata
+
+
+def test_a_transform_is_recognised_by_all_its_settings() -> None:
+    settings = {"pass": "wide", "sparsity": "0.5", "only": ["a"]}
+    plain = model()
+    assert not already_applied(plain, settings)
+    record(plain, settings)
+    assert already_applied(plain, dict(settings))
+
+
+def test_the_same_transform_with_other_settings_is_refused_and_says_which() -> None:
+    plain = model()
+    record(plain, {"pass": "wide", "sparsity": "0.5", "seed": 0})
+    with pytest.raises(PreconditionError, match=r"'wide' already, with sparsity='0\.5'; transform the original model"):
+        already_applied(plain, {"pass": "wide", "sparsity": "0.9", "seed": 0})
+    with pytest.raises(PreconditionError, match="with round_to=None"):
+        already_applied(plain, {"pass": "wide", "sparsity": "0.5", "seed": 0, "round_to": 8})
+
+
+def test_another_transform_is_no_obstacle() -> None:
+    plain = model()
+    record(plain, {"pass": "prune", "sparsity": "0.9"})
+    assert not already_applied(plain, {"pass": "wide", "sparsity": "0.5"})
+    record(plain, {"pass": "wide", "sparsity": "0.5"})
+    assert already_applied(plain, {"pass": "wide", "sparsity": "0.5"})
+    assert already_applied(plain, {"pass": "prune", "sparsity": "0.9"})
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"pass": "wide"}', '["wide"]', '[{"sparsity": 1}]', "null"])
+def test_a_damaged_history_is_named(text: str) -> None:
+    plain = model()
+    plain.metadata[HISTORY_KEY] = text
+    for use in (history, lambda m: record(m, {"pass": "wide"}), lambda m: already_applied(m, {"pass": "wide"})):
+        with pytest.raises(ModelReadError, match=rf"'{HISTORY_KEY}' is damaged"):
+            use(plain)
+    assert plain.metadata[HISTORY_KEY] == text
+
+
+def test_recording_does_not_touch_the_other_metadata() -> None:
+    plain = model()
+    plain.metadata["author"] = "someone"
+    record(plain, {"pass": "wide"})
+    assert plain.metadata["author"] == "someone"
+    assert json.loads(plain.metadata[HISTORY_KEY]) == [{"pass": "wide"}]
