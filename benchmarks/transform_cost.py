@@ -3,8 +3,8 @@
     python benchmarks/transform_cost.py [--model resnet18] [--sparsity 0.9] [--rounds 5]
 
 Each round times ``onnx.load(in) + onnx.save(out)`` and the whole of ``sift_onnx.transform(in)`` + ``save(out)`` one
-after the other, in one process, imports excluded; ratios are taken round by round. Peak memory is that of a process that
-does nothing but the transform, imports included, as a multiple of the output file.
+after the other, in one process, imports excluded; ratios are taken round by round. Peak memory is that of a process
+that does nothing but the transform, imports included, as a multiple of the output file.
 """
 
 from __future__ import annotations
