@@ -6,6 +6,7 @@ axes of the outputs. :func:`~sift_onnx.axis_rules.analysis.analyze` runs the rul
 
 from sift_onnx.axis_rules import (
     attention,
+    control_flow,
     convolution,
     einsum,
     elementwise,
@@ -42,6 +43,7 @@ __all__ = [
 # Importing a family registers its rules.
 _FAMILIES = (
     attention,
+    control_flow,
     convolution,
     einsum,
     elementwise,

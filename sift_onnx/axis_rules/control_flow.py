@@ -1,0 +1,18 @@
+"""If, Loop, Scan: what goes into a subgraph or comes out of one stays as it is."""
+
+from __future__ import annotations
+
+from sift_onnx.axis_rules.attention import fix_all
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.registry import axis_rule
+
+
+@axis_rule("If", "Loop", "Scan", "SequenceMap")
+def control_flow(ctx: RuleContext) -> None:
+    """Subgraphs are not widened; what they capture is kept by the analysis."""
+    reason = f"it goes into the subgraph of a node {ctx.node.op}, and subgraphs are not widened"
+    fix_all(ctx, reason)
+    for i in range(len(ctx.node.inputs)):
+        elements = ctx.elements(i)
+        if elements is not None:
+            ctx.fix(elements, reason)
