@@ -133,8 +133,9 @@ def _single(values: Array, layout: Layout) -> Array | None:
 
 
 def _waves(positions: Array, base: float, pairs: int, function: Literal["cos", "sin"]) -> Array:
-    angles = positions[:, None] * _frequencies(base, pairs, "plain")
-    return np.cos(angles) if function == "cos" else np.sin(angles)
+    angles: Array = positions[:, None] * _frequencies(base, pairs, "plain")
+    waves: Array = np.cos(angles) if function == "cos" else np.sin(angles)
+    return waves
 
 
 def _angle(column: Array, function: Literal["cos", "sin"]) -> float | None:
