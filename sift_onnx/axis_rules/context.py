@@ -333,6 +333,9 @@ class RuleContext:
 
     def set_axes(self, i: int, axes: Sequence[Axis] | None) -> None:
         """Say what the axes of output ``i`` are."""
+        for axis in axes or ():
+            if self.original(axis) == 1:
+                self.pin(axis, "a part of size 1 stays, since whatever it meets takes it for one to be broadcast")
         if i < len(self.node.outputs) and self.node.outputs[i].name:
             self.analysis.axes[self.node.outputs[i].name] = None if axes is None else tuple(axes)
 

@@ -60,7 +60,8 @@ def flatten(ctx: RuleContext) -> None:
     if x is None:
         ctx.set_axes(0, ctx.inferred_axes())
         return
-    axis = int(ctx.attr("axis", 1)) % (len(x) + 1) if ctx.attr("axis", 1) != len(x) else len(x)
+    axis = int(ctx.attr("axis", 1))
+    axis = axis + len(x) if axis < 0 else axis
     before = [ctx.original(a) for a in x]
     front, back = math.prod(before[:axis]), math.prod(before[axis:])
     merged: list[Axis] = []

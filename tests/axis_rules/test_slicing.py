@@ -268,3 +268,21 @@ def test_an_axis_of_size_one_is_repeated_as_often_as_is_needed(net: Net) -> None
     wide = widen(net)
     assert wide.shape("tile") == (1, 5, 16)
     assert wide.read("tile", 1) == [1, 1, 16]
+
+
+@pytest.mark.parametrize("form", ["Split", "DepthToSpace", "Pad"])
+def test_a_part_of_size_one_stays_one(net: Net, form: str) -> None:
+    """Whatever it meets takes it for an axis to be broadcast."""
+    h = net.images(4)
+    if form == "Split":
+        part = net.op("Split", h, net.constant([1, 3]), name="part", outputs=2, axis=1)[0]
+        net.output(net.op("Mul", h, part))
+    elif form == "DepthToSpace":
+        part = net.op("DepthToSpace", h, name="part", blocksize=2)
+    else:
+        part = net.op("Pad", h, net.constant([0, -1, 0, 0, 0, -2, 0, 0]), name="part")
+    net.images_end(net.conv(part, 1, 10, name="free"), 10)
+    wide = widen(net)
+    assert wide.shape("part")[1] == 1
+    assert wide.shape("free")[1] == 20
+    assert wide.shape("before")[1] == 4
