@@ -16,6 +16,7 @@ NEED_TORCH = [
     "test_mobilevit.py",
     "test_resnet.py",
     "test_retinanet.py",
+    "test_wide_architectures.py",
 ]
 
 collect_ignore = [] if importlib.util.find_spec("torch") else NEED_TORCH
