@@ -44,7 +44,7 @@ class RandomGraph(Net):
         self.draw = draw
         self.trace: list[str] = []
         self.dynamic = draw(st.booleans())
-        self.pool: list[Value] = []
+        self.tensors: list[Value] = []
         self.ids = 0
 
     # Choices.
@@ -93,15 +93,7 @@ class RandomGraph(Net):
 
     def partner(self, x: Value) -> Value | None:
         """Another tensor of the pool that differs in its width only."""
-        others = [
-            o
-            for o in self.pool
-            if (o.is_image == x.is_image and [*o.shape[:1], *o.shape[2:]] == [*x.shape[:1], *x.shape[2:]])
-            or (not x.is_image and not o.is_image and o.shape[:2] == x.shape[:2])
-        ]
-        others = [o for o in others if len(o.shape) == len(x.shape)]
-        if not x.is_image:
-            others = [o for o in others if o.shape[:2] == x.shape[:2]]
+        others = [o for o in self.tensors if self.with_width(o, "", 1).shape == self.with_width(x, "", 1).shape]
         return self.pick(*others) if others else None
 
     def along(self, x: Value) -> int:
@@ -481,11 +473,7 @@ class RandomGraph(Net):
         token = self.weight(1, 1, x.width, fan_in=1)
         if self.dynamic:
             batch = self.op("Gather", self.op("Shape", x.name), self.constant([0]))
-            token = (
-                self.op("Expand", token, self.op("Concat", batch, self.constant([-1, -1]), axis=0))
-                if False
-                else (self.op("Expand", token, self.op("Concat", batch, self.constant([1, 1]), axis=0)))
-            )
+            token = self.op("Expand", token, self.op("Concat", batch, self.constant([1, 1]), axis=0))
         elif x.shape[0] > 1:
             token = self.op("Expand", token, self.constant([x.shape[0], 1, 1]))
         name = self.op("Concat", token, x.name, axis=1)
@@ -606,23 +594,23 @@ class RandomGraph(Net):
         for _ in range(2):
             x = self.to_width(x, self.width_for(2))
             x = Value(self.op("Relu", x.name), x.shape)
-        self.pool.append(x)
+        self.tensors.append(x)
 
     def grow(self) -> None:
-        recent = self.pool[-3:]
+        recent = self.tensors[-3:]
         x: Value = self.pick(*recent)
         if int(np.prod(x.shape)) > 1500:
-            x = self.pool[0]
+            x = self.tensors[0]
         blocks: tuple[Callable[[RandomGraph, Value], Value], ...]
         blocks = self.ANY + (self.IMAGES if x.is_image else self.SEQUENCES)
         block = self.pick(*blocks)
         result = block(self, x)
         self.trace.append(f"{block.__name__} {list(x.shape)} -> {list(result.shape)}")
-        self.pool.append(result)
+        self.tensors.append(result)
 
     def end(self) -> None:
         """Heads on the last tensor and on some others; a hidden tensor may be an output as it is."""
-        chosen = [self.pool[-1], *[self.pick(*self.pool) for _ in range(self.draw(st.integers(0, 2)))]]
+        chosen = [self.tensors[-1], *[self.pick(*self.tensors) for _ in range(self.draw(st.integers(0, 2)))]]
         for i, x in enumerate(dict.fromkeys(chosen)):
             form = self.pick("head", "head", "pooled", "hidden") if i else self.pick("head", "head", "pooled")
             if form == "hidden":

@@ -10,14 +10,14 @@ from sift_onnx.axis_rules.registry import axis_rule
 from sift_onnx.axis_rules.stored_tables import follow_table
 
 UNARY = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
-    Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
-    Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu
+    Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu
+    HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not RandomNormalLike RandomUniformLike Reciprocal
+    Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu
 """.split()
 
 BINARY = """
-    Add And BitShift Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum
-    Where Xor
+    Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod
+    Mul Or PRelu Pow Sub Sum Where Xor
 """.split()
 
 
@@ -27,9 +27,9 @@ def unary(ctx: RuleContext) -> None:
     ctx.set_axes(0, ctx.axes(0))
 
 
-@axis_rule("CastLike", "Clip")
+@axis_rule("CastLike", "Clip", "ReverseSequence")
 def first_input(ctx: RuleContext) -> None:
-    """The first input passes; the others are a dtype or scalars."""
+    """The first input passes; the others are a dtype, scalars, or lengths of sequences."""
     ctx.set_axes(0, ctx.axes(0))
 
 

@@ -78,7 +78,17 @@ def trailing_parameters(ctx: RuleContext, x: Axes, positions: Sequence[int]) -> 
                 ctx.equate(axis, other, "parameter of the normalized axes")
 
 
-@axis_rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "LRN", "MeanVarianceNormalization", "CumSum", "Trilu")
+@axis_rule(
+    "Softmax",
+    "LogSoftmax",
+    "Hardmax",
+    "LpNormalization",
+    "LRN",
+    "MeanVarianceNormalization",
+    "CumSum",
+    "CumProd",
+    "Trilu",
+)
 def along_an_axis(ctx: RuleContext) -> None:
     """What is computed along an axis leaves every size as it is."""
     ctx.set_axes(0, ctx.axes(0))

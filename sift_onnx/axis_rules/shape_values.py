@@ -63,11 +63,27 @@ def evaluate(ctx: RuleContext) -> bool:
     known = [elements for elements in inputs if elements is not None]
     if len(known) < len(inputs):
         return False
-    result = evaluator(ctx, known)
+    result = evaluator(ctx, [_as_numbers(ctx, elements) for elements in known])
     if result is None or result.size > FOLLOWED_ELEMENTS:
         return False
     ctx.set_elements(0, result)
     return True
+
+
+def _as_numbers(ctx: RuleContext, elements: Elements) -> Elements:
+    """``elements`` for this node: a constant that another reader of the same tensor may rewrite is a size, too."""
+    return _array([_as_number(ctx, element) for element in elements.reshape(-1)], elements.shape)
+
+
+def _as_number(ctx: RuleContext, element: Element) -> Element:
+    leaf = element.leaf
+    # Nobody rewrites -1, 0 and 1.
+    if leaf is None or leaf.node == ctx.index or element.value < 2:
+        return element
+    edits = ctx.analysis.constant_edits.setdefault((leaf.node, leaf.input), {})
+    if leaf.element not in edits:
+        edits[leaf.element] = ctx.system.variable(element.value, f"{leaf.constant}[{leaf.element}] as a number")
+    return Element(element.value, edits[leaf.element])
 
 
 def _array(elements: Sequence[Element], shape: tuple[int, ...]) -> Elements:
@@ -78,6 +94,12 @@ def _array(elements: Sequence[Element], shape: tuple[int, ...]) -> Elements:
 
 def _values(elements: Elements) -> list[int]:
     return [element.value for element in elements.reshape(-1)]
+
+
+def _fixed_values(ctx: RuleContext, elements: Elements) -> list[int]:
+    """The values of elements that say which others are meant, and so must stay."""
+    ctx.fix(elements, "it picks elements of a shape")
+    return _values(elements)
 
 
 def _pairwise(combine: Callable[[RuleContext, Element, Element], Element]) -> Callable[..., Elements]:
@@ -143,14 +165,16 @@ def _comparison(function: Callable[[int, int], bool]) -> Callable[..., Elements]
 
     def compare(ctx: RuleContext, a: Element, b: Element) -> Element:
         value = int(function(a.value, b.value))
-        grows = [not ctx.system.resolve(element.size).is_constant for element in (a, b)]
-        if grows == [True, False] and a.value > b.value:
-            return Element(value, size_of(value))
-        if grows == [False, True] and b.value > a.value:
+        low, high = sorted((a, b), key=lambda element: element.value)
+        if low.value < high.value and ctx.system.resolve(low.size).is_constant and _only_grows(ctx, high):
             return Element(value, size_of(value))
         return _fixed(ctx, value, a, b)
 
     return _pairwise(compare)
+
+
+def _only_grows(ctx: RuleContext, element: Element) -> bool:
+    return all(coefficient > 0 for _, coefficient in ctx.system.resolve(element.size).terms)
 
 
 def _pass(_: RuleContext, inputs: list[Elements]) -> Elements:
@@ -164,6 +188,8 @@ def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
         kind = onnx.helper.tensor_dtype_to_np_dtype(to).kind
     elif to is not None:
         kind = np.dtype(to).kind
+    if kind == "b":
+        return _comparison(operator.ne)(ctx, [inputs[0], _array([Element(0, size_of(0))], ())])
     return inputs[0] if kind in "iu" else None
 
 
@@ -173,12 +199,13 @@ def _concat(ctx: RuleContext, inputs: list[Elements]) -> Elements:
 
 def _gather(ctx: RuleContext, inputs: list[Elements]) -> Elements:
     data, indices = inputs
-    taken = np.take(data, np.asarray(_values(indices)).reshape(indices.shape), axis=int(ctx.attr("axis", 0)))
+    positions = np.asarray(_fixed_values(ctx, indices)).reshape(indices.shape)
+    taken = np.take(data, positions, axis=int(ctx.attr("axis", 0)))
     return taken if isinstance(taken, np.ndarray) else _array([taken], ())
 
 
 def _reshape(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    sizes = _values(inputs[1])
+    sizes = _fixed_values(ctx, inputs[1])
     return inputs[0].reshape([inputs[0].shape[i] if n == 0 else n for i, n in enumerate(sizes)])
 
 
@@ -198,7 +225,10 @@ def _transpose(ctx: RuleContext, inputs: list[Elements]) -> Elements:
 
 def _slice(ctx: RuleContext, inputs: list[Elements]) -> Elements:
     data = inputs[0]
-    arguments = [_values(elements) for elements in inputs[1:]] or [list(ctx.attr("starts")), list(ctx.attr("ends"))]
+    arguments = [_fixed_values(ctx, elements) for elements in inputs[1:]] or [
+        list(ctx.attr("starts")),
+        list(ctx.attr("ends")),
+    ]
     starts, ends = arguments[:2]
     default_axes = ctx.attr("axes") or list(range(len(starts)))
     axes = arguments[2] if len(arguments) > 2 else default_axes
@@ -210,8 +240,8 @@ def _slice(ctx: RuleContext, inputs: list[Elements]) -> Elements:
     return data[tuple(window)]
 
 
-def _expand(_: RuleContext, inputs: list[Elements]) -> Elements:
-    shape = np.broadcast_shapes(inputs[0].shape, tuple(_values(inputs[1])))
+def _expand(ctx: RuleContext, inputs: list[Elements]) -> Elements:
+    shape = np.broadcast_shapes(inputs[0].shape, tuple(_fixed_values(ctx, inputs[1])))
     return np.array(np.broadcast_to(inputs[0], shape))
 
 
