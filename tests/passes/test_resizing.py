@@ -188,16 +188,20 @@ def test_parameters_in_constant_nodes_are_drawn_as_what_they_are(net: Net) -> No
 
 
 @pytest.mark.parametrize(
-    ("op", "attrs", "parameters"),
+    ("op", "opset", "attrs", "parameters"),
     [
-        ("LayerNormalization", {}, 2),
-        ("InstanceNormalization", {}, 2),
-        ("GroupNormalization", {"num_groups": 2}, 2),
-        ("RMSNormalization", {}, 1),
+        ("LayerNormalization", 17, {}, 2),
+        ("InstanceNormalization", 17, {}, 2),
+        ("GroupNormalization", 21, {"num_groups": 2}, 2),
+        ("RMSNormalization", 23, {}, 1),
     ],
 )
-def test_trained_parameters_of_normalizations_become_neutral(op: str, attrs: dict[str, int], parameters: int) -> None:
-    net = Net(opset=23)
+def test_trained_parameters_of_normalizations_become_neutral(
+    op: str, opset: int, attrs: dict[str, int], parameters: int
+) -> None:
+    if opset > onnx.defs.onnx_opset_version():
+        pytest.skip(f"this onnx does not know opset {opset}")
+    net = Net(opset=opset)
     rng = np.random.default_rng(0)
     names = [net.constant(rng.uniform(1, 2, 6), name) for name in ("scale", "shift")[:parameters]]
     h = net.images(6)
