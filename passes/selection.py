@@ -41,7 +41,9 @@ class Selection:
         dense = dict(first_and_last(analysis))
         for name, layer in analysis.layers.items():
             if layer.kind == "embedding":
-                dense.setdefault(name, "embedding")
+                # An embedding multiplies nothing; one that a layer shares (a language model's head) does.
+                shared = any(use.op != layer.uses[0].op for use in layer.uses)
+                dense[name] = "tied embedding" if shared else "embedding"
             if self.only and not any(fnmatchcase(name, p) for p in self.only):
                 dense.setdefault(name, "not selected by --only")
             if any(fnmatchcase(name, p) for p in self.keep_dense):

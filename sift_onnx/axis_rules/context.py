@@ -95,6 +95,7 @@ class WeightLayer:
         constant: its values.
         axes: of the initializer, as it is stored.
         out_axis: the axis of the initializer that becomes the features of the output; the others are its fan-in.
+        in_axis: the axis of the initializer that runs along the features of the input.
         uses: the nodes that read it.
     """
 
@@ -103,6 +104,7 @@ class WeightLayer:
     constant: gs.Constant
     axes: Axes
     out_axis: int
+    in_axis: int
     uses: list[WeightUse]
 
 
@@ -156,7 +158,7 @@ class AxisAnalysis:
         tables: constants that are computed anew at another size, by name.
         unknown: nodes that no rule covers.
         repeats: size variables of axes that are repeated as often as their readers need.
-        derived: tensors that are made from constants only, initializers included.
+        derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
         head_splits: nodes that split a width into heads, where they have to be told apart.
@@ -380,7 +382,12 @@ class RuleContext:
         self.analysis.attribute_edits[(self.index, name)] = size if isinstance(size, Size) else tuple(size)
 
     def weight(
-        self, parameter: tuple[gs.Constant, tuple[int, ...]], kind: str, out_axis: int, positions: Sequence[Size]
+        self,
+        parameter: tuple[gs.Constant, tuple[int, ...]],
+        kind: str,
+        out_axis: int,
+        positions: Sequence[Size],
+        in_axis: int | None = None,
     ) -> None:
         """Register a weight layer, or one more use of it.
 
@@ -389,6 +396,8 @@ class RuleContext:
             kind: see :class:`WeightLayer`.
             out_axis: output features, as an axis of the node's input.
             positions: see :class:`WeightUse`.
+            in_axis: input features, as an axis of the node's input. Where it is left out: of a convolution the first
+                axis beside ``out_axis``, which the kernel follows; of any other layer the last, which a stack precedes.
         """
         constant, permutation = parameter
         use = WeightUse(self.label, self.node.op, self.index, tuple(positions))
@@ -398,8 +407,11 @@ class RuleContext:
             return
         axes = self.analysis.axes[constant.name]
         assert axes is not None
+        if in_axis is None:
+            others = [i for i in range(len(axes)) if i != out_axis]
+            in_axis = others[0 if kind in ("conv", "depthwise") else -1]
         self.analysis.layers[constant.name] = WeightLayer(
-            constant.name, kind, constant, axes, permutation[out_axis], [use]
+            constant.name, kind, constant, axes, permutation[out_axis], permutation[in_axis], [use]
         )
 
     def product(self, *factors: Size, summed: Size | None = None) -> None:

@@ -25,8 +25,10 @@ def gather(ctx: RuleContext) -> None:
     ctx.set_axes(0, (*data[:position], *indices, *data[position + 1 :]))
     parameter = ctx.parameter(0)
     if parameter is not None and len(data) == 2 and position == 0 and not is_table(ctx, parameter[0]):
-        # A look-up copies; it multiplies nothing.
+        # A look-up copies; it multiplies nothing. What is looked up is an activation, even at constant places: relative
+        # positions, say, whose product with queries is a part of the scores.
         ctx.weight(parameter, "embedding", 1, (size_of(0),))
+        ctx.analysis.derived.discard(ctx.node.outputs[0].name)
 
 
 @axis_rule("GatherElements")

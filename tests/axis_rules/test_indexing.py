@@ -42,6 +42,50 @@ def test_a_table_that_is_also_the_head_costs_what_the_head_costs(net: Net) -> No
     assert entry["macs_after"] == 5 * 16 * 11
 
 
+@pytest.mark.parametrize("einsum", [False, True])
+def test_queries_and_keys_grow_with_the_relative_positions_that_queries_meet(net: Net, einsum: bool) -> None:
+    """Rows of a learned table, looked up at constant distances, are multiplied with the queries of two heads of 8."""
+    distances = net.constant(np.arange(5) - np.arange(5)[:, None] + 4)
+    h = net.tokens(16)
+    q, k = (
+        net.op("Transpose", net.op("Reshape", net.dense(h, 16, 16, name=name), split), name=f"{name}.heads", perm=perm)
+        for split in [net.constant([1, 5, 2, 8])]
+        for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]))
+    )
+    q = net.op("Mul", q, net.constant(np.float32(8**-0.5)), name="scaled")
+    rows = net.op("Gather", net.weight(9, 8, name="table"), distances, name="rows")
+    if einsum:
+        bias = net.op("Einsum", q, rows, name="bias", equation="bhid,ijd->bhij")
+    else:
+        by_query = net.op("Reshape", net.op("Transpose", q, perm=[2, 0, 1, 3]), net.constant([5, 2, 8]))
+        met = net.op("MatMul", by_query, net.op("Transpose", rows, perm=[0, 2, 1]), name="met")
+        bias = net.op("Unsqueeze", net.op("Transpose", met, perm=[1, 0, 2]), net.constant([0]), name="bias")
+    scores = net.op("Softmax", net.op("Add", net.op("MatMul", q, k, name="content"), bias))
+    v = net.dense(h, 16, 16, name="v")
+    v = net.op("Transpose", net.op("Reshape", v, net.constant([1, 5, 2, 8])), perm=[0, 2, 1, 3])
+    mixed = net.op("Transpose", net.op("MatMul", scores, v), perm=[0, 2, 1, 3])
+    net.tokens_end(net.op("Reshape", mixed, net.constant([1, 5, 16])), 16)
+    wide = widen(net)
+    assert wide.shape("table") == (9, 16)
+    assert wide.shape("q.heads") == (1, 2, 5, 16)
+    assert wide.shape("k.heads") == (1, 2, 16, 5)
+    (entry,) = [layer for layer in wide.report["layers"] if layer["name"] == "table"]
+    assert (entry["kind"], entry["status"], entry["reason"]) == ("embedding", "dense", "embedding")
+    # Products of activations: scores, what is added to them, and the weighted sum of the values.
+    assert wide.report["totals"]["attention_macs_before"] == 3 * 2 * 5 * 5 * 8
+    assert wide.report["totals"]["attention_macs_after"] == 3 * 2 * 5 * 5 * 16
+    assert wide.report["warnings"] == []
+
+
+def test_a_rotary_table_that_is_looked_up_is_no_embedding(net: Net) -> None:
+    """Its rows multiply nothing that is learned, and its product with a weight stays a computed weight."""
+    table = net.constant(np.cos(np.arange(16)[:, None] * 10000.0 ** (-np.arange(8) / 8)).astype(np.float32), "cos")
+    rows = net.op("Gather", table, net.constant(np.arange(5)), name="rows")
+    h = net.op("MatMul", net.tokens(8), net.op("Transpose", rows, perm=[1, 0]), name="met")
+    net.tokens_end(h, 5)
+    assert "computed, not stored" in widen(net).reason("before.weight")
+
+
 def test_features_of_a_gathered_row_grow(net: Net) -> None:
     """The class token: ``x[:, 0]``."""
     h = net.op("Gather", net.tokens(8), net.constant(0), name="first", axis=1)

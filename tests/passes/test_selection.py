@@ -14,8 +14,8 @@ from sift_onnx.model import Model
 from sift_onnx.passes.selection import Selection
 
 
-def network(embedding: bool = False) -> AxisAnalysis:
-    """``stem``, ``block.0.a``, ``block.0.B``, ``block.1.a``, ``head``; perhaps behind an embedding."""
+def network(embedding: bool = False, tied: bool = False) -> AxisAnalysis:
+    """``stem``, ``block.0.a``, ``block.0.B``, ``block.1.a``, ``head``; behind an embedding, which may be the head too."""
     net = Net()
     if embedding:
         ids = net.input("ids", values=np.asarray([[1, 4, 2]]))
@@ -25,7 +25,10 @@ def network(embedding: bool = False) -> AxisAnalysis:
         h = net.dense(net.input("x", 2, 3), 3, 6, name="stem")
     for name in ("block.0.a", "block.0.B", "block.1.a"):
         h = net.op("Relu", net.dense(h, 6, 6, name=name))
-    net.output(net.dense(h, 6, 2, name="head"))
+    if tied:
+        net.output(net.op("MatMul", h, net.op("Transpose", "table.weight", perm=[1, 0]), name="head"))
+    else:
+        net.output(net.dense(h, 6, 2, name="head"))
     return analyze(Model.load(net.model()))
 
 
@@ -40,9 +43,13 @@ def test_first_and_last_layers_stay_dense() -> None:
     assert dense() == ENDS
 
 
-def test_an_embedding_stays_dense_and_is_the_first_layer() -> None:
+def test_an_embedding_stays_dense_as_what_it_is() -> None:
     found = dense(network(embedding=True))
-    assert found == {"table.weight": "first layer", "head.weight": "last layer"}
+    assert found == {"table.weight": "embedding", "head.weight": "last layer"}
+
+
+def test_an_embedding_that_is_also_the_head_says_why_it_costs_something() -> None:
+    assert dense(network(embedding=True, tied=True)) == {"table.weight": "tied embedding"}
 
 
 def test_an_embedding_that_is_not_the_first_layer_stays_dense_too() -> None:
