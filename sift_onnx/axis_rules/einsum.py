@@ -41,7 +41,9 @@ def _register(ctx: RuleContext, terms: list[str], result: str, labels: dict[str,
             continue
         _keep_heads(ctx, [labels[label] for label in own])
         positions = [axis.size for label, axis in labels.items() if label not in terms[mine]]
-        ctx.weight(parameter, "matmul", terms[mine].index(own[-1]), positions)
+        reduced = [label for label in shared if label not in result] or shared
+        in_axis = terms[mine].index(max(reduced, key=terms[mine].index))
+        ctx.weight(parameter, "matmul", terms[mine].index(own[-1]), positions, in_axis)
         return
     if not shared and any(follow_frequencies(ctx, i) for i in (0, 1)):
         return  # positions times frequencies
