@@ -15,7 +15,7 @@ from sift_onnx.passes.selection import Selection
 
 
 def network(embedding: bool = False, tied: bool = False) -> AxisAnalysis:
-    """``stem``, ``block.0.a``, ``block.0.B``, ``block.1.a``, ``head``; behind an embedding, which may be the head too."""
+    """``stem``, ``block.0.a``, ``block.0.B``, ``block.1.a``, ``head``; perhaps behind a table, perhaps the head."""
     net = Net()
     if embedding:
         ids = net.input("ids", values=np.asarray([[1, 4, 2]]))
