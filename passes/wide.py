@@ -21,6 +21,7 @@ from sift_onnx.passes.drawing import Drawing
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.resizing import apply_sizes, check_shapes
+from sift_onnx.passes.restore_views import RestoreViews
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.wide_report import describe
@@ -62,7 +63,8 @@ class Wide(Pass):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
     1. Local functions are inlined (:class:`InlineFunctions`), parameters that nodes make become initializers
-       (:class:`LiftConstants`), merged initializers are separated (:class:`UnshareInitializers`).
+       (:class:`LiftConstants`), merged initializers are separated (:class:`UnshareInitializers`), look-ups of whole
+       tensors become reshapes (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
        ``L`` the step that its divisions into heads and groups demand.
     3. The first and the last layers stay dense, and what they now cost more is saved in the others
@@ -156,7 +158,7 @@ class Wide(Pass):
             plan = _unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start))
         copy = model
-        for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers()):
+        for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews()):
             copy = prepare(copy).model
         if copy is model:
             copy = model.copy()

@@ -181,8 +181,8 @@ def test_flat_indices_are_named_as_what_they_are(net: Net) -> None:
     """torch's ``as_strided``: the tensor is flattened and gathered at places that were counted out."""
     h = net.tokens(8)
     flat = net.op("Reshape", h, net.constant([-1]))
-    places = net.constant(np.arange(40).reshape(1, 5, 8))
-    net.output(net.op("Gather", flat, places, name="strided"))
+    places = net.constant(np.arange(0, 32, 4).reshape(8, 1) + np.arange(8))
+    net.output(net.op("Gather", flat, places, name="overlapping"))
     net.tokens_end(net.dense(h, 8, 12, name="free"), 12)
     assert "as_strided" in widen(net).reason("before.weight")
 
