@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, get_args
 
+from sift_onnx.allocation import BudgetLayer, allocate
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.constants import nnz_of
-from sift_onnx.cost import BudgetLayer, allocate, positions_of, product_macs
+from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, record, register_pass

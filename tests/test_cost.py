@@ -1,19 +1,15 @@
-"""Multiply-accumulates against hand counts, and budgets in exact integers."""
+"""Multiply-accumulates against hand counts."""
 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
 from nets import Net
 
-from sift_onnx.cost import BudgetLayer, CostReport, LayerCost, allocate, inspect
-from sift_onnx.errors import BudgetError
+from sift_onnx.cost import CostReport, LayerCost, inspect
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 
@@ -167,85 +163,3 @@ def test_inspecting_reports_what_a_mask_leaves(net: Net) -> None:
     stated = {layer["name"]: (layer["nnz"], layer["sparsity"]) for layer in result.report["layers"]}
     report: CostReport = inspect(result.model)
     assert {layer.name: (layer.nnz, layer.sparsity) for layer in report.layers} == stated
-
-
-# Budgets.
-
-
-@st.composite
-def budgets(draw: st.DrawFn) -> tuple[list[BudgetLayer], int]:
-    """Layers with positions of any size, and a target that all of them can share in."""
-    layers = []
-    for i in range(draw(st.integers(1, 6))):
-        positions = draw(st.integers(1, 200))
-        weights = draw(st.integers(1, 400))
-        macs = draw(st.integers(1, 20_000))
-        layers.append(BudgetLayer(f"layer{i}", macs, positions, weights))
-    total = sum(layer.macs for layer in layers)
-    lowest = max(Fraction(total * layer.positions, layer.macs) for layer in layers)
-    highest = min(Fraction(total * layer.positions * layer.weights, layer.macs) for layer in layers)
-    assume(math.ceil(lowest) <= int(highest))
-    return layers, draw(st.integers(math.ceil(lowest), int(highest)))
-
-
-@settings(deadline=None, max_examples=200)
-@given(budgets())
-@example(([BudgetLayer("a", 9, 5, 9), BudgetLayer("b", 9, 5, 9), BudgetLayer("c", 9, 3, 9)], 27))
-def test_every_layer_gets_its_share_and_the_whole_never_costs_too_much(case: tuple[list[BudgetLayer], int]) -> None:
-    layers, target = case
-    nnz = allocate(layers, target)
-    assert list(nnz) == [layer.name for layer in layers]
-    total = sum(layer.macs for layer in layers)
-    for layer in layers:
-        share = Fraction(target * layer.macs, total * layer.positions)
-        assert abs(nnz[layer.name] - share) < 1
-        assert 1 <= nnz[layer.name] <= layer.weights
-    spent = sum(nnz[layer.name] * layer.positions for layer in layers)
-    short = [layer for layer in layers if nnz[layer.name] * layer.positions * total < target * layer.macs]
-    assert target - max(layer.positions for layer in layers) < spent <= target
-    # What is left over would not pay for one more non-zero in any layer that is below its share.
-    assert all(target - spent < layer.positions for layer in short)
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.integers(1, 10_000), st.integers(1, 5_000), st.integers(0, 20_000))
-def test_a_layer_alone_gets_as_many_non_zeros_as_it_had_weights(weights: int, positions: int, more: int) -> None:
-    layer = BudgetLayer("w", weights * positions, positions, weights + more)
-    assert allocate([layer], layer.macs) == {"w": weights}
-
-
-def test_what_rounding_leaves_goes_to_expensive_layers_first() -> None:
-    layers = [BudgetLayer("cheap", 50, 3, 100), BudgetLayer("dear", 50, 7, 100)]
-    # 20 MACs each are 6 and 2 non-zeros; of the 8 MACs left, 7 buy the dear layer one more.
-    assert allocate(layers, 40) == {"cheap": 6, "dear": 3}
-    # 7.5 MACs each are 2 and 1 non-zeros; 2 MACs are left, which pay for nothing.
-    assert allocate(layers, 15) == {"cheap": 2, "dear": 1}
-    assert allocate([BudgetLayer("b", 50, 7, 100), BudgetLayer("a", 50, 7, 100)], 21) == {"a": 2, "b": 1}
-
-
-@pytest.mark.parametrize("target", [-5, 0, 9])
-def test_a_budget_below_one_non_zero_a_layer_is_refused(target: int) -> None:
-    with pytest.raises(BudgetError, match="no non-zero weight for 'w'"):
-        allocate([BudgetLayer("w", 100, 10, 100)], target)
-
-
-def test_a_budget_beyond_all_weights_is_refused() -> None:
-    layer = BudgetLayer("w", 100, 10, 20)
-    assert allocate([layer], 200) == {"w": 20}
-    with pytest.raises(BudgetError, match=r"more non-zeros than 'w' has weights \(20\)"):
-        allocate([layer], 201)
-
-
-def test_a_layer_without_work_has_no_share() -> None:
-    with pytest.raises(BudgetError, match="'idle'"):
-        allocate([BudgetLayer("idle", 0, 10, 20)], 100)
-
-
-def test_no_layers_need_no_budget() -> None:
-    assert allocate([], 100) == {}
-
-
-def test_shares_are_exact_beyond_the_precision_of_floats() -> None:
-    layer = BudgetLayer("w", 100, 2**20 + 1, 2**41)
-    assert allocate([layer], 2**40 * layer.positions) == {"w": 2**40}
-    assert allocate([layer], 2**40 * layer.positions - 1) == {"w": 2**40 - 1}
