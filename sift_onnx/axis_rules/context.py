@@ -365,7 +365,10 @@ class RuleContext:
         """Say that ``element`` states ``size``: it is rewritten if it can be, else the two are the same."""
         leaf = element.leaf
         if leaf is None:
-            self.equate(element.size, size, reason)
+            if self.system.resolve(element.size).is_constant:
+                self.system.equate(element.size, size, self.cause(f"{reason}, computed from numbers that stay"))
+            else:
+                self.equate(element.size, size, reason)
             return
         edits = self.analysis.constant_edits.setdefault((leaf.node, leaf.input), {})
         if leaf.element in edits:

@@ -36,13 +36,21 @@ def reshape_rule(ctx: RuleContext) -> None:
         if ctx.analysis.attention == "keep":
             ctx.pin_all(x, "attention keeps its heads and their size (--attention keep)")
     _keep_repetitions(ctx, x, before, sizes)
-    after = reshape(ctx.system, x, sizes, ctx.cause, from_inside=from_inside)
+    after = _explained(ctx, reshape(ctx.system, x, sizes, ctx.cause, from_inside=from_inside))
     for i, (element, axis) in enumerate(zip(asked, after, strict=True)):
         if element.value == 0 and copies:
             ctx.equate(axis, x[i], "a reshape copies this axis")
         elif element.value != -1:
             ctx.tie(element, axis.size, "a reshape states this size")
     ctx.set_axes(0, after)
+
+
+def _explained(ctx: RuleContext, axes: list[Axis]) -> list[Axis]:
+    """The axes after a reshape; those beside one that grows (the number of heads) know why they do not."""
+    if all(ctx.system.resolve(axis.size).is_constant for axis in axes):
+        return axes
+    cause = ctx.cause("a reshape splits an axis into it and one that grows")
+    return [Axis(ctx.system.fixed(ctx.original(a), cause)) if a.size.is_constant else a for a in axes]
 
 
 def _keep_repetitions(ctx: RuleContext, x: Axes, before: list[int], sizes: list[int]) -> None:

@@ -40,6 +40,22 @@ def test_a_width_that_is_split_grows_by_whole_heads(net: Net, sparsity: str) -> 
     assert wide.shape("q")[2] == 4 * wide.shape("split")[3]
 
 
+def test_the_number_of_heads_says_why_it_stays(net: Net) -> None:
+    """What is learned for each of four heads meets a width that is split into them."""
+    h = net.op("Reshape", net.dense(net.tokens(6), 6, 12, name="q"), net.constant([1, 5, 4, 3]))
+    per_head = net.op("Gather", net.weight(7, 4, name="table"), net.constant(2))
+    h = net.op("Mul", h, net.op("Unsqueeze", per_head, net.constant([1])))
+    net.tokens_end(net.op("Reshape", h, net.constant([1, 5, 12])), 12)
+    assert "a reshape splits an axis into it and one that grows" in widen(net).reason("table")
+
+
+def test_a_size_that_is_computed_from_numbers_says_why_it_stays(net: Net) -> None:
+    width = net.op("Mul", net.constant([2]), net.constant([3]), name="width")
+    asked = net.op("Concat", net.constant([1, 5]), width, axis=0)
+    net.tokens_end(net.op("Reshape", net.tokens(6), asked, name="same"), 6)
+    assert "a reshape states this size, computed from numbers that stay" in widen(net).reason("before.weight")
+
+
 def test_stated_sizes_are_rewritten_and_zeros_stay_with_allowzero(net: Net) -> None:
     h = net.op("Reshape", net.dense(net.tokens(6), 6, 12), net.constant([1, 5, 3, 4]), allowzero=1, name="split")
     net.tokens_end(net.op("Reshape", h, net.constant([0, 5, -1])), 12)
