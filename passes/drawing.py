@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
 from sift_onnx.constants import array_of, sparse_weight_of
 from sift_onnx.initialize import draw_dense, draw_sparse, draw_vector, energy_per_feature, neutral
+from sift_onnx.patterns import UNSTRUCTURED, Pattern
 from sift_onnx.sparse import SparseWeight
 
 __all__ = ["Drawing"]
@@ -40,19 +41,21 @@ _NEUTRAL = {
 class Drawing:
     """Gives the new values of constants, by what reads them."""
 
-    def __init__(self, analysis: AxisAnalysis, nnz: dict[str, int], seed: int) -> None:
+    def __init__(self, analysis: AxisAnalysis, nnz: dict[str, int], seed: int, pattern: Pattern = UNSTRUCTURED) -> None:
         """Prepare to draw.
 
         Args:
             analysis: of the model.
             nnz: non-zeros of the weights that become sparse.
             seed: of every draw.
+            pattern: of their masks.
         """
         self._layers = analysis.layers
         self._tables = analysis.tables
         self._consumers = analysis.order
         self._nnz = nnz
         self._seed = seed
+        self._pattern = pattern
 
     def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> npt.NDArray[Any] | SparseWeight:
         """New values of ``constant`` at ``shape``: a weight, a normalization parameter or bias, or anything else."""
@@ -78,7 +81,10 @@ class Drawing:
         nnz = self._nnz.get(layer.name)
         if nnz is None:
             return draw_dense(layer.name, shape, layer.out_axis, energy, dtype, self._seed)
-        return draw_sparse(layer.name, shape, nnz, layer.out_axis, energy, dtype, self._seed)
+        return draw_sparse(
+            layer.name, shape, nnz, layer.out_axis, energy, dtype, self._seed,
+            pattern=self._pattern, in_axis=layer.in_axis,
+        )  # fmt: skip
 
     def _is_rectified(self, layer: WeightLayer) -> bool:
         node = self._consumers[layer.uses[0].index]

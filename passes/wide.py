@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, get_args
 
-from sift_onnx.allocation import BudgetLayer, allocate
+from sift_onnx.allocation import Distribution, allocate
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.constants import nnz_of
@@ -21,11 +21,13 @@ from sift_onnx.passes.base import Pass, PassResult, already_applied, record, reg
 from sift_onnx.passes.drawing import Drawing
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
+from sift_onnx.passes.masking import Growth, Masking, matrix_of, require_room
 from sift_onnx.passes.resizing import apply_sizes, check_shapes
 from sift_onnx.passes.restore_views import RestoreViews
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.wide_report import describe
+from sift_onnx.patterns import Pattern
 
 __all__ = ["Budget", "Wide", "WidePlan", "exact_sparsity"]
 
@@ -67,12 +69,16 @@ class Wide(Pass):
        (:class:`LiftConstants`), merged initializers are separated (:class:`UnshareInitializers`), look-ups of whole
        tensors become reshapes (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
-       ``L`` the step that its divisions into heads and groups demand.
+       ``L`` the step that its divisions into heads and groups demand. A pattern makes ``L`` a multiple of its groups
+       or blocks where these divisions allow, and N:M rounds up, so that the groups have room for the budget.
     3. The first and the last layers stay dense, and what they now cost more is saved in the others
        (``budget="model"``). ``budget="layer"`` gives each sparse layer as many non-zeros as the original had weights;
-       ``budget="total"`` saves the growth of activation products too.
-    4. Every tensor of a new size is drawn anew: masks uniform with exact counts, values so that each output feature
-       keeps its variance.
+       ``budget="total"`` saves the growth of activation products too. Layers share what is left in proportion to
+       their original MACs, or to the law of Erdős-Rényi kernels (``distribution="erk"``), in which case a layer that
+       it would leave no zero stays dense.
+    4. Every tensor of a new size is drawn anew: masks random with exact counts, under the pattern, values so that each
+       output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
+       or, with ``budget="layer"``, of each.
     5. Every predicted shape is compared with shape inference on the result.
 
     Requires: a model that has not been widened with other settings. Ensures: the model's inputs and outputs keep names,
@@ -94,6 +100,8 @@ class Wide(Pass):
         attention: AttentionGrowth = "head-dim",
         resize_output: Sequence[str] = (),
         strict: bool = False,
+        pattern: str | Pattern = "unstructured",
+        distribution: Distribution = "uniform",
     ) -> None:
         """Settings of the pass.
 
@@ -108,9 +116,12 @@ class Wide(Pass):
             attention: what grows in attention: ``head-dim``, the number of ``heads``, or neither (``keep``).
             resize_output: globs over graph outputs that may change their size (hidden states, say).
             strict: refuse models with an operator that no rule covers.
+            pattern: which weights may be active together: ``unstructured``, ``2:4``, ``4:8-transposable``,
+                ``block:4x4``; see :class:`~sift_onnx.patterns.Pattern`. A layer that blocks do not divide stays dense.
+            distribution: how layers share the budget, see :func:`~sift_onnx.allocation.shares`.
 
         Raises:
-            UsageError: a setting is out of its range.
+            UsageError: a setting is out of its range, or contradicts another one.
         """
         self.sparsity = exact_sparsity(sparsity)
         if budget not in BUDGETS:
@@ -121,6 +132,13 @@ class Wide(Pass):
             )
         if round_to < 1:
             raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 or more")
+        self.masking = Masking.of(pattern, distribution)
+        self.masking.check_sparsity(self.sparsity)
+        if budget == "layer" and distribution != "uniform":
+            raise UsageError(
+                f"--budget layer gives each layer its own budget, --distribution {distribution} shares one among all; "
+                "drop one of them"
+            )
         self.budget = budget
         self.seed = seed
         self.round_to = round_to
@@ -147,6 +165,7 @@ class Wide(Pass):
             "resize_output": list(self.resize_output),
             "only": list(self.selection.only),
             "keep_dense": list(self.selection.keep_dense),
+            **self.masking.settings(),
         }
 
     def call(self, model: Model) -> PassResult:
@@ -164,7 +183,7 @@ class Wide(Pass):
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
-        drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed)
+        drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
         apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
@@ -175,13 +194,13 @@ class Wide(Pass):
 
         Raises:
             UnsupportedError: nothing can be widened, or with ``strict`` an operator is unknown.
-            BudgetError: the dense layers alone cost more than the original.
+            BudgetError: the dense layers alone cost more than the original, or a mask has no room for its share.
             UsageError: a glob matches nothing, or an input shape is missing.
         """
         outputs = [output.name for output in model.graph.outputs]
-        for pattern in self.resize_output:
-            if not any(fnmatchcase(name, pattern) for name in outputs):
-                raise UsageError(f"--resize-output {pattern!r} matches no output; the outputs are {', '.join(outputs)}")
+        for glob in self.resize_output:
+            if not any(fnmatchcase(name, glob) for name in outputs):
+                raise UsageError(f"--resize-output {glob!r} matches no output; the outputs are {', '.join(outputs)}")
         analysis = analyze(model, self.input_shapes, attention=self.attention, resize_outputs=self.resize_output)
         if self.strict and analysis.unknown:
             node = analysis.unknown[0]
@@ -195,7 +214,8 @@ class Wide(Pass):
         solution = system.solve(
             self.factor_squared,
             [axis.size for layer in candidates for axis in layer.axes],
-            round_to=self.round_to,
+            round_to=math.lcm(self.round_to, self.masking.pattern.width_multiple),
+            round_up=self.masking.pattern.density < 1,
             shrink_cause=Cause("", "", "widening would make an axis smaller"),
         )
         grown = {
@@ -206,7 +226,8 @@ class Wide(Pass):
             if name in dense:
                 statuses[name] = ("dense" if name in grown else "unchanged", dense[name])
             elif name in grown:
-                statuses[name] = ("sparse", "")
+                misfit = self.masking.pattern.misfit(matrix_of(layer, solution.value))
+                statuses[name] = ("sparse", "") if misfit is None else ("dense", misfit)
             else:
                 statuses[name] = ("unchanged", _why(analysis, layer))
         self._require_something_to_widen(analysis, statuses, dense)
@@ -214,6 +235,10 @@ class Wide(Pass):
             n: layer_weights(analysis, n) * positions_of(layer, system.original) for n, layer in analysis.layers.items()
         }
         nnz = self._budget(analysis, solution, statuses, before)
+        if self.masking.distribution == "erk":
+            for name in [n for n in nnz if nnz[n] == _weights(analysis.layers[n], solution.value)]:
+                statuses[name] = ("dense", "saturated: --distribution erk leaves it no zero")
+                del nnz[name]
         after = {
             name: nnz.get(name, _weights(layer, solution.value)) * positions_of(layer, solution.value)
             for name, layer in analysis.layers.items()
@@ -228,11 +253,14 @@ class Wide(Pass):
         before: Mapping[str, int],
     ) -> dict[str, int]:
         sparse = [
-            BudgetLayer(name, before[name], positions_of(layer, solution.value), _weights(layer, solution.value))
+            self.masking.budget_layer(layer, before[name], solution.value)
             for name, layer in analysis.layers.items()
             if statuses[name][0] == "sparse"
         ]
+        growth = {layer.name: _growth(analysis, layer.name, solution) for layer in sparse}
         if self.budget == "layer":
+            for layer in sparse:
+                require_room([layer], layer.macs, self.masking, self.sparsity, growth)
             return {layer.name: allocate([layer], layer.macs)[layer.name] for layer in sparse}
         dense = {
             name: _weights(layer, solution.value) * positions_of(layer, solution.value)
@@ -243,8 +271,9 @@ class Wide(Pass):
         if self.budget == "total":
             system = analysis.system
             target -= product_macs(analysis, solution.value) - product_macs(analysis, system.original)
+        require_room(sparse, target, self.masking, self.sparsity, growth)
         try:
-            return allocate(sparse, target)
+            return allocate(sparse, target, self.masking.distribution)
         except BudgetError as error:
             costly = sorted(dense, key=lambda name: before[name] - dense[name])[:3]
             named = ", ".join(f"{name!r} ({statuses[name][1]}) {dense[name] - before[name]:+,} MACs" for name in costly)
@@ -290,6 +319,12 @@ def layer_weights(analysis: AxisAnalysis, name: str) -> int:
 
 def _weights(layer: WeightLayer, evaluate: Any) -> int:
     return math.prod(evaluate(axis.size) for axis in layer.axes)
+
+
+def _growth(analysis: AxisAnalysis, name: str, solution: Solution) -> Growth:
+    sizes = [axis.size for axis in analysis.layers[name].axes]
+    axes = sum(solution.value(size) > analysis.system.original(size) for size in sizes)
+    return Growth(layer_weights(analysis, name), axes)
 
 
 def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["describe"]
 
+# Share of the MACs that may be lost to rounding without a word.
+_UNUSED_BUDGET = 1e-3
+
 
 def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> dict[str, Any]:
     """The document of ``sift-onnx transform`` (schema 1).
@@ -60,6 +63,8 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
         "schema": 1,
         "pass": settings.name,
         "sparsity": float(settings.sparsity),
+        "pattern": str(settings.masking.pattern),
+        "distribution": settings.masking.distribution,
         "width_factor": math.sqrt(settings.factor_squared),
         "layers": layers,
         "totals": {
@@ -76,10 +81,18 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
         "warnings": [
             f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
             for name in analysis.unscaled
-        ],
+        ]
+        + _unused_budget(settings, macs_before, macs_after),
         "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
         "seconds": seconds,
     }
+
+
+def _unused_budget(settings: Wide, before: int, after: int) -> list[str]:
+    """A warning where whole blocks are too coarse for the budget; a budget of the total leaves weights less anyway."""
+    if settings.masking.pattern.unit == 1 or settings.budget == "total" or after >= before * (1 - _UNUSED_BUDGET):
+        return []
+    return [f"whole blocks ({settings.masking.pattern}) leave {1 - after / before:.2%} of the weight MACs unused"]
 
 
 def _pinned(plan: WidePlan) -> list[dict[str, Any]]:

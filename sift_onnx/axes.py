@@ -268,7 +268,13 @@ class AxisSystem(Generic[CauseT]):
         return None
 
     def solve(
-        self, factor_squared: Fraction, growable: Iterable[Size], *, round_to: int = 1, shrink_cause: CauseT
+        self,
+        factor_squared: Fraction,
+        growable: Iterable[Size],
+        *,
+        round_to: int = 1,
+        round_up: bool = False,
+        shrink_cause: CauseT,
     ) -> Solution:
         """Give each free variable in ``growable`` ``sqrt(factor_squared)`` times its original size, rounded.
 
@@ -281,6 +287,7 @@ class AxisSystem(Generic[CauseT]):
             factor_squared: the widening factor squared, at least 1 (Sparse Wide: ``1 / (1 - s)``, paper section 2.4).
             growable: the widths to scale.
             round_to: prefer sizes that are multiples of this, where the step allows.
+            round_up: take the next multiple that is not below the exact product, in place of the nearest.
             shrink_cause: recorded for variables that are pinned here because an axis would become smaller.
 
         Raises:
@@ -298,7 +305,8 @@ class AxisSystem(Generic[CauseT]):
                     steps[variable] = math.lcm(steps.get(variable, 1), coefficient.denominator)
             steps = self._shared_steps(growing, steps, resolved)
             values = {
-                v: scaled(self._originals[v], factor_squared, step=steps[v], round_to=round_to) for v in sorted(growing)
+                v: scaled(self._originals[v], factor_squared, step=steps[v], round_to=round_to, round_up=round_up)
+                for v in sorted(growing)
             }
             solution = Solution(values, tuple(self._originals), self.resolve)
             if not self._pin_opposed(solution, shrink_cause):
@@ -369,7 +377,7 @@ class Solution:
         return self.resolve(size).evaluate(lambda v: self.values.get(v, self.originals[v]))
 
 
-def scaled(original: int, factor_squared: Fraction, *, step: int = 1, round_to: int = 1) -> int:
+def scaled(original: int, factor_squared: Fraction, *, step: int = 1, round_to: int = 1, round_up: bool = False) -> int:
     """``original + m * step`` nearest to ``sqrt(factor_squared) * original``, halves upwards, in exact integers.
 
     Args:
@@ -377,18 +385,25 @@ def scaled(original: int, factor_squared: Fraction, *, step: int = 1, round_to: 
         factor_squared: the square of the factor, at least 1.
         step: the distance between allowed sizes.
         round_to: among the allowed sizes, prefer multiples of this where there are any.
+        round_up: the smallest that is not below the product, in place of the nearest.
     """
     if factor_squared == 1:
         return original
+    square = factor_squared * original * original
+
+    def next_up(start: int, stride: int) -> int:
+        product = math.isqrt(math.ceil(square) - 1) + 1
+        return start + max(-((start - product) // stride), 0) * stride
 
     def nearest(start: int, stride: int) -> int:
         # floor((2 k n - 2 start + stride) / (2 stride)) with k irrational: floor(2 k n) is all that is needed of it.
-        doubled = math.isqrt(math.floor(4 * factor_squared * original * original))
+        doubled = math.isqrt(math.floor(4 * square))
         m = (doubled - 2 * start + stride) // (2 * stride)
         return start + max(m, 0) * stride
 
     period = round_to // math.gcd(step, round_to)
     starts = [original + i * step for i in range(period) if (original + i * step) % round_to == 0]
+    chosen = next_up if round_up else nearest
     if not starts:
-        return nearest(original, step)
-    return nearest(starts[0], step * period)
+        return chosen(original, step)
+    return chosen(starts[0], step * period)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
 from sift_onnx.sparse import SparseWeight, generator, sample_positions
 
 __all__ = ["draw_dense", "draw_sparse", "draw_vector", "energy_per_feature", "neutral"]
@@ -47,9 +48,18 @@ def energy_per_feature(original: Array | SparseWeight, out_axis: int, *, rectifi
 
 
 def draw_sparse(
-    name: str, shape: Sequence[int], nnz: int, out_axis: int, energy: float, dtype: np.dtype[Any], seed: int
+    name: str,
+    shape: Sequence[int],
+    nnz: int,
+    out_axis: int,
+    energy: float,
+    dtype: np.dtype[Any],
+    seed: int,
+    *,
+    pattern: Pattern = UNSTRUCTURED,
+    in_axis: int | None = None,
 ) -> SparseWeight:
-    """A weight under a uniformly drawn mask with exactly ``nnz`` active weights.
+    """A weight under a randomly drawn mask with exactly ``nnz`` active weights.
 
     Args:
         name: of the initializer; part of the random key.
@@ -59,8 +69,17 @@ def draw_sparse(
         energy: expected sum of squares of each feature, see :func:`energy_per_feature`.
         dtype: of the values.
         seed: of the draw.
+        pattern: that the mask keeps; uniform among all masks if it is unstructured, else see :meth:`Pattern.draw`.
+        in_axis: axis of input features, which only a pattern asks for; the first one beside ``out_axis`` if None.
+
+    Raises:
+        ValueError: no mask of that pattern has so many active weights.
     """
-    indices = sample_positions(math.prod(shape), nnz, generator(seed, name, "mask"))
+    rng = generator(seed, name, "mask")
+    if pattern == UNSTRUCTURED:
+        indices = sample_positions(math.prod(shape), nnz, rng)
+    else:
+        indices = pattern.draw(WeightMatrix.of(shape, out_axis, in_axis), nnz, rng)
     weight = SparseWeight(tuple(shape), indices, np.zeros(nnz, dtype=_DRAWN))
     fan_in = weight.counts_along(out_axis)
     scale = np.sqrt(energy / np.maximum(fan_in, 1)).astype(_DRAWN)

@@ -306,6 +306,28 @@ def test_scaling_takes_the_nearest_allowed_size_and_ties_upwards(
     assert found == oracle(original, factor_squared, step, round_to)
 
 
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(1, 300),
+    st.one_of(
+        st.integers(1, 99).map(lambda percent: 1 / (1 - Fraction(percent, 100))),
+        st.builds(Fraction, st.integers(5, 16), st.integers(2, 4)).map(lambda k: k * k),
+    ).filter(lambda f: f > 1),
+    st.integers(1, 24),
+    st.integers(1, 16),
+)
+def test_rounding_up_takes_the_smallest_allowed_size_that_is_not_below_the_product(
+    original: int, factor_squared: Fraction, step: int, round_to: int
+) -> None:
+    found = scaled(original, factor_squared, step=step, round_to=round_to, round_up=True)
+    assert found**2 >= factor_squared * original**2
+    stride = math.lcm(step, round_to) if found % round_to == 0 else step
+    assert (found - original) % step == 0
+    before = found - stride
+    assert before < original or before**2 < factor_squared * original**2
+    assert found % round_to == 0 or all((original + i * step) % round_to for i in range(round_to))
+
+
 def test_a_tie_goes_up() -> None:
     assert scaled(3, Fraction(9, 4)) == 5  # 4.5
     assert scaled(6, Fraction(4), step=4) == 14  # 12 lies between 10 and 14

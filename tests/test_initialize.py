@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.initialize import draw_dense, draw_sparse, draw_vector, energy_per_feature, neutral
+from sift_onnx.patterns import Pattern
 from sift_onnx.sparse import SparseWeight, generator
 
 FLOAT = np.dtype(np.float32)
@@ -185,3 +186,19 @@ def test_trained_parameters_of_a_normalization_become_neutral() -> None:
     found = neutral(np.asarray([0.9, 1.2], dtype=np.float16), (5,), 1.0)
     assert found.dtype == np.float16
     assert found.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize(("out_axis", "in_axis"), [(0, 1), (1, 0)])
+def test_a_draw_under_a_pattern_keeps_it_and_the_energy_of_each_feature(out_axis: int, in_axis: int) -> None:
+    weight = draw_sparse(
+        "w", (64, 64, 3, 3), 64 * 64 * 9 // 2, out_axis, 2.0, FLOAT, 0, pattern=Pattern.parse("2:4"), in_axis=in_axis
+    )
+    lines = np.moveaxis(weight.mask(), in_axis, -1).reshape(-1, 4)
+    assert np.all(lines.sum(axis=1) == 2)
+    assert np.mean(energies(weight, out_axis)) == pytest.approx(2, rel=0.05)
+
+
+def test_an_unstructured_pattern_draws_what_no_pattern_draws() -> None:
+    plain = draw_sparse("w", (8, 12), 24, 0, 2.0, FLOAT, 0)
+    same = draw_sparse("w", (8, 12), 24, 0, 2.0, FLOAT, 0, pattern=Pattern.parse("unstructured"), in_axis=1)
+    assert np.array_equal(plain.indices, same.indices)
