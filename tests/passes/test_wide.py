@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
+from nets import Net
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
@@ -181,6 +182,16 @@ def test_an_unknown_operator_keeps_what_it_touches_and_is_reported() -> None:
 def test_a_budget_that_cannot_be_met_names_the_layers_and_the_way_out() -> None:
     with pytest.raises(BudgetError, match=r"'w0' \(first layer\).*--budget layer"):
         Wide(0.9)(perceptron([1000, 8, 8, 1000]))
+
+
+def test_a_budget_that_cannot_be_met_does_not_name_layers_that_cost_what_they_did() -> None:
+    net = Net()
+    ids = net.input("ids", values=np.asarray([[1, 4, 2]]))
+    h = net.dense(net.op("Gather", net.weight(7, 6, name="table"), ids), 6, 6, name="hidden")
+    net.output(net.dense(net.op("Relu", h), 6, 1000, name="head"))
+    with pytest.raises(BudgetError, match=r"'head.weight' \(last layer\)") as caught:
+        Wide(0.9)(net.model())
+    assert "table" not in str(caught.value)
 
 
 @pytest.mark.parametrize("widths", [[8, 4], [8, 20, 4]])
