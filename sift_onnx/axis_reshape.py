@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from sift_onnx.axes import Axis, AxisSystem, CauseT, size_of
 
-__all__ = ["reshape"]
+__all__ = ["aligned_groups", "reshape"]
 
 
 def reshape(
@@ -37,13 +37,14 @@ def reshape(
             system.pin(axis.size, cause("a reshape of an empty tensor"))
         return [Axis(size_of(n)) for n in new_sizes]
     result: list[Axis] = []
-    for left, right in _aligned_groups([system.original(a.size) for a in axes], list(new_sizes)):
+    for left, right in aligned_groups([system.original(a.size) for a in axes], list(new_sizes)):
         group = [axes[i] for i in left]
         result.extend(_reshape_group(system, group, [new_sizes[j] for j in right], cause, from_inside))
     return result
 
 
-def _aligned_groups(old: list[int], new: list[int]) -> Iterator[tuple[range, range]]:
+def aligned_groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
+    """The shortest groups of axes of equal product, from the outside inwards: places in ``old`` and in ``new``."""
     i = j = 0
     while i < len(old) or j < len(new):
         i_end, j_end, product_old, product_new = i, j, 1, 1

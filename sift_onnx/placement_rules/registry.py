@@ -1,0 +1,35 @@
+"""Which rule places the features behind which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sift_onnx.placement_rules.context import PlacementContext
+
+__all__ = ["PlacementRule", "placement_rule", "placement_rule_for"]
+
+PlacementRule = Callable[[PlacementContext], None]
+
+_RULES: dict[tuple[str, str], PlacementRule] = {}
+_STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+def placement_rule(*ops: str, domain: str = "") -> Callable[[PlacementRule], PlacementRule]:
+    """Decorator: register a rule for operators.
+
+    Args:
+        ops: operator types.
+        domain: their domain; the standard one by default.
+    """
+
+    def register(rule: PlacementRule) -> PlacementRule:
+        for op in ops:
+            _RULES[(domain, op)] = rule
+        return rule
+
+    return register
+
+
+def placement_rule_for(op: str, domain: str | None) -> PlacementRule | None:
+    """The rule for an operator, or None."""
+    return _RULES.get(("" if (domain or "") in _STANDARD_DOMAINS else str(domain), op))
