@@ -275,7 +275,8 @@ class Wide(Pass):
         try:
             return allocate(sparse, target, self.masking.distribution)
         except BudgetError as error:
-            costly = sorted(dense, key=lambda name: before[name] - dense[name])[:3]
+            grown = [name for name in dense if dense[name] > before[name]]
+            costly = sorted(grown, key=lambda name: before[name] - dense[name])[:3]
             named = ", ".join(f"{name!r} ({statuses[name][1]}) {dense[name] - before[name]:+,} MACs" for name in costly)
             raise BudgetError(
                 f"{error}: what stays dense costs too much after widening: {named}; of {sum(before.values()):,} MACs "
