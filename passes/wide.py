@@ -19,6 +19,7 @@ from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, record, register_pass
 from sift_onnx.passes.drawing import Drawing
+from sift_onnx.passes.embedding import Embedding, active_weights
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.masking import Growth, Masking, matrix_of, require_room
@@ -33,6 +34,7 @@ __all__ = ["Budget", "Wide", "WidePlan", "exact_sparsity"]
 
 Budget = Literal["model", "layer", "total"]
 BUDGETS = ("model", "layer", "total")
+Init = Literal["random", "embed"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Wide(Pass):
         strict: bool = False,
         pattern: str | Pattern = "unstructured",
         distribution: Distribution = "uniform",
+        init: Init = "random",
     ) -> None:
         """Settings of the pass.
 
@@ -119,6 +122,9 @@ class Wide(Pass):
             pattern: which weights may be active together: ``unstructured``, ``2:4``, ``4:8-transposable``,
                 ``block:4x4``; see :class:`~sift_onnx.patterns.Pattern`. A layer that blocks do not divide stays dense.
             distribution: how layers share the budget, see :func:`~sift_onnx.allocation.shares`.
+            init: how the wide model starts: from ``random`` draws, or with the original in it (``embed``): it computes
+                what the original computes, with exactly the original's non-zeros in every layer, the first and the
+                last included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.embedding`.
 
         Raises:
             UsageError: a setting is out of its range, or contradicts another one.
@@ -130,10 +136,22 @@ class Wide(Pass):
             raise UsageError(
                 f"attention {attention!r} is unknown; choose one of {', '.join(get_args(AttentionGrowth))}"
             )
+        if init not in get_args(Init):
+            raise UsageError(f"init {init!r} is unknown; choose one of {', '.join(get_args(Init))}")
+        if init == "embed" and keep_dense:
+            raise UsageError(
+                "--init embed prunes all that it adds, so nothing that grows stays dense; drop --keep-dense"
+            )
+        if init == "embed" and resize_output:
+            raise UsageError("--init embed keeps what the outputs are, sizes included; drop --resize-output")
         if round_to < 1:
             raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 or more")
         self.masking = Masking.of(pattern, distribution)
         self.masking.check_sparsity(self.sparsity)
+        if init == "embed" and self.masking != Masking():
+            raise UsageError(
+                "--init embed keeps the original's weights where they are; drop --pattern and --distribution"
+            )
         if budget == "layer" and distribution != "uniform":
             raise UsageError(
                 f"--budget layer gives each layer its own budget, --distribution {distribution} shares one among all; "
@@ -147,6 +165,7 @@ class Wide(Pass):
         self.attention = attention
         self.resize_output = tuple(resize_output)
         self.strict = strict
+        self.init = init
 
     @property
     def factor_squared(self) -> Fraction:
@@ -166,6 +185,7 @@ class Wide(Pass):
             "only": list(self.selection.only),
             "keep_dense": list(self.selection.keep_dense),
             **self.masking.settings(),
+            **({"init": self.init} if self.init != "random" else {}),
         }
 
     def call(self, model: Model) -> PassResult:
@@ -183,8 +203,13 @@ class Wide(Pass):
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
-        drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
-        apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
+        if self.init == "embed":
+            embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
+            apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
+            embedding.add_biases()
+        else:
+            drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
+            apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
         return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start))
@@ -231,6 +256,8 @@ class Wide(Pass):
             else:
                 statuses[name] = ("unchanged", _why(analysis, layer))
         self._require_something_to_widen(analysis, statuses, dense)
+        if self.init == "embed":
+            return _embedded(analysis, solution, statuses)
         before = {
             n: layer_weights(analysis, n) * positions_of(layer, system.original) for n, layer in analysis.layers.items()
         }
@@ -334,6 +361,16 @@ def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
         if cause is not None and cause.reason != "kernel":
             return f"{cause.reason} (node {cause.node!r}, {cause.op})"
     return "its sizes are fixed"
+
+
+def _embedded(analysis: AxisAnalysis, solution: Solution, statuses: Mapping[str, tuple[str, str]]) -> WidePlan:
+    """Every layer keeps the active weights of the original and has no others."""
+    active = {name: active_weights(layer) for name, layer in analysis.layers.items()}
+    original = analysis.system.original
+    macs = {name: active[name] * positions_of(layer, original) for name, layer in analysis.layers.items()}
+    grown = [name for name, (status, _) in statuses.items() if status != "unchanged"]
+    all_sparse = {**statuses, **{name: ("sparse", "") for name in grown}}
+    return WidePlan(analysis, solution, all_sparse, {name: active[name] for name in grown}, macs, macs)
 
 
 def _unchanged(analysis: AxisAnalysis, reason: str) -> WidePlan:

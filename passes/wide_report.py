@@ -38,7 +38,8 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
         after = [solution.value(axis.size) for axis in layer.axes]
         status, reason = plan.statuses[name]
         weights = math.prod(after)
-        old_nnz = nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
+        embedded = settings.init == "embed" and name in plan.nnz
+        old_nnz = plan.nnz[name] if embedded else nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
         nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else weights)
         nnz_before += old_nnz
         search_space += weights if name in plan.nnz else 0

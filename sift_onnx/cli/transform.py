@@ -36,7 +36,12 @@ FAMILIES = ("wide",)
     "itself; or the total, with attention products repaid too.",
 )
 @click.option(
-    "--init", type=click.Choice(["random"]), default="random", show_default=True, help="How new weights start."
+    "--init",
+    type=click.Choice(["random", "embed"]),
+    default="random",
+    show_default=True,
+    help="How the wide model starts: from random weights, or with IN in it, so that it computes what IN computes with "
+    "exactly its non-zeros (whatever --budget says); for models whose normalizations are per channel.",
 )
 @click.option(
     "--attention",
@@ -86,7 +91,6 @@ def transform(
     if len(named) != 1:
         raise UsageError("name exactly one transform and its sparsity: " + ", ".join(f"--{f} S" for f in FAMILIES))
     storage = options.pop("storage")
-    options.pop("init")
     shapes = parse_input_shapes(options.pop("input_shapes"))
     pass_ = Wide(named["wide"], input_shapes=shapes, **options)
     if not dry_run:
@@ -106,20 +110,28 @@ def transform(
     if json_path != "-":
         if result.changed:
             print_all(transform_tables(document))
-        _say_what_it_is(source, target, dry_run, result.changed, document)
+        _say_what_it_is(source, target, dry_run, result.changed, options["init"], document)
     for warning in result.report["warnings"]:
         note(f"warning: {warning}", verbosity)
     for node in result.report["unknown"]:
         note(f"warning: no rule covers {node}; what it touches was left as it is", verbosity)
 
 
-def _say_what_it_is(source: Path, target: Path, dry_run: bool, changed: bool, document: dict[str, Any]) -> None:
+def _say_what_it_is(
+    source: Path, target: Path, dry_run: bool, changed: bool, init: str, document: dict[str, Any]
+) -> None:
     if dry_run:
         click.echo(f"Dry run: nothing was written to {target}.")
         return
     if not changed:
         reason = document["layers"][0]["reason"] if document["layers"] else "nothing to do"
         click.echo(f"{target} is {source} as it was: {reason}.")
+        return
+    if init == "embed":
+        click.echo(
+            f"{target} computes what {source} computes: what was added is pruned, for training to grow into. "
+            f"Next: sift-onnx check {target}"
+        )
         return
     click.echo(
         f"{target} holds an untrained model: its wider weights are new random draws, so it must be trained before its "

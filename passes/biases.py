@@ -1,0 +1,81 @@
+"""Biases that layers get, and where they need none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules.context import constant_values
+
+__all__ = ["add_bias", "reach_a_shift"]
+
+_NORMALIZATIONS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
+# Features that are zero before these are zero behind them, and have the same gradients.
+_PASSING = (
+    "AveragePool",
+    "Concat",
+    "Dropout",
+    "Flatten",
+    "GlobalAveragePool",
+    "Identity",
+    "MaxPool",
+    "Reshape",
+    "Split",
+    "Transpose",
+)
+_BIASED = {"Conv": 2, "ConvTranspose": 2, "FusedConv": 2, "FusedGemm": 2, "Gemm": 2}
+
+
+def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs.Tensor], bool]) -> dict[str, bool]:
+    """Whether all that reads a tensor comes, without an activation between, to something that shifts its features.
+
+    Args:
+        order: the nodes, producers first.
+        graph: they belong to; its outputs are read by others.
+        grows: whether a tensor is one that gets features.
+    """
+    ends = {tensor.name for tensor in graph.outputs}
+    shifted: dict[str, bool] = {}
+    for node in reversed(order):
+        for tensor in node.outputs:
+            readers = [] if tensor.name in ends else tensor.outputs
+            shifted[tensor.name] = bool(readers) and all(_shifts(r, tensor, grows, shifted) for r in readers)
+    return shifted
+
+
+def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool], shifted: dict[str, bool]) -> bool:
+    if node.op in _NORMALIZATIONS:
+        return node.inputs[0] is tensor
+    if node.op == "Add" and any(constant_values(other) is not None and grows(other) for other in node.inputs):
+        return True
+    if node.op in _PASSING or node.op == "Add":
+        return all(shifted[out.name] for out in node.outputs if out.name)
+    return False
+
+
+def add_bias(graph: gs.Graph, node: gs.Node, weight: str, values: npt.NDArray[Any]) -> str:
+    """Add ``values``, a vector of its output features, to what ``node`` computes; the name of the new initializer.
+
+    Conv and Gemm have an input for it; behind anything else an Add node takes over the name of the output.
+    """
+    stem = weight.removesuffix(".weight")
+    taken = set(graph.tensors())
+    name = next(n for n in (f"{stem}.bias", *(f"{stem}.bias_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
+    bias = gs.Constant(name, np.ascontiguousarray(values))
+    position = _BIASED.get(node.op)
+    if position is not None and len(node.inputs) == position:
+        node.inputs.append(bias)
+        return name
+    if position is not None and node.inputs[position].is_empty():
+        node.inputs[position] = bias
+        return name
+    biased = node.outputs[0]
+    plain = gs.Variable(f"{biased.name}_plain_{name}", dtype=biased.dtype, shape=biased.shape)
+    node.outputs[0] = plain
+    index = next(i for i, other in enumerate(graph.nodes) if other is node)
+    graph.nodes.insert(index + 1, gs.Node("Add", f"{name}_add", {}, [plain, bias], [biased]))
+    return name

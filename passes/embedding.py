@@ -1,0 +1,199 @@
+"""A wider model that computes what the original computed, so that a trained model is grown and not restarted.
+
+The original's weights sit in the wide matrix, at the places where :mod:`sift_onnx.placement_rules` finds the features
+of the original, and everything that is added is pruned. An old feature then sees old features only.
+
+An added feature has no active weight on either side. If it were zero, every gradient at its weights would be zero too:
+``dL/dw_out = h * dL/dy`` with ``h = 0``, and ``dL/dw_in = x * dL/dh`` with ``dL/dh = w_out * dL/dy = 0``. Growth by
+gradients (RigL, Evci et al. 2020) would never reach it. So each added feature gets a positive bias, or a positive shift
+of its normalization: ``h`` passes a rectifier, and gradients reach its *outgoing* weights from the first step on, its
+incoming ones as soon as one of these has been grown. Nothing sees the bias until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axes import Solution
+from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
+from sift_onnx.axis_rules.context import constant_values
+from sift_onnx.constants import array_of, shape_of, sparse_weight_of
+from sift_onnx.cost import positions_of
+from sift_onnx.model import Model
+from sift_onnx.passes.biases import add_bias, reach_a_shift
+from sift_onnx.placement_rules import place
+from sift_onnx.placement_rules.context import refusal
+from sift_onnx.sparse import SparseWeight, generator
+
+__all__ = ["Embedding", "active_weights"]
+
+Array = npt.NDArray[Any]
+
+# Shifts of added features are drawn from 0.5 to 1.5 times the spread of the shifts that are there. Where these are all
+# the same, as in a fresh model, they have none; and beyond 1, gates and clipped rectifiers begin to saturate.
+_SPREAD_OF_FRESH_MODELS = 0.1
+_SMALLEST_SPREAD, _LARGEST_SPREAD = 0.01, 1.0
+
+_SHIFT = None
+# What is added to parameters, by the operator and the input that reads them.
+_ADDED: dict[tuple[str, int], float | None] = {
+    ("Add", 0): _SHIFT,
+    ("Add", 1): _SHIFT,
+    ("BatchNormalization", 1): 1.0,
+    ("BatchNormalization", 2): _SHIFT,
+    ("BatchNormalization", 3): 0.0,
+    ("BatchNormalization", 4): 1.0,
+    ("Conv", 2): _SHIFT,
+    ("ConvTranspose", 2): _SHIFT,
+    ("Div", 0): 1.0,
+    ("Div", 1): 1.0,
+    ("FusedConv", 2): _SHIFT,
+    ("FusedGemm", 2): _SHIFT,
+    ("Gemm", 2): _SHIFT,
+    ("GroupNormalization", 1): 1.0,
+    ("GroupNormalization", 2): _SHIFT,
+    ("InstanceNormalization", 1): 1.0,
+    ("InstanceNormalization", 2): _SHIFT,
+    ("Mul", 0): 1.0,
+    ("Mul", 1): 1.0,
+    ("PRelu", 1): 1.0,
+    ("Sub", 0): 0.0,
+    ("Sub", 1): 0.0,
+}
+_PASSING = ("Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+class Embedding:
+    """Gives the new values of constants so that the wider model computes what the original did."""
+
+    def __init__(self, model: Model, analysis: AxisAnalysis, solution: Solution, seed: int) -> None:
+        """Find out where everything lies.
+
+        Args:
+            model: the original.
+            analysis: of it.
+            solution: the new sizes.
+            seed: of the shifts of added features.
+
+        Raises:
+            UnsupportedError: an operator mixes old features with added ones, or a layer would be applied more often;
+                the message names the node.
+        """
+        self._analysis = analysis
+        self._graph = model.graph
+        self._seed = seed
+        self._placement = place(analysis, solution, int(model.graph.opset))
+        for layer in analysis.layers.values():
+            _require_same_cost(layer, analysis, solution)
+
+    def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> Array | SparseWeight:
+        """The values of ``constant`` at their places in one of ``shape``; weights get a mask of just these.
+
+        Raises:
+            UnsupportedError: it is not known which added values keep its readers finite.
+        """
+        places = self._placement.positions(name)
+        if name in self._analysis.layers:
+            return _embedded(sparse_weight_of(constant) or array_of(constant), places, shape)
+        original = array_of(constant)
+        values = self._added(name, constant, original, shape)
+        values[np.ix_(*places)] = original
+        return values
+
+    def add_biases(self) -> list[str]:
+        """Give a bias to the layers whose added features would be zero; the names of the biases.
+
+        The old entries of such a bias are zeros. A layer has none added if all that reads its output comes to a
+        normalization or a bias that follows.
+        """
+        shifted = reach_a_shift(self._analysis.order, self._graph, self._grows)
+        names: list[str] = []
+        for layer in self._analysis.layers.values():
+            for use in layer.uses:
+                node = self._analysis.order[use.index]
+                axis, name = self._feature_axis(node, layer), node.outputs[0].name
+                features = self._placement.extents(name)[axis]
+                has_bias = len(node.inputs) > 2 and self._grows(node.inputs[2])
+                if not features.grows or has_bias or shifted[name]:
+                    continue
+                values = self._shifts(f"{layer.name} {name}", np.empty(0), (features.new,))
+                values[self._placement.positions(name)[axis]] = 0
+                if axis == -2:
+                    values = values[:, None]
+                names.append(add_bias(self._graph, node, layer.name, values.astype(layer.constant._values.dtype)))
+        return names
+
+    def _grows(self, tensor: gs.Tensor) -> bool:
+        return any(extent.grows for extent in self._placement.extents(tensor.name))
+
+    def _feature_axis(self, node: gs.Node, layer: WeightLayer) -> int:
+        """The axis of the output that is the layer's features: the rows where the weight stands to the left."""
+        if layer.kind in ("conv", "depthwise"):
+            return 1
+        left = node.inputs[0]
+        return -2 if left.name in self._analysis.derived or constant_values(left) is not None else -1
+
+    def _added(self, name: str, constant: gs.Constant, original: Array, shape: tuple[int, ...]) -> Array:
+        for reader in _readers(constant):
+            if reader in _ADDED:
+                value = _ADDED[reader]
+                if value is _SHIFT:
+                    return self._shifts(name, original, shape).astype(original.dtype)
+                return np.full(shape, value, dtype=original.dtype)
+        op = next((op for op, _ in _readers(constant)), "nothing")
+        raise refusal(f"{name!r} (initializer)", f"is read by {op}, for which it is not known what can be added to it")
+
+    def _shifts(self, name: str, original: Array, shape: Sequence[int]) -> npt.NDArray[np.float64]:
+        spread = float(np.std(original, dtype=np.float64)) if original.size else 0.0
+        spread = min(max(spread, _SMALLEST_SPREAD), _LARGEST_SPREAD) if spread else _SPREAD_OF_FRESH_MODELS
+        return spread * generator(self._seed, name, "shift").uniform(0.5, 1.5, size=shape)
+
+
+def active_weights(layer: WeightLayer) -> int:
+    """Weights of a layer that its mask, if it has one, lets through; a weight that happens to be zero is active."""
+    weight = sparse_weight_of(layer.constant)
+    return math.prod(shape_of(layer.constant)) if weight is None else weight.nnz
+
+
+def _embedded(original: Array | SparseWeight, places: Sequence[Array], shape: tuple[int, ...]) -> SparseWeight:
+    """The active weights of ``original`` at their places in a tensor of ``shape``, all others pruned."""
+    if isinstance(original, SparseWeight):
+        coordinates: Sequence[Array] = np.unravel_index(original.indices, original.shape)
+        values = original.values
+    else:
+        coordinates = np.ix_(*(np.arange(n) for n in original.shape))
+        values = original.reshape(-1)
+    # Places ascend along every axis, and so do the flat ones.
+    moved = [place[index] for place, index in zip(places, coordinates, strict=True)]
+    indices = np.ravel_multi_index(np.broadcast_arrays(*moved), shape).reshape(-1)
+    dtype = np.int32 if math.prod(shape) < 2**31 else np.int64
+    return SparseWeight(shape, indices.astype(dtype), values)
+
+
+def _readers(tensor: gs.Tensor) -> Iterator[tuple[str, int]]:
+    """The operators and inputs that read a tensor, through operators that only rearrange it."""
+    pending = [tensor]
+    while pending:
+        read = pending.pop()
+        for node in read.outputs:
+            for i, other in enumerate(node.inputs):
+                if other is read and node.op in _PASSING:
+                    pending.append(node.outputs[0])
+                elif other is read:
+                    yield node.op, i
+
+
+def _require_same_cost(layer: WeightLayer, analysis: AxisAnalysis, solution: Solution) -> None:
+    before, after = positions_of(layer, analysis.system.original), positions_of(layer, solution.value)
+    if before != after:
+        use = layer.uses[0]
+        raise refusal(
+            f"{use.node!r} ({use.op})",
+            f"would apply each of its weights {after:,} times instead of {before:,}, at a higher cost",
+        )
