@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bind_ops.h"
 #include "isa.h"
 
 namespace nb = nanobind;
@@ -38,4 +39,6 @@ NB_MODULE(_kernels, module) {
 
   module.def("isas_of", &sift::isa::isas_of, "features"_a,
              "Instruction sets that a machine with these features would run, best first.");
+
+  sift::cpu::bind_ops(module);
 }

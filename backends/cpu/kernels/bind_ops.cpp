@@ -1,0 +1,242 @@
+#include "bind_ops.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "cache.h"
+#include "conv.h"
+#include "isa.h"
+#include "op.h"
+#include "reorder.h"
+#include "sparse_weights.h"
+#include "thread_pool.h"
+
+namespace sift::cpu {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+using Shape4 = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+using Pair = std::tuple<std::int64_t, std::int64_t>;
+using FloatsIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using Indices = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Value, std::size_t Size>
+Value named(const std::array<std::pair<const char*, Value>, Size>& names, const std::string& name, const char* what) {
+  for (const auto& [known, value] : names) {
+    if (name == known) return value;
+  }
+  throw std::invalid_argument(std::string("unknown ") + what + " '" + name + "'");
+}
+
+template <typename Value, std::size_t Size>
+const char* name_of(const std::array<std::pair<const char*, Value>, Size>& names, Value wanted) {
+  for (const auto& [name, value] : names) {
+    if (value == wanted) return name;
+  }
+  return "";
+}
+
+constexpr std::array<std::pair<const char*, Layout>, 2> kLayouts{
+    {{"planes", Layout::planes}, {"images16", Layout::images16}}};
+constexpr std::array<std::pair<const char*, Algorithm>, 3> kAlgorithms{
+    {{"single", Algorithm::single}, {"pair", Algorithm::pair}, {"dense", Algorithm::dense}}};
+constexpr std::array<std::pair<const char*, ActivationKind>, 9> kActivations{{{"none", ActivationKind::none},
+                                                                              {"clip", ActivationKind::clip},
+                                                                              {"leaky", ActivationKind::leaky},
+                                                                              {"hard_sigmoid", ActivationKind::hard_sigmoid},
+                                                                              {"hard_swish", ActivationKind::hard_swish},
+                                                                              {"sigmoid", ActivationKind::sigmoid},
+                                                                              {"silu", ActivationKind::silu},
+                                                                              {"tanh", ActivationKind::tanh},
+                                                                              {"gelu", ActivationKind::gelu}}};
+
+// ("none", 0, 0), ("clip", low, high), ("leaky", slope, 0), ...
+Activation activation_of(const std::tuple<std::string, float, float>& spec) {
+  return {named(kActivations, std::get<0>(spec), "activation"), std::get<1>(spec), std::get<2>(spec)};
+}
+
+const KernelTable& kernels_of(const std::string& isa) {
+  const std::vector<std::string> supported = isa::isas_of(isa::cpu_features());
+  const std::string& name = isa.empty() ? supported.front() : isa;
+  const KernelTable* const kernels = find_kernels(name.c_str());
+  bool runs = false;
+  for (const std::string& known : supported) runs = runs || known == name;
+  if (kernels == nullptr || !runs) throw std::invalid_argument("this machine does not run instruction set '" + name + "'");
+  return *kernels;
+}
+
+Shape shape_of(const Shape4& sizes) {
+  return {std::get<0>(sizes), std::get<1>(sizes), std::get<2>(sizes), std::get<3>(sizes)};
+}
+
+Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
+
+template <typename Array>
+void check_array(const Array& array, const Shape& shape, Layout layout, const char* what) {
+  if (static_cast<std::int64_t>(array.size()) != element_count(shape, layout)) {
+    throw std::invalid_argument(std::string(what) + ": the array has " + std::to_string(array.size()) +
+                                " values, the shape " + std::to_string(element_count(shape, layout)));
+  }
+  if (layout == Layout::images16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
+    throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
+  }
+}
+
+void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn& in, const FloatsOut& out,
+            const std::optional<FloatsIn>& second) {
+  const Shape shape = shape_of(sizes);
+  const Shape out_shape = op.output_shape(shape);
+  check_array(in, shape, op.input_layout(), "in");
+  check_array(out, out_shape, op.output_layout(), "out");
+  if (second) check_array(*second, out_shape, op.output_layout(), "second");
+  const nb::gil_scoped_release unlocked;
+  op.run(pool, shape, in.data(), second ? second->data() : nullptr, out.data());
+}
+
+template <typename Tuple>
+ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Tuple& pads,
+                         std::int64_t groups) {
+  return {.kernel_h = std::get<0>(kernel),
+          .kernel_w = std::get<1>(kernel),
+          .stride_h = std::get<0>(stride),
+          .stride_w = std::get<1>(stride),
+          .dilation_h = std::get<0>(dilation),
+          .dilation_w = std::get<1>(dilation),
+          .pad_top = std::get<0>(pads),
+          .pad_left = std::get<1>(pads),
+          .pad_bottom = std::get<2>(pads),
+          .pad_right = std::get<3>(pads),
+          .groups = groups};
+}
+
+nb::dict describe(const Conv& conv, const Shape4& sizes) {
+  const Conv::Description description = conv.describe(shape_of(sizes));
+  const TileShape& tile = description.tile;
+  nb::dict result;
+  result["algorithm"] = name_of(kAlgorithms, description.algorithm);
+  result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
+  result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
+  result["slice_channels"] = description.slice_channels;
+  result["packed_bytes"] = description.packed_bytes;
+  return result;
+}
+
+std::vector<float> bias_of(const std::optional<FloatsIn>& bias) {
+  if (!bias) return {};
+  return {bias->data(), bias->data() + bias->size()};
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& module) {
+  module.def("usable_cpus", &usable_cpus,
+             "Processors that this process may use: its affinity mask, cut to the quota of its cgroup.");
+  module.def(
+      "cache_bytes", [] { return std::make_tuple(level1_cache_bytes(), level2_cache_bytes()); },
+      "Bytes of a core's first-level data cache and second-level cache.");
+
+  module.def(
+      "run_multiply_adds",
+      [](ThreadPool& pool, std::int64_t iterations, const std::string& isa) {
+        const KernelTable& kernels = kernels_of(isa);
+        const nb::gil_scoped_release unlocked;
+        pool.parallel_for(pool.threads(), [&](std::int64_t) {
+          [[maybe_unused]] volatile float keep = kernels.fma_loop(iterations);
+        });
+        return kernels.peak_flops * iterations * pool.threads();
+      },
+      "pool"_a, "iterations"_a, "isa"_a = "",
+      "Do nothing but multiply-adds on every thread, for timing the machine's peak; returns how many operations.");
+
+  nb::class_<ThreadPool>(module, "ThreadPool", "Threads that operators share loops with.")
+      .def(nb::init<int>(), "threads"_a = 0, "Threads counts the calling one; 0 takes usable_cpus().")
+      .def_prop_ro("threads", &ThreadPool::threads, "Number of threads, the calling one included.");
+
+  nb::class_<SparseWeights>(module, "SparseWeights", "The non-zeros of a matrix, [rows][columns].")
+      .def_static(
+          "from_indices",
+          [](std::int64_t rows, std::int64_t columns, const Indices& indices, const FloatsIn& values) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_shared<SparseWeights>(SparseWeights::from_indices(
+                rows, columns, {indices.data(), indices.size()}, {values.data(), values.size()}));
+          },
+          "rows"_a, "columns"_a, "indices"_a, "values"_a, "From strictly ascending flat indices and their values.")
+      .def_static(
+          "from_dense",
+          [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_shared<SparseWeights>(
+                SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}));
+          },
+          "rows"_a, "columns"_a, "dense"_a, "From all values; zeros are left out.")
+      .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
+      .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
+      .def_prop_ro("nnz", &SparseWeights::nnz, "Number of non-zeros.")
+      .def_prop_ro("density", &SparseWeights::density, "Share of non-zeros.");
+
+  nb::class_<Op>(module, "Op", "An operator on float32 tensors in the layout 'planes' or 'images16'.")
+      .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, "out"_a, "second"_a = nb::none(),
+           "Write the operator's result for an input of shape (n, c, h, w) to `out`.")
+      .def(
+          "output_shape", [](const Op& op, const Shape4& shape) { return tuple_of(op.output_shape(shape_of(shape))); },
+          "shape"_a, "Shape of the output for an input of shape (n, c, h, w).")
+      .def_prop_ro(
+          "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")
+      .def_prop_ro(
+          "output_layout", [](const Op& op) { return name_of(kLayouts, op.output_layout()); },
+          "Layout of the output.");
+
+  nb::class_<Conv, Op>(module, "Conv", "activation(conv(x, weights) + bias + second), weights sparse or dense.")
+      .def(
+          "__init__",
+          [](Conv* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+             const Pair& kernel, const Pair& stride, const Pair& dilation, const std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>& pads, std::int64_t groups,
+             const std::tuple<std::string, float, float>& activation, const std::string& layout,
+             const std::string& algorithm, const std::string& isa) {
+            ConvOptions options;
+            options.geometry = geometry_of(kernel, stride, dilation, pads, groups);
+            options.activation = activation_of(activation);
+            options.layout = named(kLayouts, layout, "layout");
+            if (algorithm != "auto") options.algorithm = named(kAlgorithms, algorithm, "algorithm");
+            new (self) Conv(std::move(weights), bias_of(bias), options, kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
+          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
+          "activation"_a = std::make_tuple(std::string("none"), 0.0F, 0.0F), "layout"_a = "images16",
+          "algorithm"_a = "auto", "isa"_a = "",
+          "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw].")
+      .def(
+          "prepare",
+          [](const Conv& conv, const Shape4& shape) {
+            const nb::gil_scoped_release unlocked;
+            conv.prepare(shape_of(shape));
+          },
+          "shape"_a, "Pack the weights for inputs of this shape now instead of in the first run.")
+      .def("describe", &describe, "shape"_a, "How inputs of this shape are run: algorithm, tile, slices, bytes.");
+
+  nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
+      .def(
+          "__init__",
+          [](Reorder* self, const std::string& from, const std::string& isa) {
+            new (self) Reorder(named(kLayouts, from, "layout"), kernels_of(isa));
+          },
+          "source"_a, nb::kw_only(), "isa"_a = "", "`source` is the layout of the input.");
+}
+
+}  // namespace sift::cpu

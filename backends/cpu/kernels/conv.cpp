@@ -1,0 +1,178 @@
+#include "conv.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "cache.h"
+#include "conv_tile.h"
+#include "thread_pool.h"
+
+namespace sift::cpu {
+namespace {
+
+// Packings kept per plan: one for the batch, one for its remainder, and one to spare.
+constexpr std::size_t kPackings = 3;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
+}
+
+}  // namespace
+
+Algorithm choose_algorithm(double density) {
+  if (density > 0.80) return Algorithm::dense;
+  if (density > 0.18) return Algorithm::pair;
+  return Algorithm::single;
+}
+
+struct Conv::Packing {
+  Tiling tiling;
+  PanelShape panel;
+  std::vector<std::vector<PackedSlice>> groups;
+};
+
+// A shape as the kernels see it: pointwise convolutions have one long row.
+struct Conv::Problem {
+  TilingProblem tiling;
+  ConvTensors tensors;
+};
+
+Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
+           const KernelTable& kernels)
+    : weights_(std::move(weights)),
+      options_(options),
+      algorithm_(options.algorithm.value_or(choose_algorithm(weights_->density()))),
+      kernels_(kernels) {
+  const ConvGeometry& g = options.geometry;
+  require(g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
+              g.dilation_w > 0 && g.groups > 0,
+          "kernel, stride, dilation and groups must be positive");
+  require(g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0, "padding must not be negative");
+  require(weights_->rows() % g.groups == 0, "output channels are not a multiple of groups");
+  require(weights_->rows() > 0 && weights_->columns() > 0, "the weights are empty");
+  require(weights_->columns() % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");
+  require(bias.empty() || static_cast<std::int64_t>(bias.size()) == weights_->rows(), "one bias per output channel");
+  const std::int64_t rows = weights_->rows() / g.groups;
+  const std::int64_t padded = padded_rows(rows);
+  bias_.assign(static_cast<std::size_t>(padded * g.groups), 0.0F);
+  for (std::int64_t row = 0; row < static_cast<std::int64_t>(bias.size()); ++row) {
+    bias_[static_cast<std::size_t>(row / rows * padded + row % rows)] = bias[static_cast<std::size_t>(row)];
+  }
+}
+
+Conv::~Conv() = default;
+
+Shape Conv::output_shape(const Shape& in) const {
+  const ConvGeometry& g = options_.geometry;
+  require(in.n >= 0 && in.h >= 0 && in.w >= 0, "sizes must not be negative");
+  require(in.c * g.kernel_h * g.kernel_w == weights_->columns() * g.groups,
+          "the input does not have the weights' number of channels");
+  return {in.n, weights_->rows(), g.output_h(in.h), g.output_w(in.w)};
+}
+
+Conv::Problem Conv::problem_of(const Shape& shape) const {
+  const Shape out = output_shape(shape);
+  const ConvGeometry& g = options_.geometry;
+  const bool flat = g.is_pointwise();
+  Problem problem;
+  ConvTensors& t = problem.tensors;
+  t.layout = options_.layout;
+  t.units = options_.layout == Layout::images16 ? ceil_div(shape.n, kLanes) : shape.n;
+  t.in_channels = shape.c;
+  t.in_h = flat ? 1 : shape.h;
+  t.in_w = flat ? shape.h * shape.w : shape.w;
+  t.out_channels = out.c;
+  t.out_h = flat ? 1 : out.h;
+  t.out_w = flat ? out.h * out.w : out.w;
+  problem.tiling = {g,       options_.layout,      algorithm_,       t.units,           t.out_h,
+                    t.out_w, shape.c / g.groups, out.c / g.groups, weights_->density()};
+  return problem;
+}
+
+std::shared_ptr<const Conv::Packing> Conv::packing_for(const Problem& problem) const {
+  const Tiling tiling = choose_tiling(problem.tiling, kernels_);
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(packings_, [&](const auto& packing) {
+    return packing->tiling.tile == tiling.tile && packing->tiling.slice_channels == tiling.slice_channels;
+  });
+  if (found != packings_.end()) {
+    std::rotate(found, found + 1, packings_.end());
+    return packings_.back();
+  }
+  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(options_.geometry, tiling.tile), {}});
+  const std::int64_t rows = problem.tiling.rows;
+  for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
+    packing->groups.push_back(pack_weights(*weights_, group * rows, rows, options_.geometry, packing->panel,
+                                           tiling.slice_channels, algorithm_));
+  }
+  if (packings_.size() == kPackings) packings_.erase(packings_.begin());
+  packings_.push_back(packing);
+  return packing;
+}
+
+void Conv::prepare(const Shape& shape) const {
+  const Shape out = output_shape(shape);
+  if (element_count(out, options_.layout) > 0) packing_for(problem_of(shape));
+}
+
+Conv::Description Conv::describe(const Shape& shape) const {
+  const auto packing = packing_for(problem_of(shape));
+  std::size_t bytes = 0;
+  for (const auto& slices : packing->groups) {
+    for (const PackedSlice& slice : slices) {
+      bytes += slice.offsets.size() * sizeof(slice.offsets[0]) + slice.values.size() * sizeof(slice.values[0]) +
+               (slice.starts.size() + slice.value_starts.size()) * sizeof(slice.starts[0]);
+    }
+  }
+  return {algorithm_, packing->tiling.tile, packing->tiling.slice_channels, static_cast<std::int64_t>(bytes)};
+}
+
+void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const {
+  if (element_count(output_shape(shape), options_.layout) == 0) return;
+  const Problem problem = problem_of(shape);
+  const auto packing = packing_for(problem);
+  const TileShape& tile = packing->tiling.tile;
+  const ConvTensors& t = problem.tensors;
+  const std::int64_t rows = problem.tiling.rows;
+  const std::int64_t groups = options_.geometry.groups;
+  const std::int64_t tiles_y = ceil_div(t.out_h, tile.rows * tile.lanes_h);
+  const std::int64_t tiles_x = ceil_div(t.out_w, tile.cols * tile.lanes_w);
+  const std::int64_t tiles_n = ceil_div(t.units, tile.images);
+  const std::int64_t tiles = tiles_y * tiles_x * tiles_n * groups;
+  const std::vector<std::int64_t> chunks =
+      balance_rows(packing->groups, rows, tile.blocks(), tiles, pool.threads());
+  const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
+
+  // Neighbours below each other come one after the other: the second finds most of its input in the cache.
+  pool.parallel_for(tiles * chunk_count, [&](std::int64_t task) {
+    std::int64_t rest = task;
+    const std::int64_t y = rest % tiles_y;
+    rest /= tiles_y;
+    const std::int64_t x = rest % tiles_x;
+    rest /= tiles_x;
+    const auto chunk = static_cast<std::size_t>(rest % chunk_count);
+    rest /= chunk_count;
+    const std::int64_t n = rest % tiles_n;
+    const std::int64_t group = rest / tiles_n;
+    const ConvTile place{y * tile.rows, x * tile.cols, n * tile.images};
+    run_tile({.kernels = kernels_,
+              .rows = packing->tiling.rows,
+              .geometry = options_.geometry,
+              .tile = tile,
+              .panel = packing->panel,
+              .slices = packing->groups[static_cast<std::size_t>(group)],
+              .bias = bias_.data() + group * padded_rows(rows),
+              .activation = options_.activation,
+              .tensors = t,
+              .first_in_channel = group * problem.tiling.channels,
+              .first_out_channel = group * rows,
+              .row_count = rows},
+             place, chunks[chunk], chunks[chunk + 1], in, residual, out);
+  });
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,74 @@
+// Convolution and matrix product with constant weights, sparse or dense, with a fused epilogue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "epilogue.h"
+#include "op.h"
+#include "packed_weights.h"
+#include "sparse_weights.h"
+#include "tiling.h"
+
+namespace sift::cpu {
+
+// The algorithm that is fastest at this density.
+Algorithm choose_algorithm(double density);
+
+struct ConvOptions {
+  ConvGeometry geometry;
+  Activation activation;
+  Layout layout = Layout::images16;
+  std::optional<Algorithm> algorithm;  // none: by density
+};
+
+// y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
+//
+// The weights are packed for the tiling of an input shape when that shape first comes; the tiling depends on the height,
+// the width, and, where images are small, on how many there are.
+class Conv final : public Op {
+ public:
+  // `weights` may be shared between the plans of both layouts. `bias` is empty or has one value per row. Throws
+  // std::invalid_argument for a geometry, weights and bias that do not fit each other.
+  Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
+       const KernelTable& kernels);
+  ~Conv() override;
+
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return options_.layout; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const override;
+
+  // Packs for inputs of this shape now instead of in the first run.
+  void prepare(const Shape& shape) const;
+
+  // How inputs of this shape are run.
+  struct Description {
+    Algorithm algorithm;
+    TileShape tile;
+    std::int64_t slice_channels;
+    std::int64_t packed_bytes;
+  };
+  Description describe(const Shape& shape) const;
+
+ private:
+  struct Packing;
+  struct Problem;
+  struct Job;
+
+  Problem problem_of(const Shape& shape) const;
+  std::shared_ptr<const Packing> packing_for(const Problem& problem) const;
+
+  std::shared_ptr<const SparseWeights> weights_;
+  std::vector<float> bias_;  // [groups][padded_rows]
+  ConvOptions options_;
+  Algorithm algorithm_;
+  const KernelTable& kernels_;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const Packing>> packings_;  // the latest last
+};
+
+}  // namespace sift::cpu

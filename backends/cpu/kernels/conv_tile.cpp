@@ -1,0 +1,222 @@
+#include "conv_tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "aligned_buffer.h"
+#include "cache.h"
+
+namespace sift::cpu {
+namespace {
+
+// Rows whose sums go from the last slice's kernel to the epilogue while they are in the first-level cache.
+constexpr std::int64_t kEpilogueRows = 8;
+
+struct Scratch {
+  AlignedBuffer panel;
+  AlignedBuffer acc;
+  std::vector<Gather> full;
+  std::vector<Gather> masked;
+  std::vector<Scatter> scatters;
+};
+
+Scratch& thread_scratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+// Lanes l < count with 0 <= first + l * stride < size.
+std::uint32_t lanes_inside(std::int64_t first, std::int64_t stride, std::int64_t count, std::int64_t size) {
+  std::uint32_t mask = 0;
+  for (std::int64_t lane = 0; lane < count; ++lane) {
+    const std::int64_t at = first + lane * stride;
+    if (at >= 0 && at < size) mask |= 1U << lane;
+  }
+  return mask;
+}
+
+// Fills scratch.full and .masked; true if some of the panel's lanes lie in no entry, and must be zero.
+bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
+  const ConvGeometry& g = job.geometry;
+  const ConvTensors& t = job.tensors;
+  const TileShape& tile = job.tile;
+  const bool planes = t.layout == Layout::planes;
+  const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
+  const std::int64_t lanes_w = planes ? tile.lanes_w : 1;
+  const std::uint32_t all = (1U << tile.lanes_w) - 1U;
+  scratch.full.clear();
+  scratch.masked.clear();
+  bool has_zeros = false;
+  std::size_t copy_index = 0;
+  for (const TapAxis::Copy& copy_y : job.panel.y.copies) {
+    for (const TapAxis::Copy& copy_x : job.panel.x.copies) {
+      const std::int64_t copy_block = job.panel.copy_blocks[copy_index++];
+      const std::int64_t cols = tile.cols + copy_x.shifts;
+      for (std::int64_t row = 0; row < tile.rows + copy_y.shifts; ++row) {
+        for (std::int64_t col = 0; col < cols; ++col) {
+          const std::int64_t x = (place.col + col) * tile.lanes_w * g.stride_w + copy_x.first - g.pad_left;
+          const std::uint32_t mask = lanes_inside(x, g.stride_w, lanes_w, t.in_w);
+          for (std::int64_t image = 0; image < tile.images; ++image) {
+            const std::int64_t unit = place.unit + image;
+            const std::int64_t block = copy_block + row * job.panel.pitch + col * tile.images + image;
+            for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
+              const std::int64_t y =
+                  ((place.row + row) * tile.lanes_h + lane_row) * g.stride_h + copy_y.first - g.pad_top;
+              if (mask == 0 || y < 0 || y >= t.in_h || unit >= t.units) {
+                has_zeros = true;
+                continue;
+              }
+              const std::int64_t source =
+                  (unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
+              const Gather entry{source, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w), mask};
+              (!planes || mask == all ? scratch.full : scratch.masked).push_back(entry);
+            }
+          }
+        }
+      }
+    }
+  }
+  return has_zeros;
+}
+
+void list_scatters(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
+  const ConvTensors& t = job.tensors;
+  const TileShape& tile = job.tile;
+  const bool planes = t.layout == Layout::planes;
+  const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
+  scratch.scatters.clear();
+  std::int64_t block = 0;
+  for (std::int64_t row = 0; row < tile.rows; ++row) {
+    for (std::int64_t col = 0; col < tile.cols; ++col) {
+      for (std::int64_t image = 0; image < tile.images; ++image, ++block) {
+        const std::int64_t unit = place.unit + image;
+        const std::int64_t x = (place.col + col) * tile.lanes_w;
+        if (unit >= t.units || x >= t.out_w) continue;
+        for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
+          const std::int64_t y = (place.row + row) * tile.lanes_h + lane_row;
+          if (y >= t.out_h) continue;
+          const std::int64_t target =
+              (unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + x) * floats_per_pixel;
+          const std::int64_t lanes = planes ? std::min(tile.lanes_w, t.out_w - x) : kLanes;
+          scratch.scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w),
+                                      static_cast<std::uint32_t>(lanes)});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin, std::int64_t row_end, const float* in,
+              const float* residual, float* out) {
+  Scratch& scratch = thread_scratch();
+  const ConvTensors& t = job.tensors;
+  const bool planes = t.layout == Layout::planes;
+  const std::int64_t lane_factor = planes ? 1 : kLanes;
+  const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
+  const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
+  const std::int64_t acc_row = job.tile.blocks() * kLanes;
+  const std::int64_t channel_floats = job.panel.blocks_per_channel * kLanes;
+  const std::int64_t slice_channels = job.slices.front().channels;
+
+  float* const panel = scratch.panel.floats(static_cast<std::size_t>(slice_channels * channel_floats));
+  float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin) * acc_row));
+  if (list_gathers(job, place, scratch)) {
+    // The same places are zero in every channel of every slice: once is enough.
+    std::memset(panel, 0, static_cast<std::size_t>(slice_channels * channel_floats) * sizeof(float));
+  }
+  list_scatters(job, place, scratch);
+
+  RowsArgs rows{};
+  rows.panel = reinterpret_cast<const std::byte*>(panel);
+  rows.pitch = job.panel.pitch * kLanes * static_cast<std::ptrdiff_t>(sizeof(float));
+  EpilogueArgs epilogue{};
+  epilogue.entries = scratch.scatters.data();
+  epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
+  epilogue.acc_stride = acc_row;
+  epilogue.out_stride = out_plane;
+  epilogue.activation = job.activation;
+
+  for (const PackedSlice& slice : job.slices) {
+    GatherArgs gather{};
+    gather.width = static_cast<std::uint32_t>(planes ? job.tile.lanes_w : kLanes);
+    gather.lane_stride = static_cast<std::uint32_t>(planes ? job.geometry.stride_w : 1);
+    gather.source = in + (job.first_in_channel + slice.first_channel) * in_plane;
+    gather.source_stride = in_plane;
+    gather.target = panel;
+    gather.target_stride = channel_floats;
+    gather.channels = static_cast<std::uint32_t>(slice.channels);
+    gather.entries = scratch.full.data();
+    gather.count = static_cast<std::uint32_t>(scratch.full.size());
+    if (gather.count > 0) job.kernels.gather_full(gather);
+    gather.entries = scratch.masked.data();
+    gather.count = static_cast<std::uint32_t>(scratch.masked.size());
+    if (gather.count > 0) job.kernels.gather_masked(gather);
+
+    slice.describe(rows);
+    rows.bias = &slice == &job.slices.front() ? job.bias : nullptr;
+    const bool last = &slice == &job.slices.back();
+    const std::int64_t step = last ? kEpilogueRows : row_end - row_begin;
+    for (std::int64_t row = row_begin; row < row_end; row += step) {
+      const std::int64_t end = std::min(row + step, row_end);
+      rows.acc = acc + (row - row_begin) * acc_row;
+      rows.row_begin = static_cast<std::uint32_t>(row);
+      rows.row_end = static_cast<std::uint32_t>(end);
+      job.rows(rows);
+      const std::int64_t stored = std::min(end, job.row_count) - row;
+      if (last && stored > 0) {
+        const std::int64_t first = (job.first_out_channel + row) * out_plane;
+        epilogue.acc = rows.acc;
+        epilogue.rows = static_cast<std::uint32_t>(stored);
+        epilogue.out = out + first;
+        epilogue.residual = residual == nullptr ? nullptr : residual + first;
+        job.kernels.epilogue(epilogue);
+      }
+    }
+  }
+}
+
+std::vector<std::int64_t> balance_rows(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
+                                       std::int64_t tile_blocks, std::int64_t tiles, int threads) {
+  const std::int64_t quads = padded_rows(rows) / 4;
+  // Half of the cache for the sums; the weights stream through the other half.
+  const std::int64_t quad_bytes = 4 * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t most_quads = std::max<std::int64_t>(level2_cache_bytes() / 2 / quad_bytes, 1);
+  std::int64_t count = (quads + most_quads - 1) / most_quads;
+  constexpr std::int64_t kLeastQuads = 4;
+  const auto idle = [&](std::int64_t chunks) {
+    const std::int64_t tasks = tiles * chunks;
+    const std::int64_t rounds = (tasks + threads - 1) / threads;
+    return 1.0 - static_cast<double>(tasks) / static_cast<double>(rounds * threads);
+  };
+  while (idle(count) > 0.08 && quads / (count + 1) >= kLeastQuads) ++count;
+
+  // What a quad of rows costs: its operands, and a constant for starting its sums.
+  std::vector<double> cost(static_cast<std::size_t>(quads), 4.0);
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (const PackedSlice& slice : slices) {
+      if (slice.columns > 0) continue;  // dense: all alike
+      const bool pairs = !slice.value_starts.empty();
+      for (std::size_t quad = 0; quad < cost.size(); ++quad) {
+        const std::size_t per_quad = pairs ? 6 : 4;
+        cost[quad] += slice.starts[(quad + 1) * per_quad] - slice.starts[quad * per_quad];
+      }
+    }
+  }
+  double total = 0;
+  for (const double c : cost) total += c;
+  std::vector<std::int64_t> bounds{0};
+  double sum = 0;
+  for (std::int64_t quad = 0; quad < quads; ++quad) {
+    sum += cost[static_cast<std::size_t>(quad)];
+    const auto cut = static_cast<std::int64_t>(bounds.size());
+    if (cut < count && sum >= total * static_cast<double>(cut) / static_cast<double>(count)) {
+      bounds.push_back((quad + 1) * 4);
+    }
+  }
+  if (bounds.back() != quads * 4) bounds.push_back(quads * 4);
+  return bounds;
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,93 @@
+// The functions that exist once per instruction set, and the arguments they take.
+//
+// The translation units behind a table are compiled with feature flags that the machine may lack. Nothing but these
+// plain structures crosses between them and the rest: an inline function of the standard library that both sides
+// instantiate could otherwise be linked in its AVX-512 version and called by the portable code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "epilogue.h"
+
+namespace sift::cpu {
+
+// How a slice of the weights is stored and multiplied; see docs/cpu-runtime.md.
+enum class Algorithm : std::uint8_t { single, pair, dense };
+
+// Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
+// An accumulator row is `blocks` blocks of 16 floats. `pair` and `dense` need both ends to be multiples of 4.
+struct RowsArgs {
+  const std::byte* panel;         // aligned to 64 bytes
+  std::ptrdiff_t pitch;           // bytes from one panel row of blocks to the next
+  const std::uint32_t* starts;    // single: [rows + 1]; pair: [3 rows / 2 + 1], lists both, first only, second only
+  const std::uint32_t* value_starts;  // pair: [rows / 2]
+  const std::uint16_t* offsets;   // bytes into the panel; dense: one per column of the slice
+  const float* values;            // single: one per offset; pair: two in `both`; dense: [rows / 4][columns][4]
+  std::uint32_t columns;          // dense: columns of the slice
+  const float* bias;              // null: continue from acc
+  float* acc;                     // aligned to 64 bytes
+  std::uint32_t row_begin;
+  std::uint32_t row_end;
+};
+using RowsFunction = void (*)(const RowsArgs&);
+
+// Lanes copied into a panel. Entries are the same for every channel.
+struct Gather {
+  std::ptrdiff_t source;  // floats from the channel's first
+  std::uint32_t target;   // floats from the channel's part of the panel
+  std::uint32_t mask;     // bit per lane; the lanes left out become zero
+};
+
+// Copies `count` entries for each of `channels` channels. Lane l of an entry comes from source + l * lane_stride.
+struct GatherArgs {
+  const Gather* entries;
+  std::uint32_t count;
+  std::uint32_t width;        // lanes per entry: 16, 8 or 4
+  std::uint32_t lane_stride;
+  const float* source;
+  std::ptrdiff_t source_stride;  // floats from one channel to the next
+  float* target;
+  std::ptrdiff_t target_stride;
+  std::uint32_t channels;
+};
+
+struct Scatter {
+  std::ptrdiff_t target;  // floats from the output channel's first
+  std::uint32_t source;   // floats from the start of the accumulator row
+  std::uint32_t lanes;    // the first so many lanes are stored
+};
+
+struct EpilogueArgs {
+  const Scatter* entries;
+  std::uint32_t count;
+  const float* acc;
+  std::ptrdiff_t acc_stride;   // floats per accumulator row
+  const float* residual;       // null: none
+  float* out;
+  std::ptrdiff_t out_stride;   // floats from one output channel to the next, of residual too
+  std::uint32_t rows;
+  Activation activation;
+};
+
+struct KernelTable {
+  // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
+  // are contiguous in the panel.
+  RowsFunction (*rows)(Algorithm algorithm, int rows, int columns);
+  void (*gather_full)(const GatherArgs&);    // every lane of every entry is copied
+  void (*gather_masked)(const GatherArgs&);
+  void (*epilogue)(const EpilogueArgs&);
+
+  // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for the first `rows` lanes.
+  void (*interleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
+  void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
+
+  // Nothing but independent multiply-adds, `peak_flops` operations per iteration.
+  float (*fma_loop)(std::int64_t iterations);
+  std::int64_t peak_flops;
+};
+
+// Null if the kernels for this instruction set are not in this build.
+const KernelTable* find_kernels(const char* isa);
+
+}  // namespace sift::cpu

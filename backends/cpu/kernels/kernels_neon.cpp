@@ -1,0 +1,3 @@
+// The kernels for neon; CMakeLists.txt gives this file its feature flags.
+#define SIFT_ISA neon
+#include "simd/kernels.h"

@@ -1,0 +1,57 @@
+// What an executor sees of the kernels: operators on float tensors in one of two layouts.
+//
+//   planes     [n][c][h][w]                     plain NCHW; a kernel's lanes are 16 pixels of one image
+//   images16   [ceil(n/16)][c][h][w][16]        a kernel's lanes are 16 images; lanes past n hold finite values
+//
+// A matrix [m][k] is the tensor n=m, c=k, h=w=1: in images16 its lanes are 16 rows (tokens).
+//
+// An Op is immutable after construction, may run on several threads at once, and writes the same bits for any number of
+// threads. `run` never reads or writes outside the tensors; scratch memory belongs to the threads that run it.
+// Tensors in images16 are aligned to 64 bytes.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+
+namespace sift::cpu {
+
+class ThreadPool;
+
+inline constexpr std::int64_t kLanes = 16;
+
+enum class Layout : std::uint8_t { planes, images16 };
+
+struct Shape {
+  std::int64_t n = 0;
+  std::int64_t c = 0;
+  std::int64_t h = 1;
+  std::int64_t w = 1;
+
+  bool operator==(const Shape&) const = default;
+};
+
+// Floats that a tensor of this shape takes in `layout`.
+inline std::int64_t element_count(const Shape& shape, Layout layout) {
+  const std::int64_t images = layout == Layout::images16 ? (shape.n + kLanes - 1) / kLanes * kLanes : shape.n;
+  return images * shape.c * shape.h * shape.w;
+}
+
+class Op {
+ public:
+  Op() = default;
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+  virtual ~Op() = default;
+
+  // The shape of the output; throws std::invalid_argument if the operator does not take `in`.
+  virtual Shape output_shape(const Shape& in) const = 0;
+
+  virtual Layout input_layout() const = 0;
+  virtual Layout output_layout() const { return input_layout(); }
+
+  // `second` is the residual or second operand, of the output's shape and layout; null where the operator has none.
+  // `out` may be `second`; it may be `in` only where the operator is elementwise.
+  virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const = 0;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,35 @@
+// Weights in the order in which a micro-kernel reads them: slice after slice of input channels, within a slice row after
+// row, each non-zero with the offset of its operand in the panel.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel_table.h"
+#include "sparse_weights.h"
+#include "tiling.h"
+
+namespace sift::cpu {
+
+struct PackedSlice {
+  std::int64_t first_channel = 0;
+  std::int64_t channels = 0;
+  std::vector<std::uint32_t> starts;
+  std::vector<std::uint32_t> value_starts;
+  std::vector<std::uint16_t> offsets;
+  std::vector<float> values;
+  std::uint32_t columns = 0;
+
+  // The fields of `args` that say which weights.
+  void describe(RowsArgs& args) const;
+};
+
+// Rows are handled four at a time at most: slices have rows of zeros at the end up to a multiple of 4.
+std::int64_t padded_rows(std::int64_t rows);
+
+// The slices of rows [first_row, first_row + rows), one group of a convolution.
+std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
+                                      const ConvGeometry& geometry, const PanelShape& panel,
+                                      std::int64_t slice_channels, Algorithm algorithm);
+
+}  // namespace sift::cpu

@@ -1,0 +1,83 @@
+// Activations on vectors. The kind is a template parameter, so that a loop over a tile holds no branch.
+#pragma once
+
+#include "../epilogue.h"
+#include "vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// exp(x) by 2^n p(r), |r| <= ln 2 / 2: relative error below 2e-7 (Cephes expf). Clamped, so that it never overflows.
+inline Vec exp(Vec x) {
+  x = min(max(x, splat(-87.3F)), splat(88.3F));
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer.
+  const Vec magic = splat(12582912.0F);
+  const Vec n = (x * 1.44269504088896341F + magic) - magic;
+  const Vec r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  Vec p = r * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * r * r + r + 1.0F;
+  const IntVec exponent = __builtin_convertvector(n, IntVec) + 127;
+  return p * reinterpret_cast<Vec>(exponent << 23);
+}
+
+inline Vec sigmoid(Vec x) { return 1.0F / (1.0F + exp(-x)); }
+
+inline Vec tanh(Vec x) {
+  // Near zero 1 - 2 / (e^2x + 1) cancels: an odd polynomial there (Cephes tanhf).
+  const Vec z = x * x;
+  Vec p = z * -5.70498872745e-3F + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  const Vec near = p * z * x + x;
+  const Vec far = 1.0F - 2.0F / (exp(2.0F * x) + 1.0F);
+  return z < 0.390625F ? near : far;
+}
+
+// Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.
+inline Vec erf(Vec x) {
+  const Vec magnitude = max(x, -x);
+  const Vec t = 1.0F / (1.0F + 0.3275911F * magnitude);
+  Vec p = t * 1.061405429F - 1.453152027F;
+  p = p * t + 1.421413741F;
+  p = p * t - 0.284496736F;
+  p = p * t + 0.254829592F;
+  const Vec y = 1.0F - p * t * exp(-magnitude * magnitude);
+  return x < 0.0F ? -y : y;
+}
+
+template <ActivationKind Kind>
+[[gnu::always_inline]] inline Vec activate(Vec x, float a, float b) {
+  if constexpr (Kind == ActivationKind::clip) return min(max(x, splat(a)), splat(b));
+  if constexpr (Kind == ActivationKind::leaky) return x < 0.0F ? x * a : x;
+  if constexpr (Kind == ActivationKind::hard_sigmoid) return min(max(x * a + b, splat(0)), splat(1));
+  if constexpr (Kind == ActivationKind::hard_swish) {
+    return x * min(max(x * (1.0F / 6.0F) + 0.5F, splat(0)), splat(1));
+  }
+  if constexpr (Kind == ActivationKind::sigmoid) return sigmoid(x);
+  if constexpr (Kind == ActivationKind::silu) return x * sigmoid(x);
+  if constexpr (Kind == ActivationKind::tanh) return tanh(x);
+  if constexpr (Kind == ActivationKind::gelu) return 0.5F * x * (1.0F + erf(x * 0.70710678118654752F));
+  return x;
+}
+
+// Calls Function<Kind>::run(arguments...) for the kind that is asked for.
+template <template <ActivationKind> class Function, typename... Arguments>
+inline void with_activation(ActivationKind kind, const Arguments&... arguments) {
+  switch (kind) {
+    case ActivationKind::none: return Function<ActivationKind::none>::run(arguments...);
+    case ActivationKind::clip: return Function<ActivationKind::clip>::run(arguments...);
+    case ActivationKind::leaky: return Function<ActivationKind::leaky>::run(arguments...);
+    case ActivationKind::hard_sigmoid: return Function<ActivationKind::hard_sigmoid>::run(arguments...);
+    case ActivationKind::hard_swish: return Function<ActivationKind::hard_swish>::run(arguments...);
+    case ActivationKind::sigmoid: return Function<ActivationKind::sigmoid>::run(arguments...);
+    case ActivationKind::silu: return Function<ActivationKind::silu>::run(arguments...);
+    case ActivationKind::tanh: return Function<ActivationKind::tanh>::run(arguments...);
+    case ActivationKind::gelu: return Function<ActivationKind::gelu>::run(arguments...);
+  }
+}
+
+}  // namespace sift::cpu::SIFT_ISA

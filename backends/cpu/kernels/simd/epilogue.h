@@ -1,0 +1,42 @@
+// From accumulators to the output: residual, activation, and only the lanes that lie inside the tensor.
+#pragma once
+
+#include "../kernel_table.h"
+#include "activation.h"
+#include "vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+template <ActivationKind Kind>
+struct Epilogue {
+  static void run(const EpilogueArgs& args) {
+    const float a = args.activation.a;
+    const float b = args.activation.b;
+    for (std::uint32_t row = 0; row < args.rows; ++row) {
+      const float* const acc = args.acc + row * args.acc_stride;
+      float* const out = args.out + row * args.out_stride;
+      const float* const residual = args.residual == nullptr ? nullptr : args.residual + row * args.out_stride;
+      for (std::uint32_t e = 0; e < args.count; ++e) {
+        const Scatter& entry = args.entries[e];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecsPerBlock; ++v) {
+          const int lanes = static_cast<int>(entry.lanes) - v * kVecLanes;
+          const std::ptrdiff_t at = entry.target + v * kVecLanes;
+          if (lanes >= kVecLanes) {
+            Vec sum = load_unaligned(acc + entry.source + v * kVecLanes);
+            if (residual != nullptr) sum += load_unaligned(residual + at);
+            store_unaligned(out + at, activate<Kind>(sum, a, b));
+          } else if (lanes > 0) {
+            Vec sum = load_lanes(acc + entry.source + v * kVecLanes, lanes);
+            if (residual != nullptr) sum += load_lanes(residual + at, lanes);
+            store_lanes(out + at, activate<Kind>(sum, a, b), lanes);
+          }
+        }
+      }
+    }
+  }
+};
+
+inline void epilogue(const EpilogueArgs& args) { with_activation<Epilogue>(args.activation.kind, args); }
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,28 @@
+// Every kernel template, for the translation unit of one instruction set. Defines `kernels()` in its namespace.
+#pragma once
+
+#include "../kernel_table.h"
+#include "epilogue.h"
+#include "gather.h"
+#include "peak.h"
+#include "reorder.h"
+#include "rows.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+const KernelTable* kernels();
+const KernelTable* kernels() {
+  static constexpr KernelTable kTable{
+      .rows = &find_rows,
+      .gather_full = &gather_full,
+      .gather_masked = &gather_masked,
+      .epilogue = &epilogue,
+      .interleave = &interleave,
+      .deinterleave = &deinterleave,
+      .fma_loop = &fma_loop,
+      .peak_flops = kPeakFlops,
+  };
+  return &kTable;
+}
+
+}  // namespace sift::cpu::SIFT_ISA

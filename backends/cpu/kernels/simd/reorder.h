@@ -1,0 +1,88 @@
+// Between 16 rows of floats and one row of blocks: a 16 x count transposition and back.
+#pragma once
+
+#include "../kernel_table.h"
+#include "vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+#if defined(__AVX512F__)
+// In place, 16 x 16: four rounds of interleaving, each doubling the length of what is in order.
+[[gnu::always_inline]] inline void transpose_block(__m512 (&r)[16]) {
+  __m512 t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const auto low = [&](int a, int b) {
+      return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[a]), _mm512_castps_pd(t[b])));
+    };
+    const auto high = [&](int a, int b) {
+      return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[a]), _mm512_castps_pd(t[b])));
+    };
+    r[4 * i] = low(4 * i, 4 * i + 2);
+    r[4 * i + 1] = high(4 * i, 4 * i + 2);
+    r[4 * i + 2] = low(4 * i + 1, 4 * i + 3);
+    r[4 * i + 3] = high(4 * i + 1, 4 * i + 3);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+    t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+    t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+    t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
+    r[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
+    r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
+    r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+  }
+}
+#endif
+
+// out[i][lane] = in[lane * stride + i]; lanes from `rows` on become zero.
+inline void interleave(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out) {
+  std::int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + kBlock <= count; i += kBlock) {
+    __m512 block[16];
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kBlock; ++lane) {
+      block[lane] = lane < rows ? _mm512_loadu_ps(in + lane * stride + i) : _mm512_setzero_ps();
+    }
+    transpose_block(block);
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kBlock; ++lane) _mm512_store_ps(out + (i + lane) * kBlock, block[lane]);
+  }
+#endif
+  for (; i < count; ++i) {
+    for (int lane = 0; lane < kBlock; ++lane) out[i * kBlock + lane] = lane < rows ? in[lane * stride + i] : 0.0F;
+  }
+}
+
+// out[lane * stride + i] = in[i][lane], for the first `rows` lanes.
+inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out) {
+  std::int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + kBlock <= count; i += kBlock) {
+    __m512 block[16];
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kBlock; ++lane) block[lane] = _mm512_load_ps(in + (i + lane) * kBlock);
+    transpose_block(block);
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kBlock; ++lane) {
+      if (lane < rows) _mm512_storeu_ps(out + lane * stride + i, block[lane]);
+    }
+  }
+#endif
+  for (; i < count; ++i) {
+    for (int lane = 0; lane < rows; ++lane) out[lane * stride + i] = in[i * kBlock + lane];
+  }
+}
+
+}  // namespace sift::cpu::SIFT_ISA

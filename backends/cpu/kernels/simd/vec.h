@@ -1,0 +1,79 @@
+// Vectors of the instruction set that the including file is compiled for, in that file's own namespace.
+//
+// The arithmetic is GCC's and Clang's vector extension, so that one template serves every instruction set; only what the
+// extension cannot say is written with intrinsics.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#ifndef SIFT_ISA
+#error "define SIFT_ISA, the namespace, before including a kernel template"
+#endif
+
+namespace sift::cpu::SIFT_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kVecBytes = 64;
+inline constexpr int kRegisters = 32;
+inline constexpr bool kMemoryOperands = true;
+#elif defined(__AVX2__)
+inline constexpr int kVecBytes = 32;
+inline constexpr int kRegisters = 16;
+inline constexpr bool kMemoryOperands = true;
+#elif defined(__aarch64__)
+inline constexpr int kVecBytes = 16;
+inline constexpr int kRegisters = 32;
+inline constexpr bool kMemoryOperands = false;
+#else
+inline constexpr int kVecBytes = 16;
+inline constexpr int kRegisters = 16;
+inline constexpr bool kMemoryOperands = false;
+#endif
+
+inline constexpr int kBlock = 16;                           // floats in a block, whatever the instruction set
+inline constexpr int kVecLanes = kVecBytes / 4;
+inline constexpr int kVecsPerBlock = kBlock / kVecLanes;
+
+typedef float Vec __attribute__((vector_size(kVecBytes), may_alias));
+typedef float UnalignedVec __attribute__((vector_size(kVecBytes), aligned(4), may_alias));
+typedef std::int32_t IntVec __attribute__((vector_size(kVecBytes), may_alias));
+
+inline Vec splat(float value) { return value - Vec{}; }
+inline Vec load(const void* at) { return *static_cast<const Vec*>(at); }
+inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
+inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
+inline void store_unaligned(float* at, Vec value) { *reinterpret_cast<UnalignedVec*>(at) = value; }
+
+// NaN in `a` stays NaN, as onnxruntime's Relu and Clip have it.
+inline Vec max(Vec a, Vec b) { return a < b ? b : a; }
+inline Vec min(Vec a, Vec b) { return b < a ? b : a; }
+
+// The first `lanes` lanes; the others are zero, and their memory is not touched.
+inline Vec load_lanes(const float* at, int lanes) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << lanes) - 1U), at));
+#else
+  Vec value{};
+  for (int lane = 0; lane < kVecLanes; ++lane) {
+    if (lane < lanes) value[lane] = at[lane];
+  }
+  return value;
+#endif
+}
+
+inline void store_lanes(float* at, Vec value, int lanes) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(at, static_cast<__mmask16>((1U << lanes) - 1U), reinterpret_cast<__m512>(value));
+#else
+  for (int lane = 0; lane < kVecLanes; ++lane) {
+    if (lane < lanes) at[lane] = value[lane];
+  }
+#endif
+}
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,40 @@
+// Weights as they come from a model: the non-zeros of a [rows][columns] matrix, row after row.
+//
+// For a convolution a row is an output channel and a column an input channel of its group and a tap: [c][kh][kw].
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sift::cpu {
+
+class SparseWeights {
+ public:
+  // Takes the non-zeros of `dense`, [rows][columns].
+  static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense);
+
+  // `indices` are flat and strictly ascending: row * columns + column. Throws std::invalid_argument if they are not, or
+  // lie outside, or if there are not as many values.
+  static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
+                                    std::span<const float> values);
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
+  std::int64_t nnz() const { return static_cast<std::int64_t>(values_.size()); }
+  double density() const;
+
+  std::span<const std::uint32_t> row_columns(std::int64_t row) const;
+  std::span<const float> row_values(std::int64_t row) const;
+
+ private:
+  SparseWeights(std::int64_t rows, std::int64_t columns);
+
+  std::int64_t rows_;
+  std::int64_t columns_;
+  std::vector<std::size_t> starts_;  // [rows + 1]
+  std::vector<std::uint32_t> column_of_;
+  std::vector<float> values_;
+};
+
+}  // namespace sift::cpu

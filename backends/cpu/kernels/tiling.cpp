@@ -1,0 +1,157 @@
+#include "tiling.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "cache.h"
+
+namespace sift::cpu {
+namespace {
+
+constexpr std::int64_t kBlockBytes = kLanes * 4;
+constexpr std::int64_t kOffsetLimit = 1 << 16;  // offsets into a panel are bytes in 16 bits
+constexpr std::int64_t kMostBlocks = 14;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::int64_t output_extent(std::int64_t in, std::int64_t pads, std::int64_t kernel, std::int64_t dilation,
+                           std::int64_t stride) {
+  const std::int64_t span = in + pads - (kernel - 1) * dilation - 1;
+  return span < 0 ? 0 : span / stride + 1;
+}
+
+// Estimated cycles for the whole layer on one core. The coefficients are fitted to measurements on Zen 4 and Zen 5; only
+// their ratios matter: what an operand, a change of row and a block of packing cost against each other.
+double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
+                std::int64_t slice_channels) {
+  const auto blocks = static_cast<double>(tile.blocks());
+  const double slices = static_cast<double>(ceil_div(problem.channels, slice_channels));
+  const double channels = static_cast<double>(problem.channels) / slices;
+  const double taps = static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
+  const double nnz = problem.density * taps * channels;
+  // Fewer than 8 independent sums do not cover the latency of a multiply-add.
+  const double per_nnz = std::max(0.70 * blocks + 0.5, 2.2);
+  const double per_row = nnz * per_nnz + 1.8 * blocks + 9;
+  const double packing = static_cast<double>(panel.blocks_per_channel) * channels *
+                         (problem.layout == Layout::planes ? 2.5 : 2.0);
+  const double per_tile = slices * (static_cast<double>(problem.rows) * per_row + packing);
+  const double tiles = static_cast<double>(ceil_div(problem.units, tile.images) *
+                                           ceil_div(problem.output_h, tile.rows * tile.lanes_h) *
+                                           ceil_div(problem.output_w, tile.cols * tile.lanes_w));
+  return tiles * per_tile;
+}
+
+RowsFunction rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
+  const std::int64_t row_blocks = tile.cols * tile.images;
+  if (panel.pitch == row_blocks) return kernels.rows(algorithm, 1, static_cast<int>(tile.rows * row_blocks));
+  return kernels.rows(algorithm, static_cast<int>(tile.rows), static_cast<int>(row_blocks));
+}
+
+}  // namespace
+
+std::int64_t ConvGeometry::output_h(std::int64_t h) const {
+  return output_extent(h, pad_top + pad_bottom, kernel_h, dilation_h, stride_h);
+}
+
+std::int64_t ConvGeometry::output_w(std::int64_t w) const {
+  return output_extent(w, pad_left + pad_right, kernel_w, dilation_w, stride_w);
+}
+
+bool ConvGeometry::is_pointwise() const {
+  return kernel_h == 1 && kernel_w == 1 && stride_h == 1 && stride_w == 1 && pad_top == 0 && pad_left == 0 &&
+         pad_bottom == 0 && pad_right == 0;
+}
+
+TapAxis::TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t extent,
+                 std::int64_t tile) {
+  const std::int64_t period = extent * stride;
+  for (std::int64_t tap = 0; tap < kernel; ++tap) {
+    const std::int64_t at = tap * dilation;
+    const auto shared = std::ranges::find_if(copies, [&](const Copy& copy) {
+      // Far taps get a copy of their own where that is smaller than all the blocks between them.
+      return (at - copy.first) % period == 0 && (at - copy.first) / period - copy.shifts <= tile;
+    });
+    if (shared == copies.end()) {
+      taps.push_back({static_cast<std::int64_t>(copies.size()), 0});
+      copies.push_back({at, 0});
+    } else {
+      shared->shifts = (at - shared->first) / period;
+      taps.push_back({shared - copies.begin(), shared->shifts});
+    }
+  }
+}
+
+std::int64_t TapAxis::most_shifts() const {
+  return std::ranges::max_element(copies, {}, &Copy::shifts)->shifts;
+}
+
+PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
+    : y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows),
+      x(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols),
+      pitch((tile.cols + x.most_shifts()) * tile.images),
+      blocks_per_channel(0),
+      images_(tile.images) {
+  for (const TapAxis::Copy& copy : y.copies) {
+    for (std::size_t i = 0; i < x.copies.size(); ++i) {
+      copy_blocks.push_back(blocks_per_channel);
+      blocks_per_channel += (tile.rows + copy.shifts) * pitch;
+    }
+  }
+}
+
+std::int64_t PanelShape::tap_block(std::int64_t tap_y, std::int64_t tap_x) const {
+  const TapAxis::Tap& ty = y.taps[static_cast<std::size_t>(tap_y)];
+  const TapAxis::Tap& tx = x.taps[static_cast<std::size_t>(tap_x)];
+  const auto copy = static_cast<std::size_t>(ty.copy) * x.copies.size() + static_cast<std::size_t>(tx.copy);
+  return copy_blocks[copy] + ty.shift * pitch + tx.shift * images_;
+}
+
+Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
+  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
+  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kImageBlocks{{{1, 1}}};
+  // An eighth of the cache is left for weights and partial sums.
+  const std::int64_t panel_bytes = std::min(level1_cache_bytes() / 8 * 7, kOffsetLimit);
+  double least = std::numeric_limits<double>::infinity();
+  Tiling best{};
+  const auto consider = [&](const TileShape& tile) {
+    const PanelShape panel(problem.geometry, tile);
+    const std::int64_t channel_bytes = panel.blocks_per_channel * kBlockBytes;
+    if (channel_bytes > kOffsetLimit) return;
+    const RowsFunction rows = rows_for(tile, panel, problem.algorithm, kernels);
+    if (rows == nullptr) return;
+    const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
+    const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
+    const double cycles = estimate(problem, tile, panel, slice_channels);
+    if (cycles < least) {
+      least = cycles;
+      best = {tile, slice_channels, rows};
+    }
+  };
+  const auto consider_all = [&](const auto& lane_shapes) {
+    for (const auto& [lanes_h, lanes_w] : lane_shapes) {
+      const std::int64_t block_rows = ceil_div(problem.output_h, lanes_h);
+      const std::int64_t block_cols = ceil_div(problem.output_w, lanes_w);
+      for (std::int64_t rows = 1; rows <= std::min(block_rows, kMostBlocks); ++rows) {
+        for (std::int64_t cols = 1; cols <= std::min(block_cols, kMostBlocks / rows); ++cols) {
+          for (std::int64_t images = 1; images <= std::min(problem.units, kMostBlocks / (rows * cols)); ++images) {
+            consider({lanes_h, lanes_w, rows, cols, images});
+          }
+        }
+      }
+    }
+  };
+  if (problem.layout == Layout::planes) {
+    consider_all(kPixelBlocks);
+  } else {
+    consider_all(kImageBlocks);
+  }
+  if (best.rows == nullptr) {
+    throw std::invalid_argument("the kernel is too large: one channel's taps do not fit a panel of 64 KiB");
+  }
+  return best;
+}
+
+}  // namespace sift::cpu

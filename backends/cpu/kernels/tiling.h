@@ -1,0 +1,106 @@
+// How a convolution is cut into tiles, and where its taps find their operands in a tile's panel.
+//
+// A block is 16 lanes: 16 images at one pixel (images16), or lanes_h x lanes_w pixels of one image (planes). A tile is
+// rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice, all blocks of input
+// that the tile's taps read, so that a tap of an output block is an aligned block at a fixed distance from its
+// neighbour's:
+//
+//   [channel][copy along y][copy along x][rows + shifts][pitch][images][16]
+//
+// Along an axis, output block b and lane l read input ((b * extent + l) * stride + tap * dilation - pad). Taps whose
+// tap * dilation agree modulo extent * stride read the same blocks, shifted: they share a copy.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel_table.h"
+#include "op.h"
+
+namespace sift::cpu {
+
+struct ConvGeometry {
+  std::int64_t kernel_h = 1;
+  std::int64_t kernel_w = 1;
+  std::int64_t stride_h = 1;
+  std::int64_t stride_w = 1;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  std::int64_t pad_top = 0;
+  std::int64_t pad_left = 0;
+  std::int64_t pad_bottom = 0;
+  std::int64_t pad_right = 0;
+  std::int64_t groups = 1;
+
+  std::int64_t output_h(std::int64_t h) const;
+  std::int64_t output_w(std::int64_t w) const;
+  // A 1x1 convolution without stride or padding does not see rows: its image is one row of h * w pixels.
+  bool is_pointwise() const;
+};
+
+// The taps of one axis.
+struct TapAxis {
+  struct Copy {
+    std::int64_t first = 0;  // tap * dilation of the taps that read it unshifted
+    std::int64_t shifts = 0;  // blocks that it holds beyond the tile's
+  };
+  struct Tap {
+    std::int64_t copy = 0;
+    std::int64_t shift = 0;
+  };
+  std::vector<Copy> copies;
+  std::vector<Tap> taps;
+
+  TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t extent, std::int64_t tile);
+  std::int64_t most_shifts() const;
+};
+
+struct TileShape {
+  std::int64_t lanes_h = 1;
+  std::int64_t lanes_w = 1;
+  std::int64_t rows = 1;
+  std::int64_t cols = 1;
+  std::int64_t images = 1;
+
+  std::int64_t blocks() const { return rows * cols * images; }
+  bool operator==(const TileShape&) const = default;
+};
+
+struct PanelShape {
+  TapAxis y;
+  TapAxis x;
+  std::int64_t pitch;               // blocks from one panel row to the next, images included
+  std::int64_t blocks_per_channel;
+  std::vector<std::int64_t> copy_blocks;  // [copies along y][copies along x], block at which the copy begins
+
+  PanelShape(const ConvGeometry& geometry, const TileShape& tile);
+  // The block that output block 0 of the tile reads through this tap.
+  std::int64_t tap_block(std::int64_t tap_y, std::int64_t tap_x) const;
+
+ private:
+  std::int64_t images_;
+};
+
+// What the choice of a tile depends on.
+struct TilingProblem {
+  ConvGeometry geometry;
+  Layout layout;
+  Algorithm algorithm;
+  std::int64_t units;            // images, or groups of 16
+  std::int64_t output_h;
+  std::int64_t output_w;
+  std::int64_t channels;         // input channels of a group
+  std::int64_t rows;             // output channels of a group
+  double density;
+};
+
+struct Tiling {
+  TileShape tile;
+  std::int64_t slice_channels;   // input channels in a panel
+  RowsFunction rows;
+};
+
+// The tiling with the least estimated time. Throws std::invalid_argument if no tile's panel has offsets of 16 bits.
+Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels);
+
+}  // namespace sift::cpu

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from kernel_reference import ACTIVATIONS, LAYOUTS, assert_close, conv, random_array, random_sparse, run
+
+from sift_onnx.backends.cpu import _kernels
+
+ISAS = _kernels.supported_isas()
+ALGORITHMS = ("single", "pair", "dense")
+DENSITIES = (0.0, -1.0, 0.03, 0.1, 0.4, 0.9, 1.0)
+
+
+@pytest.fixture(scope="module")
+def pool() -> _kernels.ThreadPool:
+    return _kernels.ThreadPool(2)
+
+
+@dataclass(frozen=True)
+class Case:
+    n: int
+    channels: int  # of a group
+    rows: int
+    size: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    groups: int
+    density: float
+    seed: int
+
+
+def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+cases = st.builds(
+    Case,
+    n=st.sampled_from((1, 2, 5, 15, 16, 17, 33)),
+    channels=st.integers(1, 40),
+    rows=st.integers(1, 24),
+    size=pairs(1, 20),
+    kernel=st.one_of(st.just((1, 1)), st.just((3, 3)), pairs(1, 5)),
+    stride=st.one_of(st.just((1, 1)), pairs(1, 3)),
+    dilation=st.one_of(st.just((1, 1)), pairs(1, 4)),
+    pads=st.one_of(st.just((0, 0, 0, 0)), st.tuples(*[st.integers(0, 3)] * 4)),
+    groups=st.sampled_from((1, 1, 2, 3)),
+    density=st.sampled_from(DENSITIES),
+    seed=st.integers(0, 99),
+)
+
+
+def output_exists(case: Case) -> bool:
+    return all(
+        case.size[axis] + case.pads[axis] + case.pads[axis + 2] > (case.kernel[axis] - 1) * case.dilation[axis]
+        for axis in (0, 1)
+    )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=60, deadline=None)
+@given(
+    case=cases,
+    algorithm=st.sampled_from(("auto", *ALGORITHMS)),
+    activation=st.sampled_from(ACTIVATIONS),
+    has_bias=st.booleans(),
+    has_residual=st.booleans(),
+)
+def test_every_convolution_agrees_with_numpy(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    layout: str,
+    case: Case,
+    algorithm: str,
+    activation: tuple[str, float, float],
+    has_bias: bool,
+    has_residual: bool,
+) -> None:
+    assume(output_exists(case))
+    rng = np.random.default_rng(case.seed)
+    x = random_array(rng, (case.n, case.groups * case.channels, *case.size))
+    weights = random_sparse(rng, (case.groups * case.rows, case.channels, *case.kernel), case.density)
+    bias = random_array(rng, (len(weights),)) if has_bias else None
+    geometry = {"stride": case.stride, "dilation": case.dilation, "pads": case.pads, "groups": case.groups}
+    expected = conv(x, weights, **geometry)
+    residual = random_array(rng, expected.shape) if has_residual else None
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights),
+        bias,
+        kernel=case.kernel,
+        **geometry,
+        activation=activation,
+        layout=layout,
+        algorithm=algorithm,
+        isa=isa,
+    )
+    expected = conv(x, weights, bias, **geometry, activation=activation, residual=residual)
+    assert_close(run(pool, op, x, residual), expected, weights[0].size)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_channels_beyond_one_panel_are_taken_in_slices(pool: _kernels.ThreadPool, layout: str, algorithm: str) -> None:
+    rng = np.random.default_rng(1)
+    x = random_array(rng, (3, 7000, 2, 3))
+    weights = random_sparse(rng, (9, 7000, 3, 3), 0.1)
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(9, 63000, weights),
+        kernel=(3, 3),
+        pads=(1, 1, 1, 1),
+        layout=layout,
+        algorithm=algorithm,
+    )
+    assert op.describe(x.shape)["slice_channels"] < 7000
+    assert_close(run(pool, op, x), conv(x, weights, pads=(1, 1, 1, 1)), 63000)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_far_dilation_needs_no_panel_for_the_pixels_between(pool: _kernels.ThreadPool, layout: str) -> None:
+    rng = np.random.default_rng(2)
+    x = random_array(rng, (2, 5, 40, 40))
+    weights = random_sparse(rng, (6, 5, 3, 3), 0.5)
+    geometry = {"dilation": (18, 18), "pads": (18, 18, 18, 18)}
+    op = _kernels.Conv(_kernels.SparseWeights.from_dense(6, 45, weights), kernel=(3, 3), layout=layout, **geometry)
+    assert_close(run(pool, op, x), conv(x, weights, **geometry), 45)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_output_may_be_the_residual(pool: _kernels.ThreadPool, layout: str) -> None:
+    rng = np.random.default_rng(3)
+    x = random_array(rng, (16, 8, 9, 9))
+    weights = random_sparse(rng, (8, 8, 3, 3), 0.3)
+    residual = random_array(rng, x.shape)
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(8, 72, weights), kernel=(3, 3), pads=(1, 1, 1, 1), layout="planes"
+    )
+    out = residual.copy()
+    op.run(pool, x.shape, x, out, out)
+    assert_close(out, conv(x, weights, pads=(1, 1, 1, 1), residual=residual), 72)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_same_bits_for_any_number_of_threads(layout: str) -> None:
+    rng = np.random.default_rng(4)
+    x = random_array(rng, (16, 32, 14, 14))
+    weights = random_sparse(rng, (96, 32, 3, 3), 0.1)
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(96, 288, weights), kernel=(3, 3), pads=(1, 1, 1, 1), layout=layout
+    )
+    outputs = [run(_kernels.ThreadPool(threads), op, x) for threads in (1, 2, 3, 7)]
+    for other in outputs[1:]:
+        np.testing.assert_array_equal(outputs[0], other)
+
+
+def test_one_plan_takes_every_shape(pool: _kernels.ThreadPool) -> None:
+    rng = np.random.default_rng(5)
+    weights = random_sparse(rng, (8, 6, 3, 3), 0.2)
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(8, 54, weights), kernel=(3, 3), pads=(1, 1, 1, 1), layout="planes"
+    )
+    for n, h, w in ((1, 7, 7), (3, 7, 7), (1, 20, 33), (2, 1, 1), (1, 7, 7), (5, 4, 90)):
+        x = random_array(rng, (n, 6, h, w))
+        assert_close(run(pool, op, x), conv(x, weights, pads=(1, 1, 1, 1)), 54)
+
+
+def test_an_empty_batch_gives_an_empty_output(pool: _kernels.ThreadPool) -> None:
+    op = _kernels.Conv(_kernels.SparseWeights.from_dense(2, 3, np.ones(6, np.float32)), layout="planes")
+    assert run(pool, op, np.empty((0, 3, 5, 5), np.float32)).shape == (0, 2, 5, 5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_weights_of_infinity_and_nan_stay_what_they_are(pool: _kernels.ThreadPool, algorithm: str) -> None:
+    weights = np.array([[np.inf, 0.0], [np.nan, 1.0]], np.float32)
+    op = _kernels.Conv(_kernels.SparseWeights.from_dense(2, 2, weights), layout="planes", algorithm=algorithm)
+    y = run(pool, op, np.ones((1, 2, 1, 1), np.float32)).ravel()
+    assert y[0] == np.inf
+    assert np.isnan(y[1])
+
+
+def test_wrong_sizes_are_refused(pool: _kernels.ThreadPool) -> None:
+    weights = _kernels.SparseWeights.from_dense(4, 18, np.ones(72, np.float32))
+    op = _kernels.Conv(weights, kernel=(3, 3), layout="planes")
+    x = np.zeros((1, 2, 5, 5), np.float32)
+    with pytest.raises(ValueError, match="number of channels"):
+        op.output_shape((1, 3, 5, 5))
+    with pytest.raises(ValueError, match="out: the array has 7 values"):
+        op.run(pool, x.shape, x, np.zeros(7, np.float32))
+    with pytest.raises(ValueError, match="one bias per output channel"):
+        _kernels.Conv(weights, np.zeros(3, np.float32), kernel=(3, 3))
+    with pytest.raises(ValueError, match="whole number of input channels"):
+        _kernels.Conv(weights, kernel=(5, 5))
+    with pytest.raises(ValueError, match="unknown layout 'nhwc'"):
+        _kernels.Conv(weights, kernel=(3, 3), layout="nhwc")
+    with pytest.raises(ValueError, match="kernel is too large"):
+        _kernels.Conv(
+            _kernels.SparseWeights.from_dense(1, 1600, np.ones(1600, np.float32)), kernel=(40, 40), layout="planes"
+        ).prepare((1, 1, 50, 50))
+
+
+@given(st.lists(st.integers(-3, 40), max_size=6))
+def test_indices_must_ascend_within_the_matrix(indices: list[int]) -> None:
+    values = np.ones(len(indices), np.float32)
+    good = all(0 <= index < 35 for index in indices) and all(a < b for a, b in itertools.pairwise(indices))
+    if good:
+        weights = _kernels.SparseWeights.from_indices(5, 7, np.array(indices, np.int64), values)
+        assert weights.nnz == len(indices)
+    else:
+        with pytest.raises(ValueError, match="ascend strictly"):
+            _kernels.SparseWeights.from_indices(5, 7, np.array(indices, np.int64), values)
+
+
+def test_indices_and_dense_values_are_the_same_weights(pool: _kernels.ThreadPool) -> None:
+    rng = np.random.default_rng(6)
+    dense = random_sparse(rng, (7, 11), 0.2)
+    dense[3:5] = 0
+    indices = np.flatnonzero(dense)
+    x = random_array(rng, (20, 11, 1, 1))
+    outputs = [
+        run(pool, _kernels.Conv(weights), x)
+        for weights in (
+            _kernels.SparseWeights.from_dense(7, 11, dense),
+            _kernels.SparseWeights.from_indices(7, 11, indices, dense.ravel()[indices]),
+        )
+    ]
+    np.testing.assert_array_equal(*outputs)
