@@ -1,4 +1,4 @@
-"""The models of the zoo: built offline with random weights by the libraries that people export from.
+"""The models of the zoo: built offline with random weights by the libraries that people export from, and by ours.
 
 Every model has the structure that its library gives it. Where the published size would make a file of more than
 150 MB, widths (and, where nothing else helps, layers) are smaller, and ``note`` says so.
@@ -60,10 +60,9 @@ def _image(argument: str = "x", pixels: int = PIXELS) -> tuple[Input, ...]:
     return (Input(argument, "float32", tuple((n, 3, pixels, pixels) for n in BATCHES), ((0, "batch"),)),)
 
 
-def _tokens() -> tuple[Input, ...]:
+def _tokens(*names: str) -> tuple[Input, ...]:
     shapes = tuple(zip(BATCHES, LENGTHS, strict=True))
-    axes = ((0, "batch"), (1, "sequence"))
-    return (Input("input_ids", "int64", shapes, axes), Input("attention_mask", "int64", shapes, axes))
+    return tuple(Input(name, "int64", shapes, ((0, "batch"), (1, "sequence"))) for name in names)
 
 
 def _timm(name: str, pixels: int = PIXELS, adapt: Callable[[Any], None] | None = None, note: str = "") -> ZooModel:
@@ -110,7 +109,28 @@ def _transformers(name: str, model: str, config: str, note: str, **sizes: Any) -
 
         return Tuples()
 
-    return ZooModel(name, "transformers", build, _tokens(), note)
+    return ZooModel(name, "transformers", build, _tokens("input_ids", "attention_mask"), note)
+
+
+def _ours(name: str, inputs: tuple[Input, ...], note: str = "", **settings: Any) -> ZooModel:
+    """An architecture of ``sift-onnx models``, as torch exports it when nothing is cleaned up afterwards."""
+
+    def build() -> Any:
+        from sift_onnx import models
+
+        return models.build(name, **settings)
+
+    return ZooModel(f"sift_{name}", "sift_onnx", build, inputs, note)
+
+
+def _our_residual(name: str, pixels: int = PIXELS) -> ZooModel:
+    # Exporters fold the scales of batch normalization, which would leave convolutions whose weights are all zero.
+    return _ours(name, _image(pixels=pixels), zero_init_residual=False)
+
+
+def _our_gpt(name: str, width: float, note: str) -> ZooModel:
+    note = f"{note}, vocabulary 16384; layers and heads as published"
+    return _ours(name, _tokens("input_ids"), note, width=width, num_classes=16384)
 
 
 def _trained(model: ZooModel) -> ZooModel:
@@ -210,6 +230,29 @@ MODELS: tuple[ZooModel, ...] = (
         hidden_dim=1024,
     ),
     _transformers("t5_encoder", "T5EncoderModel", "T5Config", "t5-small; hidden states are outputs"),
+    _our_residual("botnet50"),
+    _our_residual("botnet50-cifar", 32),
+    _ours("mobilevit-s", _image(pixels=256)),
+    _ours("mobilevit-s-cifar", _image(pixels=32)),
+    _our_gpt("gpt3-small", 0.5, "heads of 32"),
+    _our_gpt("gpt3-medium", 0.25, "heads of 16"),
+    _our_gpt("gpt3-1.3b", 0.125, "heads of 16"),
+    _ours(
+        "bert-small",
+        _tokens("input_ids", "attention_mask", "token_type_ids"),
+        "vocabulary 4096; widened, a head of 30522 tokens costs more than the rest of the model",
+        num_classes=4096,
+    ),
+    _ours("retinanet-resnet18", _image(pixels=256)),
+    _ours("deeplabv3plus-resnet18", _image(pixels=256), "images of 256x256"),
+    _our_residual("resnet18"),
+    _our_residual("resnet34"),
+    _our_residual("resnet50"),
+    _our_residual("resnet18-cifar", 32),
+    _our_residual("resnet34-cifar", 32),
+    _our_residual("resnet50-cifar", 32),
+    _ours("mobilenetv2", _image()),
+    _ours("mobilenetv2-cifar", _image(pixels=32)),
 )
 
 

@@ -71,6 +71,8 @@ def export(entry: ZooModel, exporter: str, dynamic: bool, path: Path) -> None:
     if kind == "dynamo":
         options = {"dynamo": True, "dynamic_shapes": axes, "external_data": False, "verbose": False}
     else:
+        # In evaluation nn.MultiheadAttention runs as one fused operator, which this exporter does not know.
+        torch.backends.mha.set_fastpath_enabled(False)
         options = {"dynamo": False, "dynamic_axes": axes}
     with torch.no_grad():
         torch.onnx.export(
