@@ -54,8 +54,9 @@ def places_of(tensor: gs.Tensor) -> Places | None:
     node = tensor.inputs[0]
     if node.op == "Range":
         first, _, step = (constant_values(t) for t in node.inputs)
-        counts = first is not None and step is not None and (array_of(first), array_of(step)) == (0, 1)
-        return Places(np.zeros(1, np.int64), 0, 1) if counts else None
+        if first is None or step is None or array_of(first) != 0 or array_of(step) != 1:
+            return None
+        return Places(np.zeros(1, np.int64), 0, 1)
     parts = [places_of(t) for t in node.inputs]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or not known:
