@@ -15,6 +15,8 @@ from sift_onnx.errors import SiftError
 # so that `--help` needs neither onnxruntime nor torch.
 VERBS = {
     "transform": "transform",
+    "prune": "prune",
+    "densify": "densify",
     "inspect": "inspect",
     "check": "check",
     "benchmark": "benchmark",

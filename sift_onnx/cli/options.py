@@ -109,3 +109,28 @@ def storage_option(command: Command) -> Command:
         show_default=True,
         help="How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer.",
     )(command)
+
+
+def mask_options(command: Command) -> Command:
+    """``--pattern`` and ``--distribution``."""
+    command = click.option(
+        "--distribution",
+        type=click.Choice(["uniform", "erk"]),
+        default="uniform",
+        show_default=True,
+        help="How layers share the non-zeros: alike, or by the law of Erdős-Rényi kernels, which keeps more of small "
+        "layers.",
+    )(command)
+    return click.option(
+        "--pattern",
+        metavar="PATTERN",
+        default="unstructured",
+        show_default=True,
+        help="Which weights may be active together: unstructured, N:M (2:4), N:M-transposable (4:8-transposable) or "
+        "block:RxC (block:4x4).",
+    )(command)
+
+
+def dry_run_option(command: Command) -> Command:
+    """``--dry-run``."""
+    return click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")(command)

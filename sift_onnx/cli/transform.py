@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from sift_onnx.cli.options import (
+    dry_run_option,
     force_option,
     input_shapes_option,
     json_option,
+    mask_options,
     seed_option,
     selection_options,
     storage_option,
@@ -50,6 +52,7 @@ FAMILIES = ("wide",)
     show_default=True,
     help="What grows in attention: the size of a head, the number of heads, or neither.",
 )
+@mask_options
 @selection_options
 @click.option(
     "--resize-output",
@@ -67,7 +70,7 @@ FAMILIES = ("wide",)
 @storage_option
 @input_shapes_option
 @click.option("--strict", is_flag=True, help="Refuse a model with an operator that no rule covers.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")
+@dry_run_option
 @seed_option
 @force_option
 @json_option

@@ -15,7 +15,9 @@ __all__ = ["transform_tables"]
 
 def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Tables and lines for the JSON document of ``sift-onnx transform``."""
-    table = Table(title=f"Sparse {document['pass'].capitalize()} at sparsity {document['sparsity']:g}")
+    pattern = document.get("pattern", "unstructured")
+    masks = "" if pattern == "unstructured" else f", {pattern} masks"
+    table = Table(title=f"Sparse {document['pass'].capitalize()} at sparsity {document['sparsity']:g}{masks}")
     for header, justify in (
         ("weight", "left"),
         ("kind", "left"),

@@ -1,0 +1,67 @@
+"""Densify: masks are dropped, for dense fine-tuning after sparse pre-training (SPDF, Thangarasa et al. 2023)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules import analyze
+from sift_onnx.constants import MaskedConstant, MaskedValues, shape_of
+from sift_onnx.model import Model
+from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.embedding import active_weights
+from sift_onnx.passes.mask_report import describe_masks
+
+__all__ = ["Densify"]
+
+
+@register_pass
+class Densify(Pass):
+    """Drop every mask: pruned weights become ordinary weights that are zero.
+
+    Ensures: the model computes what it did; no value changes; a model without masks is handed back as it is. Where
+    zeros count (``sift-onnx inspect``), they do so until training has filled them.
+    """
+
+    name: ClassVar[str] = "densify"
+
+    def __init__(self, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Settings of the pass.
+
+        Args:
+            input_shapes: sizes of dynamic axes, for counting multiply-accumulates.
+        """
+        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+
+    def settings(self) -> dict[str, Any]:
+        """What is noted in the model."""
+        return {"pass": self.name}
+
+    def call(self, model: Model) -> PassResult:
+        """Apply the pass; the report is the JSON document of ``sift-onnx densify``."""
+        start = time.perf_counter()
+        masked = bool(model.masked())
+        copy = model.copy() if masked else model
+        analysis = analyze(copy, self.input_shapes)
+        names = copy.masked().keys()
+        before = {name: active_weights(layer) for name, layer in analysis.layers.items()}
+        for constant in copy.masked().values():
+            _drop_mask(constant)
+        after = {name: active_weights(layer) for name, layer in analysis.layers.items()}
+        statuses = {name: ("dense", "") if name in names else ("unchanged", "it has no mask") for name in after}
+        if masked:
+            record(copy, self.settings())
+        report = describe_masks(self.settings(), analysis, before, after, statuses, time.perf_counter() - start)
+        return PassResult(copy, masked, report)
+
+
+def _drop_mask(constant: MaskedConstant) -> None:
+    """Turn a masked constant into a plain one in place; what is stored densely stays where it is."""
+    values: MaskedValues = constant._values
+    dense = values.stored if values.stored is not None else values.weight.to_dense()
+    constant.__class__ = gs.Constant
+    constant._values = dense
+    assert shape_of(constant) == tuple(values.shape)

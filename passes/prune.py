@@ -1,0 +1,206 @@
+"""Prune: masks on a model as it is, by magnitude or at random."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.allocation import BudgetLayer, Distribution, allocate
+from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
+from sift_onnx.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
+from sift_onnx.cost import positions_of
+from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.embedding import active_weights
+from sift_onnx.passes.inline_functions import InlineFunctions
+from sift_onnx.passes.lift_constants import LiftConstants
+from sift_onnx.passes.mask_report import describe_masks
+from sift_onnx.passes.masking import Masking, matrix_of
+from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.settings import exact_sparsity
+from sift_onnx.patterns import Pattern
+from sift_onnx.sparse import SparseWeight, generator
+
+__all__ = ["Method", "Prune"]
+
+Method = Literal["magnitude", "random"]
+
+
+@register_pass
+class Prune(Pass):
+    """Mask a share ``s`` of the weights of each layer; shapes, and the weights that stay, are as they were.
+
+    1. Local functions are inlined, parameters that nodes make become initializers.
+    2. First and last layers, embeddings, and what the globs say stay dense; ``s`` is the sparsity of the others.
+       ``distribution="uniform"`` gives it to each of them, to within one weight or block; with ``"erk"`` they have it
+       on average, weighted by their multiply-accumulates.
+    3. ``method="magnitude"`` keeps the largest weights of each layer, of equal ones those that come first;
+       ``"random"`` draws them.
+
+    A model that has masks gets sparser ones, nested in the old: an active weight may become inactive, never the other
+    way round. A layer that is as sparse as asked for, under the pattern, stays as it is, and one whose old mask leaves
+    less room under the pattern than there should be non-zeros gets what there is room for; its reason says so.
+
+    Ensures: exact non-zero counts; applying it again changes nothing; ``sparsity=0`` changes nothing.
+    """
+
+    name: ClassVar[str] = "prune"
+
+    def __init__(
+        self,
+        sparsity: float | str | Fraction,
+        *,
+        method: Method = "magnitude",
+        pattern: str | Pattern = "unstructured",
+        distribution: Distribution = "uniform",
+        seed: int = 0,
+        only: Sequence[str] = (),
+        keep_dense: Sequence[str] = (),
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Settings of the pass.
+
+        Args:
+            sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
+            method: which weights stay: those of the largest ``magnitude``, or ``random`` ones.
+            pattern: which weights may be active together, see :class:`~sift_onnx.patterns.Pattern`.
+            distribution: how layers share the non-zeros, see :func:`~sift_onnx.allocation.shares`.
+            seed: of random masks.
+            only: globs over initializer names; only matching weights become sparse.
+            keep_dense: globs over initializer names; matching weights stay dense.
+            input_shapes: sizes of dynamic axes, for counting multiply-accumulates.
+
+        Raises:
+            UsageError: a setting is out of its range.
+        """
+        self.sparsity = exact_sparsity(sparsity)
+        if method not in get_args(Method):
+            raise UsageError(f"method {method!r} is unknown; choose one of {', '.join(get_args(Method))}")
+        self.masking = Masking.of(pattern, distribution)
+        self.masking.check_sparsity(self.sparsity)
+        self.method = method
+        self.seed = seed
+        self.selection = Selection(tuple(only), tuple(keep_dense))
+        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+
+    def settings(self) -> dict[str, Any]:
+        """What determines the result, as it is noted in the model."""
+        return {
+            "pass": self.name,
+            "sparsity": str(float(self.sparsity)),
+            "method": self.method,
+            "seed": self.seed,
+            "only": list(self.selection.only),
+            "keep_dense": list(self.selection.keep_dense),
+            **self.masking.settings(),
+        }
+
+    def call(self, model: Model) -> PassResult:
+        """Apply the pass; the report is the JSON document of ``sift-onnx prune``.
+
+        Raises:
+            UnsupportedError: the model has no layer to prune.
+            BudgetError: a layer would be left without a non-zero.
+            UsageError: a glob matches nothing, or an input shape is missing.
+        """
+        start = time.perf_counter()
+        copy = model
+        for prepare in (InlineFunctions(), LiftConstants()):
+            copy = prepare(copy).model
+        if copy is model:
+            copy = model.copy()
+        analysis = analyze(copy, self.input_shapes)
+        before = {name: active_weights(layer) for name, layer in analysis.layers.items()}
+        statuses, nnz = self._plan(analysis, before)
+        for name, count in nnz.items():
+            self._mask(analysis, analysis.layers[name], count)
+        if nnz:
+            record(copy, self.settings())
+        settings = {
+            "pass": self.name,
+            "sparsity": float(self.sparsity),
+            "method": self.method,
+            "pattern": str(self.masking.pattern),
+            "distribution": self.masking.distribution,
+        }
+        seconds = time.perf_counter() - start
+        report = describe_masks(settings, analysis, before, before | nnz, statuses, seconds)
+        return PassResult(copy if nnz else model, bool(nnz), report)
+
+    def _plan(
+        self, analysis: AxisAnalysis, before: Mapping[str, int]
+    ) -> tuple[dict[str, tuple[str, str]], dict[str, int]]:
+        """What becomes of each layer and why, and the non-zeros of those that change."""
+        dense = self.selection.dense_layers(analysis)
+        statuses: dict[str, tuple[str, str]] = {}
+        layers: list[BudgetLayer] = []
+        for name, layer in analysis.layers.items():
+            misfit = self.masking.pattern.misfit(matrix_of(layer, analysis.system.original))
+            reason = dense.get(name, misfit)
+            if not self.sparsity:
+                reason = "a sparsity of 0 changes nothing"
+            if reason is None:
+                layers.append(self._budget_layer(analysis, layer))
+            statuses[name] = ("unchanged", reason or "")
+        if not layers and self.sparsity:
+            named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
+            raise UnsupportedError(f"nothing to prune: {named or 'the model has no weight layer'}")
+        nnz: dict[str, int] = {}
+        for name, (count, reason) in self._allocate(layers).items():
+            if count == before[name]:
+                statuses[name] = ("unchanged", "it is as sparse already")
+            else:
+                statuses[name], nnz[name] = ("sparse", reason), count
+        return statuses, nnz
+
+    def _budget_layer(self, analysis: AxisAnalysis, layer: WeightLayer) -> BudgetLayer:
+        evaluate, known = analysis.system.original, sparse_weight_of(layer.constant)
+        matrix = matrix_of(layer, evaluate)
+        room = None if known is None else self.masking.pattern.capacity(matrix, known.indices)
+        return self.masking.budget_layer(layer, matrix.size * positions_of(layer, evaluate), evaluate, room)
+
+    def _allocate(self, layers: Sequence[BudgetLayer]) -> dict[str, tuple[int, str]]:
+        """Non-zeros of each layer; and why there are fewer than it should have."""
+        kept = 1 - self.sparsity
+        if self.masking.distribution == "uniform":
+            # Less than a unit above the share is where this pass leaves a layer; there it has nothing more to do.
+            full = [layer for layer in layers if layer.limit - kept * layer.weights < layer.unit]
+            rest = [layer for layer in layers if layer not in full]
+        else:
+            room = sum(layer.limit * layer.positions for layer in layers)
+            full, rest = (layers, []) if room <= kept * sum(layer.macs for layer in layers) else ([], layers)
+        found = {}
+        for layer in full:
+            short = layer.limit <= kept * layer.weights - layer.unit
+            found[layer.name] = layer.limit, "its old mask leaves room for no more" if short else ""
+        try:
+            nnz = allocate(rest, int(kept * sum(layer.macs for layer in rest)), self.masking.distribution)
+        except BudgetError as error:
+            raise BudgetError(
+                f"at a sparsity of {float(self.sparsity):g}, {error}; use a lower one, or keep it dense (--keep-dense)"
+            ) from error
+        found.update({name: (count, "") for name, count in nnz.items()})
+        return found
+
+    def _mask(self, analysis: AxisAnalysis, layer: WeightLayer, count: int) -> None:
+        """Put a mask of ``count`` non-zeros on a layer, within the one that it has."""
+        matrix, known = matrix_of(layer, analysis.system.original), sparse_weight_of(layer.constant)
+        dense = array_of(layer.constant)
+        allowed = None if known is None else known.indices
+        pattern = self.masking.pattern
+        if self.method == "magnitude":
+            positions = pattern.choose(matrix, count, np.abs(dense), allowed)
+        else:
+            rng = generator(self.seed, layer.name, "prune")
+            if allowed is None:
+                positions = pattern.draw(matrix, count, rng)
+            else:
+                positions = pattern.choose(matrix, count, rng.random(matrix.shape, dtype=np.float32), allowed)
+        values: npt.NDArray[Any] = np.ascontiguousarray(dense).reshape(-1)[positions]
+        masked_constant(layer.constant, MaskedValues(SparseWeight(matrix.shape, positions, values)))

@@ -1,0 +1,47 @@
+"""The results of ``prune`` and ``densify`` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from sift_onnx.report.numbers import dims, si
+
+__all__ = ["mask_tables"]
+
+
+def mask_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
+    """A table of layers and lines of totals for the JSON document of ``sift-onnx prune`` or ``densify``."""
+    table = Table(title=title)
+    for header, justify in (
+        ("weight", "left"),
+        ("kind", "left"),
+        ("shape", "left"),
+        ("non-zeros", "right"),
+        ("sparsity", "right"),
+        ("MACs before", "right"),
+        ("MACs after", "right"),
+        ("status", "left"),
+    ):
+        table.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for layer in document["layers"]:
+        table.add_row(
+            layer["name"],
+            layer["kind"],
+            dims(layer["shape_after"]),
+            f"{layer['nnz']:,}",
+            f"{layer['sparsity']:.2%}",
+            si(layer["macs_before"]),
+            si(layer["macs_after"]),
+            layer["status"] + (f": {layer['reason']}" if layer["reason"] else ""),
+        )
+    yield table
+    totals = document["totals"]
+    yield (
+        f"weight MACs      {totals['weight_macs_before']:,} -> {totals['weight_macs_after']:,} "
+        f"(ratio {totals['weight_macs_ratio']:.6f})"
+    )
+    yield f"non-zeros        {totals['nnz_before']:,} -> {totals['nnz_after']:,}"
