@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sift_onnx.errors import ModelReadError, PreconditionError, UsageError
 from sift_onnx.model import Model, ModelLike
 
-__all__ = ["HISTORY_KEY", "Pass", "PassResult", "get_pass", "history", "record", "register_pass"]
+__all__ = [
+    "HISTORY_KEY",
+    "Pass",
+    "PassResult",
+    "already_applied",
+    "get_pass",
+    "history",
+    "made_by_transforms",
+    "record",
+    "register_pass",
+]
 
 # Entry of the model's metadata_props that lists the transforms it went through.
 HISTORY_KEY = "sift_onnx"
+# Field of such an entry: the weights that the transform put in others' place.
+_MADE = "made"
 
 
 @dataclass(frozen=True)
@@ -89,23 +101,36 @@ def history(model: Model) -> list[dict[str, Any]]:
     return entries
 
 
-def record(model: Model, settings: Mapping[str, Any]) -> None:
-    """Note in ``model`` that a transform with ``settings`` made it."""
-    entries = [*history(model), dict(settings)]
-    model.metadata[HISTORY_KEY] = json.dumps(entries, sort_keys=True)
+def record(model: Model, settings: Mapping[str, Any], made: Sequence[str] = ()) -> None:
+    """Note in ``model`` that a transform with ``settings`` made it, and the weights that it put in others' place."""
+    entry = dict(settings) | ({_MADE: list(made)} if made else {})
+    model.metadata[HISTORY_KEY] = json.dumps([*history(model), entry], sort_keys=True)
 
 
-def already_applied(model: Model, settings: Mapping[str, Any]) -> bool:
+def made_by_transforms(model: Model) -> frozenset[str]:
+    """Names of the weights that transforms put in others' place."""
+    return frozenset(name for entry in history(model) for name in entry.get(_MADE, ()))
+
+
+def already_applied(model: Model, settings: Mapping[str, Any], *, repeatable: bool = False) -> bool:
     """Whether ``model`` came out of this very transform.
 
+    Args:
+        model: the model.
+        settings: of the transform.
+        repeatable: whether the transform may be applied again with other settings, to other layers.
+
     Raises:
-        PreconditionError: it came out of the same transform with other settings.
+        PreconditionError: it came out of the same transform with other settings, and that cannot be repeated.
     """
-    for entry in history(model):
+    for noted in history(model):
+        entry = {key: value for key, value in noted.items() if key != _MADE}
         if entry["pass"] != settings["pass"]:
             continue
         if entry == dict(settings):
             return True
+        if repeatable:
+            continue
         differing = sorted(k for k in entry.keys() | settings.keys() if entry.get(k) != settings.get(k))
         was = ", ".join(f"{k}={entry.get(k)!r}" for k in differing)
         raise PreconditionError(

@@ -26,11 +26,12 @@ from sift_onnx.passes.masking import Growth, Masking, matrix_of, require_room
 from sift_onnx.passes.resizing import apply_sizes, check_shapes
 from sift_onnx.passes.restore_views import RestoreViews
 from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.settings import exact_sparsity
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.wide_report import describe
 from sift_onnx.patterns import Pattern
 
-__all__ = ["Budget", "Wide", "WidePlan", "exact_sparsity"]
+__all__ = ["Budget", "Wide", "WidePlan"]
 
 Budget = Literal["model", "layer", "total"]
 BUDGETS = ("model", "layer", "total")
@@ -323,21 +324,6 @@ class Wide(Pass):
         named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
         more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
         raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")
-
-
-def exact_sparsity(value: float | str | Fraction) -> Fraction:
-    """A sparsity as the decimal that was written: 0.9 is nine tenths, not the nearest binary fraction.
-
-    Raises:
-        UsageError: it is no number, or outside ``0 <= s < 1``.
-    """
-    try:
-        exact = Fraction(str(value))
-    except (ValueError, ZeroDivisionError) as error:
-        raise UsageError(f"sparsity {value!r} is no number") from error
-    if not 0 <= exact < 1:
-        raise UsageError(f"sparsity {value} is out of range: it must be at least 0 and less than 1")
-    return exact
 
 
 def layer_weights(analysis: AxisAnalysis, name: str) -> int:

@@ -19,7 +19,7 @@ from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, U
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 from sift_onnx.passes.base import HISTORY_KEY
-from sift_onnx.passes.wide import exact_sparsity
+from sift_onnx.passes.settings import exact_sparsity
 
 
 def perceptron(widths: list[int], *, extra_nodes: list[onnx.NodeProto] | None = None) -> onnx.ModelProto:

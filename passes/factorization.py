@@ -1,0 +1,62 @@
+"""Starting factors from trained weights: truncated singular value decompositions, pruned where they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["grouped_product", "largest", "low_rank_factors", "relative_error"]
+
+Matrix = npt.NDArray[np.float64]
+
+
+def low_rank_factors(matrix: Matrix, rank: int, groups: int = 1) -> tuple[Matrix, Matrix]:
+    """``U [rank, D_in]`` and ``V [D_out, rank]`` with ``V U`` the best approximation of that rank (Eckart-Young).
+
+    Singular values are split evenly between the factors. Where ``rank`` passes that of the matrix, the remaining rows
+    of ``U`` and columns of ``V`` are zero.
+
+    Args:
+        matrix: ``[D_out, D_in]``; of a grouped convolution the output features of group after group.
+        rank: of the approximation, a multiple of ``groups``.
+        groups: each is approximated by itself, with ``rank / groups`` rows of ``U`` and columns of ``V``.
+    """
+    u, v = np.zeros((rank, matrix.shape[1])), np.zeros((matrix.shape[0], rank))
+    for rows, features in _groups(matrix.shape[0], rank, groups):
+        left, singular, right = np.linalg.svd(matrix[rows], full_matrices=False)
+        kept = min(rank // groups, singular.size)
+        root = np.sqrt(singular[:kept])
+        within = slice(features.start, features.start + kept)
+        u[within] = root[:, None] * right[:kept]
+        v[rows, within] = left[:, :kept] * root
+    return u, v
+
+
+def grouped_product(v: Matrix, u: Matrix, groups: int = 1) -> Matrix:
+    """``V U``, where the rows of ``U`` that belong to a group see that group's inputs only."""
+    product = np.empty((v.shape[0], u.shape[1]))
+    for rows, features in _groups(v.shape[0], u.shape[0], groups):
+        product[rows] = v[rows, features] @ u[features]
+    return product
+
+
+def _groups(features_out: int, rank: int, groups: int) -> Iterator[tuple[slice, slice]]:
+    """Rows of ``V`` and rows of ``U`` of each group."""
+    outer, inner = features_out // groups, rank // groups
+    for g in range(groups):
+        yield slice(g * outer, (g + 1) * outer), slice(g * inner, (g + 1) * inner)
+
+
+def largest(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
+    """Ascending flat positions of the ``count`` values of largest magnitude; of equal ones the first."""
+    order = np.argsort(-np.abs(values.reshape(-1)), kind="stable")
+    return np.sort(order[:count])
+
+
+def relative_error(approximation: Matrix, matrix: Matrix, reference: Matrix | None = None) -> float:
+    """Frobenius norm of the difference, relative to that of ``reference``, by default ``matrix``."""
+    norm = float(np.linalg.norm(matrix if reference is None else reference))
+    return float(np.linalg.norm(approximation - matrix)) / norm if norm else 0.0

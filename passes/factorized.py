@@ -1,0 +1,124 @@
+"""Sparse Factorized: two sparse factors with a non-linearity between them (paper, section 2.4 and appendix A.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.passes.base import register_pass
+from sift_onnx.passes.factorization import grouped_product, largest, low_rank_factors, relative_error
+from sift_onnx.passes.linear_units import LinearUnit, Site
+from sift_onnx.passes.local import LocalPass, Part, Replacement
+from sift_onnx.passes.workshop import Workshop
+from sift_onnx.sparse import SparseWeight, generator
+
+__all__ = ["Factorized"]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Of the factors of one layer.
+
+    Attributes:
+        rank: ``d_sf``.
+        nnz_u: active weights of ``U``.
+        nnz_v: active weights of ``V``.
+    """
+
+    rank: int
+    nnz_u: int
+    nnz_v: int
+
+
+@register_pass
+class Factorized(LocalPass):
+    """Replace each layer by two sparse factors: ``y = V f(U x)``, with ``d_sf`` features between them.
+
+    ``d_sf = D_in D_out / ((D_in + D_out) (1 - s))``, rounded up to a whole number (of features per group, in a grouped
+    convolution), with the sparsity solved again so that both factors together hold exactly as many active weights as
+    the layer had weights. ``U`` carries the kernel, strides, padding, dilation and groups of a convolution, ``V`` is a
+    1x1 convolution over all of them. The layer's bias and BatchNormalization follow ``V``.
+
+    With ``init="svd"`` the factors start as the truncated singular value decomposition of the trained weight, pruned to
+    their largest entries; at least one weight of each row of ``U`` stays, so that training reaches every feature.
+
+    Requires: nothing; layers under a mask are left as they are. Ensures: inputs, outputs and all other tensors keep
+    names, types and shapes; MACs stay exactly; a second run with the same settings changes nothing.
+    """
+
+    name: ClassVar[str] = "factorized"
+    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
+
+    def is_identity(self) -> bool:
+        """Never: at a sparsity of 0 it is a non-linear low-rank factorization (paper, section 2.4)."""
+        return False
+
+    def fits(self, unit: LinearUnit) -> str:
+        """Each feature between the factors needs a weight on either side."""
+        sizes = self._sizes(unit)
+        too_few = min(sizes.nnz_u, sizes.nnz_v) < sizes.rank
+        return f"{unit.size:,} weights are too few for two factors over {sizes.rank} features" if too_few else ""
+
+    def replace(self, workshop: Workshop) -> Replacement:
+        """``U`` and ``V``."""
+        unit = workshop.unit
+        sizes = self._sizes(unit)
+        error: float | None = None
+        if self.init == "svd":
+            u, v, error = self._from_trained(workshop, sizes)
+        else:
+            # A ReLU halves the second moment of what it is given; behind a normalization nothing depends on it.
+            energy = 1.0 if workshop.non_linearity is None else 2.0
+            u = workshop.sparse("U", unit.shape_for(sizes.rank), sizes.nnz_u, energy)
+            v = workshop.sparse("V", unit.projection_shape(sizes.rank), sizes.nnz_v, workshop.energy())
+        search_space = sizes.rank * (unit.features_in + unit.features_out)
+        return Replacement((Part("U", u), Part("V", v)), search_space, error)
+
+    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+        """``V f(U x)``."""
+        u, v = (part.constant for part in parts)
+        rank = self._sizes(workshop.unit).rank
+        hidden = workshop.product(site, u, "U")
+        if workshop.non_linearity is not None:
+            hidden = workshop.activate(site, hidden, rank, "U", like="nothing")
+        return workshop.finish(site, workshop.projection(site, hidden, v, "V"))
+
+    def _sizes(self, unit: LinearUnit) -> _Sizes:
+        both = unit.features_in + unit.features_out
+        rank = math.ceil(unit.size / (both * (1 - self.sparsity)) / unit.groups) * unit.groups
+        nnz_v = round(unit.size * unit.features_out / both)
+        return _Sizes(rank, unit.size - nnz_v, nnz_v)
+
+    def _from_trained(self, workshop: Workshop, sizes: _Sizes) -> tuple[gs.Constant, gs.Constant, float]:
+        unit = workshop.unit
+        matrix = unit.matrix()
+        u, v = low_rank_factors(matrix, sizes.rank, unit.groups)
+        rng = generator(workshop.seed, unit.name, "spare features")
+        for row in np.flatnonzero(~u.any(axis=1)):
+            # A feature beyond the rank of the weight: V does not read it yet, but its gradient does.
+            u[row, rng.integers(unit.features_in)] = np.sqrt(np.mean(u**2) or 1.0)
+        u = _pruned(u, sizes.nnz_u, keep=np.abs(u).argmax(axis=1) + np.arange(len(u)) * u.shape[1])
+        v = _pruned(v, sizes.nnz_v)
+        error = relative_error(grouped_product(v.to_dense(), u.to_dense(), unit.groups), matrix)
+        return (
+            workshop.given("U", unit.laid_out(u, unit.shape_for(sizes.rank))),
+            workshop.given("V", unit.laid_out(v, unit.projection_shape(sizes.rank))),
+            error,
+        )
+
+
+def _pruned(
+    matrix: npt.NDArray[np.float64], nnz: int, keep: npt.NDArray[np.integer[Any]] | None = None
+) -> SparseWeight:
+    """The ``nnz`` largest entries of ``matrix``, those at flat positions ``keep`` among them."""
+    score = np.abs(matrix).reshape(-1)
+    if keep is not None:
+        score[keep] = np.inf
+    indices = largest(score, nnz)
+    return SparseWeight(matrix.shape, indices, matrix.reshape(-1)[indices])

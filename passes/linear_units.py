@@ -1,0 +1,232 @@
+"""Weight layers as the units that the local members of the family replace: product, bias and normalization."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
+from sift_onnx.axis_rules.context import constant_values
+from sift_onnx.constants import array_of, shape_of, sparse_weight_of
+from sift_onnx.sparse import SparseWeight
+
+__all__ = ["LinearUnit", "Site", "find_unit"]
+
+Array = npt.NDArray[Any]
+
+# The input that is the weight of these.
+_WEIGHT_INPUT = 1
+# Between an initializer and the node that multiplies by it; neither changes a value.
+_CARRIERS = ("Identity", "Transpose")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place in the graph where a unit is applied.
+
+    Attributes:
+        product: the Conv, Gemm or MatMul.
+        bias: the vector that is added to each output feature, if there is one; a constant, or in a convolution also
+            what some node computes.
+        bias_node: the Add that adds it, where the product does not do so itself.
+        norm: the BatchNormalization that follows, if one does and nothing else reads what it normalizes.
+    """
+
+    product: gs.Node
+    bias: gs.Tensor | None
+    bias_node: gs.Node | None
+    norm: gs.Node | None
+
+    @property
+    def source(self) -> gs.Tensor:
+        """What is multiplied."""
+        return self.product.inputs[0]
+
+    @property
+    def nodes(self) -> list[gs.Node]:
+        """All nodes of the unit here, in order."""
+        return [node for node in (self.product, self.bias_node, self.norm) if node is not None]
+
+    @property
+    def output(self) -> gs.Variable:
+        """What the unit makes."""
+        return self.nodes[-1].outputs[0]
+
+
+@dataclass(frozen=True)
+class LinearUnit:
+    """A weight layer and every place where it is applied.
+
+    The weight is a matrix ``[D_out, D_in]`` (paper, section 2.2); of a convolution ``D_in`` is
+    ``C_in / groups * k_h * k_w`` (appendix A.1).
+
+    Attributes:
+        layer: as the axis analysis knows it.
+        shape: of the weight as the products read it.
+        permutation: of the initializer's axes on the way there.
+        out_axis: the axis of ``shape`` that is the output features.
+        sites: where it is applied.
+    """
+
+    layer: WeightLayer
+    shape: tuple[int, ...]
+    permutation: tuple[int, ...]
+    out_axis: int
+    sites: tuple[Site, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the weight."""
+        return self.layer.name
+
+    @property
+    def is_conv(self) -> bool:
+        """Whether it is a convolution."""
+        return self.sites[0].product.op == "Conv"
+
+    @property
+    def groups(self) -> int:
+        """Groups of a convolution."""
+        return int(self.sites[0].product.attrs.get("group", 1)) if self.is_conv else 1
+
+    @property
+    def features_out(self) -> int:
+        """``D_out``."""
+        return self.shape[self.out_axis]
+
+    @property
+    def features_in(self) -> int:
+        """``D_in``: weights of an output feature."""
+        return self.size // self.features_out
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the weight."""
+        return np.dtype(self.layer.constant._values.dtype)
+
+    def values(self) -> Array:
+        """The weight as the products read it."""
+        return array_of(self.layer.constant).transpose(self.permutation)
+
+    def matrix(self) -> Array:
+        """The weight as a matrix ``[D_out, D_in]``, in double precision."""
+        values = np.moveaxis(self.values(), self.out_axis, 0)
+        return values.reshape(self.features_out, self.features_in).astype(np.float64)
+
+    def shape_for(self, features: int) -> tuple[int, ...]:
+        """Shape of a weight that makes ``features`` instead of ``D_out`` features."""
+        return tuple(features if axis == self.out_axis else n for axis, n in enumerate(self.shape))
+
+    def projection_shape(self, features: int) -> tuple[int, ...]:
+        """Shape of a weight that makes ``D_out`` features of ``features`` at every position."""
+        if self.is_conv:
+            return (self.features_out, features, *(1,) * (len(self.shape) - 2))
+        return (self.features_out, features) if self.out_axis == 0 else (features, self.features_out)
+
+    def from_matrix(self, matrix: Array, shape: tuple[int, ...]) -> Array:
+        """A matrix whose rows are output features, laid out as a weight of ``shape``."""
+        return (matrix if self.out_axis == 0 else matrix.T).reshape(shape)
+
+    def laid_out(self, matrix: SparseWeight, shape: tuple[int, ...]) -> SparseWeight:
+        """A masked matrix whose rows are output features, laid out as a weight of ``shape``, in this weight's type."""
+        indices, values = matrix.indices, matrix.values
+        if self.out_axis:
+            rows, columns = np.divmod(indices, matrix.shape[1])
+            moved = columns * matrix.shape[0] + rows
+            order = np.argsort(moved)
+            indices, values = moved[order], values[order]
+        kind = np.int32 if matrix.size < 2**31 else np.int64
+        return SparseWeight(shape, indices.astype(kind), values.astype(self.dtype))
+
+
+def find_unit(analysis: AxisAnalysis, layer: WeightLayer, outputs: frozenset[int]) -> LinearUnit | str:
+    """The unit of a weight layer, or the reason why there is none.
+
+    Args:
+        analysis: of the model.
+        layer: one of its layers.
+        outputs: ids of the graph's outputs.
+    """
+    sites: list[Site] = []
+    read: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
+    for use in layer.uses:
+        node = analysis.order[use.index]
+        if node.op not in ("Conv", "Gemm", "MatMul") or node.domain not in (None, "", "ai.onnx"):
+            return f"{node.op} is not one of Conv, Gemm and MatMul"
+        if node.op == "Gemm" and node.attrs.get("transA", 0):
+            return "its Gemm transposes the activations"
+        permutation = _permutation(node.inputs[_WEIGHT_INPUT], layer.constant)
+        if permutation is None:
+            return f"{node.op} {node.name!r} does not read it as its second input, as it is stored"
+        shape = tuple(shape_of(layer.constant)[axis] for axis in permutation)
+        if node.op == "MatMul" and len(shape) != 2:
+            return "it is a stack of matrices"
+        out_axis = 0 if node.op == "Conv" or node.attrs.get("transB", 0) else 1
+        if read is not None and read != (shape, permutation, out_axis):
+            return "its readers take it in different ways"
+        read = shape, permutation, out_axis
+        site = _site(node, shape[out_axis], outputs)
+        if isinstance(site, str):
+            return site
+        sites.append(site)
+    if sparse_weight_of(layer.constant) is not None:
+        return "it is sparse already"
+    assert read is not None
+    return LinearUnit(layer, *read, tuple(sites))
+
+
+def _permutation(tensor: gs.Tensor, constant: gs.Constant) -> tuple[int, ...] | None:
+    """How the axes of ``constant`` are ordered in ``tensor``; None where something else lies between them."""
+    steps: list[list[int]] = []
+    while tensor.name != constant.name:
+        if len(tensor.inputs) != 1 or tensor.inputs[0].op not in _CARRIERS:
+            return None
+        carrier = tensor.inputs[0]
+        if carrier.op == "Transpose":
+            steps.append(carrier.attrs.get("perm") or list(range(len(shape_of(constant))))[::-1])
+        tensor = carrier.inputs[0]
+    permutation = tuple(range(len(shape_of(constant))))
+    for step in reversed(steps):
+        permutation = tuple(permutation[axis] for axis in step)
+    return permutation
+
+
+def _site(product: gs.Node, features: int, outputs: frozenset[int]) -> Site | str:
+    bias: gs.Tensor | None = None
+    bias_node: gs.Node | None = None
+    if len(product.inputs) > 2 and not product.inputs[2].is_empty():
+        bias = product.inputs[2]
+        constant = constant_values(bias)
+        if product.op == "Gemm" and (constant is None or shape_of(constant) != (features,)):
+            return f"the third input of {product.op} {product.name!r} is not a stored vector of {features} biases"
+    elif product.op == "MatMul":
+        follower = _only_reader(product.outputs[0], outputs)
+        if follower is not None and follower.op == "Add":
+            other = follower.inputs[1 if follower.inputs[0] is product.outputs[0] else 0]
+            vector = constant_values(other)
+            if vector is not None and shape_of(vector) == (features,):
+                bias, bias_node = other, follower
+    last = bias_node or product
+    norm = _only_reader(last.outputs[0], outputs) if product.op != "MatMul" else None
+    if norm is None or norm.op != "BatchNormalization" or not _is_plain(norm):
+        norm = None
+    return Site(product, bias, bias_node, norm)
+
+
+def _only_reader(tensor: gs.Variable, outputs: frozenset[int]) -> gs.Node | None:
+    return tensor.outputs[0] if len(tensor.outputs) == 1 and id(tensor) not in outputs else None
+
+
+def _is_plain(norm: gs.Node) -> bool:
+    """Whether it normalizes with stored statistics, as an exported model does."""
+    return len(norm.outputs) == 1 and all(constant_values(t) is not None for t in norm.inputs[1:])

@@ -1,0 +1,335 @@
+"""What Parallel, Factorized and Doped have in common: layer after layer is replaced, its inputs and outputs kept.
+
+(Paper, appendix A.1.1: "do not modify a convolution layer's input or output channels ... allows for fine-grained
+control of what layers to apply the Sparse-IFT transformations".)
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules import AxisAnalysis, Cause, analyze
+from sift_onnx.constants import nnz_of, sparse_weight_of
+from sift_onnx.cost import positions_of, product_macs
+from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes.activations import Activation, check_activation, choose, own_function
+from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
+from sift_onnx.passes.building import Builder
+from sift_onnx.passes.inline_functions import InlineFunctions
+from sift_onnx.passes.lift_constants import LiftConstants
+from sift_onnx.passes.linear_units import LinearUnit, Site, find_unit
+from sift_onnx.passes.resizing import check_shapes
+from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.settings import exact_sparsity
+from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.workshop import Workshop
+
+__all__ = ["Init", "LocalPass", "Part", "Replacement"]
+
+Init = Literal["random", "embed", "svd"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the weights that take a layer's place.
+
+    Attributes:
+        role: ``branch``, ``U``, ``V`` or ``sparse``.
+        constant: the initializer.
+    """
+
+    role: str
+    constant: gs.Constant
+
+    @property
+    def nnz(self) -> int:
+        """Active weights."""
+        weight = sparse_weight_of(self.constant)
+        return weight.nnz if weight is not None else self.weights
+
+    @property
+    def weights(self) -> int:
+        """Weights, active or not."""
+        size = 1
+        for n in self.constant._values.shape:
+            size *= int(n)
+        return size
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the report."""
+        shape = [int(n) for n in self.constant._values.shape]
+        sparsity = 1 - self.nnz / self.weights
+        return {
+            "name": self.constant.name,
+            "role": self.role,
+            "shape": shape,
+            "nnz": self.nnz,
+            "sparsity": sparsity,
+        }
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a layer became.
+
+    Attributes:
+        parts: its new weights.
+        search_space: weights that a mask chooses from (paper, Table 1).
+        error: relative Frobenius norm of the difference to the original weight, where it was approximated.
+    """
+
+    parts: tuple[Part, ...]
+    search_space: int
+    error: float | None = None
+
+
+class LocalPass(Pass):
+    """A member of the family that replaces layer after layer at the layer's own cost.
+
+    Every matrix product and convolution that is not depthwise, first, last, an embedding, or excluded by the globs
+    becomes a small subgraph with exactly as many active weights as it had weights, applied at the same positions: so
+    its MACs, and the model's, stay to the last one. Layers that hold a mask already are left as they are, so that one
+    model can mix members, each on its own layers.
+    """
+
+    inits: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        sparsity: float | str | Fraction,
+        *,
+        activation: Activation = "auto",
+        init: str = "random",
+        seed: int = 0,
+        only: Sequence[str] = (),
+        keep_dense: Sequence[str] = (),
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Settings of the pass.
+
+        Args:
+            sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
+            activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.activations.choose`.
+            init: how the new weights start.
+            seed: of masks and values.
+            only: globs over initializer names; only matching weights are transformed.
+            keep_dense: globs over initializer names; matching weights are left as they are.
+            input_shapes: sizes of dynamic axes.
+
+        Raises:
+            UsageError: a setting is out of its range.
+        """
+        self.sparsity = exact_sparsity(sparsity)
+        self.activation = check_activation(activation)
+        if init not in self.inits:
+            raise UsageError(f"init {init!r} is not for {self.name}; choose one of {', '.join(self.inits)}")
+        self.init = init
+        self.seed = seed
+        self.selection = Selection(tuple(only), tuple(keep_dense))
+        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+
+    def settings(self) -> dict[str, Any]:
+        """What determines the result, as it is noted in the model."""
+        return {
+            "pass": self.name,
+            "sparsity": str(float(self.sparsity)),
+            "activation": self.activation,
+            "init": self.init,
+            "seed": self.seed,
+            "only": list(self.selection.only),
+            "keep_dense": list(self.selection.keep_dense),
+        }
+
+    def call(self, model: Model) -> PassResult:
+        """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
+        start = time.perf_counter()
+        if already_applied(model, self.settings(), repeatable=True):
+            return self._unchanged(model, "transformed before, with these settings", start)
+        if self.is_identity():
+            return self._unchanged(model, f"a sparsity of {float(self.sparsity):g} changes nothing", start)
+        copy = model
+        for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers()):
+            copy = prepare(copy).model
+        if copy is model:
+            copy = model.copy()
+        analysis = analyze(copy, self.input_shapes)
+        chosen = self._choose(copy, analysis)
+        units = {name: unit for name, unit in chosen.items() if isinstance(unit, LinearUnit)}
+        if not units:
+            listed = [f"{name!r}: {reason}" for name, reason in chosen.items()]
+            more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
+            raise UnsupportedError(
+                f"nothing to transform: every weight layer is left as it is ({'; '.join(listed[:4])}{more})"
+                if listed
+                else "nothing to transform: the model has no weight layer (Conv, Gemm, MatMul with a constant)"
+            )
+        own = own_function(copy.graph)
+        builder = Builder(copy.graph)
+        done: dict[str, Replacement] = {}
+        for name, unit in units.items():
+            workshop = Workshop(builder, unit, choose(self.activation, unit, own), self.init == "random", self.seed)
+            done[name] = self.replace(workshop)
+            for site in unit.sites:
+                _place(copy.graph, builder, site, self.connect(workshop, site, done[name].parts))
+        _drop_unread(copy.graph)
+        still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
+        check_shapes(copy, analysis, still, self.input_shapes)
+        record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
+        return PassResult(copy, True, self._report(analysis, chosen, done, start))
+
+    @abstractmethod
+    def is_identity(self) -> bool:
+        """Whether these settings change no layer."""
+
+    @abstractmethod
+    def fits(self, unit: LinearUnit) -> str:
+        """Why a layer cannot be replaced at its own cost; empty if it can."""
+
+    @abstractmethod
+    def replace(self, workshop: Workshop) -> Replacement:
+        """The weights that take the place of the workshop's unit."""
+
+    @abstractmethod
+    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+        """The nodes that take the unit's place at ``site``; what they make."""
+
+    def _choose(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
+        """Per weight layer its unit, or why it is left as it is."""
+        dense = self.selection.dense_layers(analysis)
+        made = made_by_transforms(model)
+        outputs = frozenset(id(t) for t in model.graph.outputs)
+        chosen: dict[str, LinearUnit | str] = {}
+        for name, layer in analysis.layers.items():
+            if name in dense:
+                chosen[name] = dense[name]
+            elif name in made:
+                chosen[name] = "made by a transform"
+            elif layer.kind == "depthwise":
+                chosen[name] = "depthwise (paper, appendix A.1.1)"
+            else:
+                unit = find_unit(analysis, layer, outputs)
+                reason = "" if isinstance(unit, str) else self.fits(unit)
+                chosen[name] = reason or unit
+        return chosen
+
+    def _unchanged(self, model: Model, reason: str, start: float) -> PassResult:
+        analysis = analyze(model, self.input_shapes)
+        return PassResult(model, False, self._report(analysis, dict.fromkeys(analysis.layers, reason), {}, start))
+
+    def _report(
+        self,
+        analysis: AxisAnalysis,
+        chosen: Mapping[str, LinearUnit | str],
+        done: Mapping[str, Replacement],
+        start: float,
+    ) -> dict[str, Any]:
+        layers = list(self._layers(analysis, chosen, done))
+        before, after = (sum(layer[key] for layer in layers) for key in ("macs_before", "macs_after"))
+        products = product_macs(analysis, analysis.system.original)
+        return {
+            "schema": 1,
+            "pass": self.name,
+            "sparsity": float(self.sparsity),
+            "width_factor": 1.0,
+            "layers": layers,
+            "totals": {
+                "weight_macs_before": before,
+                "weight_macs_after": after,
+                "weight_macs_ratio": after / before if before else 1.0,
+                "attention_macs_before": products,
+                "attention_macs_after": products,
+                "nnz_before": sum(layer["nnz_before"] for layer in layers),
+                "nnz_after": sum(layer["nnz"] for layer in layers),
+                "search_space": sum(layer["search_space"] for layer in layers),
+            },
+            "pinned": [],
+            "warnings": [],
+            "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
+            "seconds": time.perf_counter() - start,
+        }
+
+    def _layers(
+        self, analysis: AxisAnalysis, chosen: Mapping[str, LinearUnit | str], done: Mapping[str, Replacement]
+    ) -> Iterator[dict[str, Any]]:
+        for name, layer in analysis.layers.items():
+            shape = [analysis.system.original(axis.size) for axis in layer.axes]
+            positions = positions_of(layer, analysis.system.original)
+            replacement = done.get(name)
+            before = nnz = nnz_of(layer.constant)
+            weights = search_space = 0
+            entry: dict[str, Any] = {}
+            if replacement is None:
+                weights = _product(shape)
+                reason = chosen[name]
+            else:
+                before = _product(shape)
+                nnz = sum(part.nnz for part in replacement.parts)
+                weights = sum(part.weights for part in replacement.parts)
+                search_space, reason = replacement.search_space, ""
+                if nnz != before:
+                    raise BudgetError(f"{name!r} has {before:,} weights, its replacement {nnz:,} active ones")
+                entry["parts"] = [part.to_dict() for part in replacement.parts]
+                if replacement.error is not None:
+                    entry["weight_error"] = replacement.error
+            yield {
+                "name": name,
+                "node": layer.uses[0].node,
+                "op": layer.uses[0].op,
+                "kind": layer.kind,
+                "shape_before": shape,
+                "shape_after": shape,
+                "macs_before": before * positions,
+                "macs_after": nnz * positions,
+                "nnz_before": before,
+                "nnz": nnz,
+                "sparsity": 1 - nnz / weights if weights else 0.0,
+                "status": "unchanged" if replacement is None else "sparse",
+                "reason": reason,
+                "search_space": search_space,
+            } | entry
+
+
+def _product(shape: Sequence[int]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+def _place(graph: gs.Graph, builder: Builder, site: Site, result: gs.Variable) -> None:
+    """Put the builder's nodes where the site's nodes are; ``result`` becomes what they made."""
+    old, output = site.nodes, site.output
+    index = next(i for i, node in enumerate(graph.nodes) if node is old[-1])
+    for node in old:
+        node.inputs.clear()
+        node.outputs.clear()
+    result.inputs[0].outputs = [output]
+    graph.nodes[index : index + 1] = builder.take_nodes()
+    gone = {id(node) for node in old}
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+
+
+def _drop_unread(graph: gs.Graph) -> None:
+    """Remove what carried or made the weights that nobody reads any more."""
+    ends = {id(t) for t in graph.outputs}
+    while True:
+        unread = {
+            id(node)
+            for node in graph.nodes
+            if node.op in ("Constant", "Identity", "Transpose")
+            and not any(t.outputs or id(t) in ends for t in node.outputs)
+        }
+        if not unread:
+            return
+        for node in graph.nodes:
+            if id(node) in unread:
+                node.inputs.clear()
+        graph.nodes = [node for node in graph.nodes if id(node) not in unread]

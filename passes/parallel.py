@@ -1,0 +1,108 @@
+"""Sparse Parallel: a sum of sparse, non-linear branches (paper, section 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from sift_onnx.errors import UsageError
+from sift_onnx.passes.activations import second_moment
+from sift_onnx.passes.base import register_pass
+from sift_onnx.passes.linear_units import LinearUnit, Site
+from sift_onnx.passes.local import LocalPass, Part, Replacement
+from sift_onnx.passes.workshop import Workshop
+from sift_onnx.sparse import SparseWeight, generator
+
+__all__ = ["Parallel"]
+
+
+@register_pass
+class Parallel(LocalPass):
+    """Replace each layer by ``k = 1 / (1 - s)`` sparse branches: ``y = sum_j f(W_j x)``.
+
+    ``k`` is rounded to the nearest integer, half to even, and the sparsity of a branch is ``1 - 1/k``: together the
+    branches hold exactly as many active weights as the layer had weights. Each branch has its own BatchNormalization
+    where the layer had one or where ``activation`` inserts one, and its own bias.
+
+    With ``init="embed"`` and ``activation="none"`` the original's weights are dealt out over the branches at random, so
+    that the model computes what it computed.
+
+    Requires: nothing; layers under a mask are left as they are. Ensures: inputs, outputs and all other tensors keep
+    names, types and shapes; MACs stay exactly; a second run with the same settings changes nothing.
+    """
+
+    name: ClassVar[str] = "parallel"
+    inits: ClassVar[tuple[str, ...]] = ("random", "embed")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Settings, see :class:`LocalPass`.
+
+        Raises:
+            UsageError: a setting is out of its range, or ``embed`` was asked for with a non-linearity.
+        """
+        super().__init__(*args, **options)
+        self.branches = round(1 / (1 - self.sparsity))
+        if self.init == "embed" and self.activation != "none":
+            raise UsageError(
+                "--init embed keeps what the model computes, which a non-linearity in the branches would change; "
+                "add --activation none"
+            )
+
+    def is_identity(self) -> bool:
+        """One branch is the layer itself."""
+        return self.branches == 1
+
+    def fits(self, unit: LinearUnit) -> str:
+        """Each branch needs a weight."""
+        return f"it has fewer weights than {self.branches} branches" if unit.size < self.branches else ""
+
+    def replace(self, workshop: Workshop) -> Replacement:
+        """The branches' weights."""
+        unit = workshop.unit
+        counts = [unit.size // self.branches + (j < unit.size % self.branches) for j in range(self.branches)]
+        if self.init == "embed":
+            constants = _deal(workshop, counts)
+        else:
+            energy = workshop.energy() * self._gain(workshop, inside_norm=False)
+            constants = [workshop.sparse(f"branch{j}", unit.shape, nnz, energy) for j, nnz in enumerate(counts)]
+        return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * unit.size)
+
+    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+        """``f(W_0 x) + f(W_1 x) + ...``."""
+        total: gs.Variable | None = None
+        gain = self._gain(workshop, inside_norm=True)
+        non_linearity = workshop.non_linearity
+        for j, part in enumerate(parts):
+            name = f"branch{j}"
+            if non_linearity is None:
+                # One bias is enough for a linear sum.
+                y = workshop.product(site, part.constant, name, "outer" if j == 0 else "none")
+            else:
+                y = workshop.product(site, part.constant, name, "none" if non_linearity.norm else "inner")
+                y = workshop.activate(site, y, workshop.unit.features_out, name, gain=gain)
+            total = y if total is None else workshop.add(site, total, y, f"sum{j}")
+        assert total is not None
+        return workshop.finish(site, total) if non_linearity is None else total
+
+    def _gain(self, workshop: Workshop, *, inside_norm: bool) -> float:
+        """What keeps the second moment of the layer's output: it scales the normalization, or else the weights."""
+        if workshop.non_linearity is None:
+            return 1 / self.branches
+        if workshop.non_linearity.norm != inside_norm:
+            return 1.0
+        return 1 / second_moment(self.branches)
+
+
+def _deal(workshop: Workshop, counts: Sequence[int]) -> list[gs.Constant]:
+    """The unit's weights dealt out at random, ``counts`` of them to each branch."""
+    unit = workshop.unit
+    values = np.ascontiguousarray(unit.values()).reshape(-1)
+    order = generator(workshop.seed, unit.name, "deal").permutation(unit.size)
+    dealt: list[gs.Constant] = []
+    for j, hand in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        indices = np.sort(hand).astype(np.int32 if unit.size < 2**31 else np.int64)
+        dealt.append(workshop.given(f"branch{j}", SparseWeight(unit.shape, indices, values[indices])))
+    return dealt

@@ -1,0 +1,242 @@
+"""Drawing the weights, and making the nodes, that take a unit's place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules.context import constant_values
+from sift_onnx.constants import array_of
+from sift_onnx.initialize import draw_dense, draw_sparse, energy_per_feature, neutral
+from sift_onnx.passes.activations import NonLinearity, apply_function
+from sift_onnx.passes.building import Builder, part_of
+from sift_onnx.passes.linear_units import LinearUnit, Site
+from sift_onnx.sparse import SparseWeight
+
+__all__ = ["Workshop"]
+
+Like = Literal["unit", "scale", "nothing"]
+
+_EPSILON = 1e-5
+# Scale, shift, mean and variance of a BatchNormalization that does nothing.
+_NEUTRAL_NORM = (1.0, 0.0, 0.0, 1.0)
+_NORM_ROLES = ("weight", "bias", "running_mean", "running_var")
+
+
+class Workshop:
+    """One unit on its way to become several.
+
+    Attributes:
+        unit: the unit.
+        non_linearity: between its parts; None for a linear one.
+        fresh: whether weights are drawn anew, so that trained biases and statistics mean nothing any more.
+        seed: of every draw.
+    """
+
+    def __init__(
+        self, builder: Builder, unit: LinearUnit, non_linearity: NonLinearity | None, fresh: bool, seed: int
+    ) -> None:
+        self._builder = builder
+        self.unit = unit
+        self.non_linearity = non_linearity
+        self.fresh = fresh
+        self.seed = seed
+        # Parameters that several sites share stay shared.
+        self._made: dict[tuple[str, int], gs.Constant] = {}
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether a BatchNormalization follows the unit."""
+        return any(site.norm is not None for site in self.unit.sites)
+
+    # Weights.
+
+    def energy(self) -> float:
+        """Sum of squared weights of an output feature, see :func:`~sift_onnx.initialize.energy_per_feature`.
+
+        A zero-initialised branch keeps its zeros only if it is linear: a ReLU of nothing but zeros passes no gradient.
+        """
+        rectified = self.non_linearity is not None
+        energy = energy_per_feature(self.unit.values(), self.unit.out_axis, rectified=rectified)
+        return energy or (2.0 if rectified else 0.0)
+
+    def sparse(self, part: str, shape: Sequence[int], nnz: int, energy: float) -> gs.Constant:
+        """A weight under a random mask.
+
+        Args:
+            part: what it is called.
+            shape: as an operator of the unit's kind reads it.
+            nnz: active weights.
+            energy: of each output feature.
+        """
+        name = part_of(self.unit.name, part)
+        drawn = draw_sparse(name, shape, nnz, self.unit.out_axis, energy, self.unit.dtype, self.seed)
+        return self._builder.constant(name, drawn)
+
+    def dense(self, part: str, shape: Sequence[int], energy: float) -> gs.Constant:
+        """A dense weight; arguments as for :meth:`sparse`."""
+        name = part_of(self.unit.name, part)
+        values = draw_dense(name, shape, self.unit.out_axis, energy, self.unit.dtype, self.seed)
+        return self._builder.constant(name, values)
+
+    def given(self, part: str, values: npt.NDArray[np.floating] | SparseWeight) -> gs.Constant:
+        """A weight of these values."""
+        return self._builder.constant(part_of(self.unit.name, part), values)
+
+    # Nodes.
+
+    def product(
+        self, site: Site, weight: gs.Constant, part: str, bias: Literal["none", "outer", "inner"] = "none"
+    ) -> gs.Variable:
+        """The unit's product with ``weight`` in place of its own.
+
+        Args:
+            site: where.
+            weight: ``[features, ...]`` in the layout of the unit's weight.
+            part: what it is called.
+            bias: if the unit has one: ``outer`` adds it, ``inner`` one like it that starts at zero.
+        """
+        node, name = site.product, self._label(site, part)
+        shape = self._output_shape(site, int(weight._values.shape[self.unit.out_axis]))
+        vector = self._bias(site, part, outer=bias == "outer") if bias != "none" else None
+        attrs = {} if node.op == "MatMul" else node.attrs
+        return self._apply(node.op, site.source, weight, vector, attrs, like=node.outputs[0], name=name, shape=shape)
+
+    def projection(self, site: Site, hidden: gs.Variable, weight: gs.Constant, part: str) -> gs.Variable:
+        """The product of ``hidden`` with ``weight`` at every position, plus the unit's bias if it has one.
+
+        For a convolution that is a 1x1 convolution without strides or groups.
+        """
+        node, name = site.product, self._label(site, part)
+        attrs = {"transB": node.attrs.get("transB", 0)} if node.op == "Gemm" else {}
+        vector = self._bias(site, part, outer=True)
+        like = node.outputs[0]
+        return self._apply(node.op, hidden, weight, vector, attrs, like=like, name=name, shape=like.shape)
+
+    def _apply(
+        self,
+        op: str,
+        x: gs.Tensor,
+        weight: gs.Constant,
+        bias: gs.Tensor | None,
+        attrs: Mapping[str, Any],
+        *,
+        like: gs.Variable,
+        name: str,
+        shape: Sequence[int | str | None] | None,
+    ) -> gs.Variable:
+        joined = [bias] if bias is not None and op != "MatMul" else []
+        out = self._builder.node(op, [x, weight, *joined], like=like, name=name, attrs=attrs, shape=shape)
+        if bias is None or joined:
+            return out
+        return self._builder.node("Add", [out, bias], like=out, name=f"{name}.biased")
+
+    def activate(
+        self, site: Site, x: gs.Variable, features: int, part: str, *, gain: float = 1.0, like: Like = "unit"
+    ) -> gs.Variable:
+        """The non-linearity, its BatchNormalization included, behind ``x``; arguments as for :meth:`norm`."""
+        assert self.non_linearity is not None
+        if self.non_linearity.norm:
+            x = self.norm(site, x, features, part, gain=gain, like=like)
+        label = self._label(site, f"{part}.act")
+        return apply_function(self._builder, self.non_linearity.function, x, self.unit.dtype, label)
+
+    def norm(
+        self, site: Site, x: gs.Variable, features: int, part: str, *, gain: float = 1.0, like: Like = "unit"
+    ) -> gs.Variable:
+        """A BatchNormalization of its own.
+
+        Args:
+            site: where.
+            x: what is normalized.
+            features: its channels.
+            part: what it is called.
+            gain: factor for the second moment of the output.
+            like: ``unit`` is like the unit's, ``scale`` too but without its mean and shift; ``nothing``, or a unit that
+                has none, makes one that does nothing.
+        """
+        own = site.norm if like != "nothing" else None
+        attrs = dict(own.attrs) if own is not None else {"epsilon": _EPSILON}
+        parameters: list[gs.Tensor] = [x]
+        for i, (role, value) in enumerate(zip(_NORM_ROLES, _NEUTRAL_NORM, strict=True)):
+            known = own.inputs[i + 1] if own is not None else None
+            key = (f"{part}.{role}", id(known))
+            if key not in self._made:
+                if known is None:
+                    stem = part_of(self.unit.name, f"{part}.norm").removesuffix(".weight")
+                    # So that dividing by the root of variance + epsilon is dividing by one.
+                    filled = value - _EPSILON if role == "running_var" else value
+                    name, values = f"{stem}.{role}", np.full(features, filled, dtype=self.unit.dtype)
+                else:
+                    name, values = part_of(known.name, part), self._kept(known, value)
+                    if like == "scale" and role in ("bias", "running_mean"):
+                        values = np.zeros_like(values)
+                if role == "weight":
+                    values = (values if values.any() else np.ones_like(values)) * values.dtype.type(gain**0.5)
+                self._made[key] = self._builder.constant(name, values)
+            parameters.append(self._made[key])
+        name = self._label(site, f"{part}.norm")
+        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs)
+
+    def add(self, site: Site, a: gs.Variable, b: gs.Variable, part: str) -> gs.Variable:
+        """The sum of two tensors of the unit's output shape."""
+        return self._builder.node("Add", [a, b], like=site.output, name=self._label(site, part))
+
+    def finish(self, site: Site, x: gs.Variable) -> gs.Variable:
+        """The unit's own BatchNormalization behind ``x``, if it has one."""
+        if site.norm is None:
+            return x
+        values = zip(site.norm.inputs[1:], _NEUTRAL_NORM, strict=True)
+        parameters = [x, *(self._outer(known, value) for known, value in values)]
+        return self._builder.node(
+            "BatchNormalization", parameters, like=x, name=self._label(site, "norm"), attrs=site.norm.attrs
+        )
+
+    # What they share.
+
+    def _kept(self, known: gs.Tensor, value: float) -> npt.NDArray[Any]:
+        """Values of one of the unit's own parameters: as they are, or neutral in a fresh model."""
+        constant = constant_values(known)
+        assert constant is not None
+        values = array_of(constant)
+        return neutral(values, values.shape, value) if self.fresh else np.array(values)
+
+    def _outer(self, known: gs.Tensor, value: float) -> gs.Tensor:
+        """One of the unit's own parameters, under its own name."""
+        if constant_values(known) is None:
+            return known
+        key = ("", id(known))
+        if key not in self._made:
+            mine = {id(node) for site in self.unit.sites for node in site.nodes}
+            exclusive = isinstance(known, gs.Constant) and all(id(reader) in mine for reader in known.outputs)
+            values = self._kept(known, value)
+            self._made[key] = (
+                gs.Constant(known.name, values) if exclusive else self._builder.constant(known.name, values)
+            )
+        return self._made[key]
+
+    def _bias(self, site: Site, part: str, *, outer: bool) -> gs.Tensor | None:
+        """The unit's bias, or one of its shape that starts at zero; None where it has none."""
+        if site.bias is None:
+            return None
+        if outer:
+            return self._outer(site.bias, 0.0)
+        key = (part, id(site.bias))
+        if key not in self._made:
+            zeros = np.zeros(self.unit.features_out, dtype=self.unit.dtype)
+            self._made[key] = self._builder.constant(part_of(site.bias.name, part), zeros)
+        return self._made[key]
+
+    def _output_shape(self, site: Site, features: int) -> list[int | str | None] | None:
+        known = site.product.outputs[0].shape
+        if known is None:
+            return None
+        axis = 1 if self.unit.is_conv else len(known) - 1
+        return [features if i == axis else n for i, n in enumerate(known)]
+
+    def _label(self, site: Site, part: str) -> str:
+        return f"{site.product.name or site.product.outputs[0].name}.{part}"
