@@ -18,11 +18,14 @@
 
 #include "cache.h"
 #include "conv.h"
+#include "elementwise.h"
 #include "isa.h"
+#include "matmul.h"
 #include "op.h"
 #include "reorder.h"
 #include "sparse_weights.h"
 #include "thread_pool.h"
+#include "window_op.h"
 
 namespace sift::cpu {
 namespace {
@@ -66,8 +69,16 @@ constexpr std::array<std::pair<const char*, ActivationKind>, 9> kActivations{{{"
                                                                               {"tanh", ActivationKind::tanh},
                                                                               {"gelu", ActivationKind::gelu}}};
 
+constexpr std::array<std::pair<const char*, BinaryKind>, 4> kBinaries{{{"first", BinaryKind::first},
+                                                                      {"add", BinaryKind::add},
+                                                                      {"subtract", BinaryKind::subtract},
+                                                                      {"multiply", BinaryKind::multiply}}};
+
+using ActivationSpec = std::tuple<std::string, float, float>;
+const ActivationSpec kNoActivation{"none", 0.0F, 0.0F};
+
 // ("none", 0, 0), ("clip", low, high), ("leaky", slope, 0), ...
-Activation activation_of(const std::tuple<std::string, float, float>& spec) {
+Activation activation_of(const ActivationSpec& spec) {
   return {named(kActivations, std::get<0>(spec), "activation"), std::get<1>(spec), std::get<2>(spec)};
 }
 
@@ -109,9 +120,8 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
   op.run(pool, shape, in.data(), second ? second->data() : nullptr, out.data());
 }
 
-template <typename Tuple>
-ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Tuple& pads,
-                         std::int64_t groups) {
+ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+                         std::int64_t groups = 1) {
   return {.kernel_h = std::get<0>(kernel),
           .kernel_w = std::get<1>(kernel),
           .stride_h = std::get<0>(stride),
@@ -137,9 +147,9 @@ nb::dict describe(const Conv& conv, const Shape4& sizes) {
   return result;
 }
 
-std::vector<float> bias_of(const std::optional<FloatsIn>& bias) {
-  if (!bias) return {};
-  return {bias->data(), bias->data() + bias->size()};
+std::vector<float> vector_of(const std::optional<FloatsIn>& values) {
+  if (!values) return {};
+  return {values->data(), values->data() + values->size()};
 }
 
 }  // namespace
@@ -206,19 +216,19 @@ void bind_ops(nb::module_& module) {
       .def(
           "__init__",
           [](Conv* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
-             const Pair& kernel, const Pair& stride, const Pair& dilation, const std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>& pads, std::int64_t groups,
-             const std::tuple<std::string, float, float>& activation, const std::string& layout,
+             const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads, std::int64_t groups,
+             const ActivationSpec& activation, const std::string& layout,
              const std::string& algorithm, const std::string& isa) {
             ConvOptions options;
             options.geometry = geometry_of(kernel, stride, dilation, pads, groups);
             options.activation = activation_of(activation);
             options.layout = named(kLayouts, layout, "layout");
             if (algorithm != "auto") options.algorithm = named(kAlgorithms, algorithm, "algorithm");
-            new (self) Conv(std::move(weights), bias_of(bias), options, kernels_of(isa));
+            new (self) Conv(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
-          "activation"_a = std::make_tuple(std::string("none"), 0.0F, 0.0F), "layout"_a = "images16",
+          "activation"_a = kNoActivation, "layout"_a = "images16",
           "algorithm"_a = "auto", "isa"_a = "",
           "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw].")
       .def(
@@ -229,6 +239,83 @@ void bind_ops(nb::module_& module) {
           },
           "shape"_a, "Pack the weights for inputs of this shape now instead of in the first run.")
       .def("describe", &describe, "shape"_a, "How inputs of this shape are run: algorithm, tile, slices, bytes.");
+
+  nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
+      .def(
+          "__init__",
+          [](Matmul* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+             const ActivationSpec& activation, const std::string& isa) {
+            new (self) Matmul(std::move(weights), vector_of(bias), activation_of(activation), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
+          "For inputs of shape (m, columns, 1, 1).");
+
+  nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
+      .def(
+          "__init__",
+          [](Depthwise* self, const FloatsIn& weights, const std::optional<FloatsIn>& bias, const Pair& kernel,
+             const Pair& stride, const Pair& dilation, const Shape4& pads, const ActivationSpec& activation,
+             const std::string& layout, const std::string& isa) {
+            new (self) Depthwise(vector_of(weights), vector_of(bias), geometry_of(kernel, stride, dilation, pads),
+                                 activation_of(activation), named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
+          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation,
+          "layout"_a = "images16", "isa"_a = "", "Weights are [c][kh][kw].");
+
+  nb::class_<MaxPool, Op>(module, "MaxPool", "The maximum of a sliding window.")
+      .def(
+          "__init__",
+          [](MaxPool* self, const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+             bool ceil_mode, const std::string& layout, const std::string& isa) {
+            new (self) MaxPool(geometry_of(kernel, stride, dilation, pads), ceil_mode,
+                               named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "ceil_mode"_a = false, "layout"_a = "images16", "isa"_a = "",
+          "Attributes as ONNX has them.");
+
+  nb::class_<AveragePool, Op>(module, "AveragePool", "The mean of a sliding window.")
+      .def(
+          "__init__",
+          [](AveragePool* self, const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+             bool ceil_mode, bool count_include_pad, const std::string& layout, const std::string& isa) {
+            new (self) AveragePool(geometry_of(kernel, stride, dilation, pads), ceil_mode, count_include_pad,
+                                   named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "ceil_mode"_a = false, "count_include_pad"_a = false,
+          "layout"_a = "images16", "isa"_a = "", "Attributes as ONNX has them.");
+
+  nb::class_<GlobalAveragePool, Op>(module, "GlobalAveragePool", "The mean over all pixels of a channel.")
+      .def(
+          "__init__",
+          [](GlobalAveragePool* self, const std::string& layout, const std::string& isa) {
+            new (self) GlobalAveragePool(named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "layout"_a = "images16", "isa"_a = "", "The output has the input's layout.");
+
+  nb::class_<Elementwise, Op>(module, "Elementwise", "activation(input op second), or activation(input) for 'first'.")
+      .def(
+          "__init__",
+          [](Elementwise* self, const std::string& kind, const ActivationSpec& activation, const std::string& layout,
+             const std::string& isa) {
+            new (self) Elementwise(named(kBinaries, kind, "operation"), activation_of(activation),
+                                   named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "`kind` is 'first', 'add', 'subtract' or 'multiply'.");
+
+  nb::class_<ChannelScale, Op>(module, "ChannelScale", "activation(input * scale[c] + shift[c]).")
+      .def(
+          "__init__",
+          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const ActivationSpec& activation,
+             const std::string& layout, const std::string& isa) {
+            new (self) ChannelScale(vector_of(scale), vector_of(shift), activation_of(activation),
+                                    named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel.");
 
   nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
       .def(

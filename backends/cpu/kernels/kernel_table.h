@@ -70,6 +70,52 @@ struct EpilogueArgs {
   Activation activation;
 };
 
+// What a sliding window does with its taps.
+enum class WindowKind : std::uint8_t { weighted_sum, sum, maximum };
+
+// One run of output blocks whose windows lie wholly inside the input or its padded copy.
+struct WindowArgs {
+  const float* in;
+  const std::ptrdiff_t* taps;  // [tap_count] floats from `in`
+  const float* weights;        // [tap_count], of weighted_sum
+  std::uint32_t tap_count;
+  std::ptrdiff_t step;         // floats from one block's operands to the next's
+  float start;                 // bias, 0, or -inf
+  float scale;                 // of sum
+  const float* scales;         // of sum, one per output float; null: `scale`
+  float* out;
+  std::uint32_t blocks;
+  std::uint32_t last_lanes;    // lanes stored of the last block
+  Activation activation;
+};
+
+enum class BinaryKind : std::uint8_t { first, add, subtract, multiply };
+
+// out = activation(a * scale + shift), or activation(a op b)
+struct ElementwiseArgs {
+  BinaryKind kind;
+  const float* a;
+  const float* b;  // null for `first`
+  float scale;     // of `first`
+  float shift;
+  float* out;
+  std::int64_t count;
+  Activation activation;
+};
+
+// Rows of sparse weights times up to 16 vectors, which lie interleaved: x[column][width].
+struct StreamArgs {
+  const float* x;
+  std::uint32_t width;           // 1, 4, 8 or 16
+  const std::uint32_t* starts;   // [rows + 1]
+  const std::uint16_t* columns;
+  const float* values;
+  std::uint32_t row_begin;
+  std::uint32_t row_end;
+  const float* bias;             // null: continue from acc
+  float* acc;                    // [rows][width]
+};
+
 struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
@@ -81,6 +127,10 @@ struct KernelTable {
   // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for the first `rows` lanes.
   void (*interleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
   void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
+
+  void (*window)(WindowKind kind, const WindowArgs&);
+  void (*elementwise)(const ElementwiseArgs&);
+  void (*stream)(const StreamArgs&);
 
   // Nothing but independent multiply-adds, `peak_flops` operations per iteration.
   float (*fma_loop)(std::int64_t iterations);

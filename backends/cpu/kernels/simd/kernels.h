@@ -2,11 +2,14 @@
 #pragma once
 
 #include "../kernel_table.h"
+#include "elementwise.h"
 #include "epilogue.h"
 #include "gather.h"
 #include "peak.h"
 #include "reorder.h"
 #include "rows.h"
+#include "stream.h"
+#include "window.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -19,6 +22,9 @@ const KernelTable* kernels() {
       .epilogue = &epilogue,
       .interleave = &interleave,
       .deinterleave = &deinterleave,
+      .window = &window,
+      .elementwise = &elementwise,
+      .stream = &stream,
       .fma_loop = &fma_loop,
       .peak_flops = kPeakFlops,
   };

@@ -1,0 +1,39 @@
+// One or two arrays of the same size into one.
+#pragma once
+
+#include "../kernel_table.h"
+#include "activation.h"
+#include "vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+template <ActivationKind Kind>
+struct Elementwise {
+  static void run(const ElementwiseArgs& args) {
+    switch (args.kind) {
+      case BinaryKind::first:
+        return each(args, [&](Vec a, Vec) { return a * args.scale + args.shift; });
+      case BinaryKind::add: return each(args, [](Vec a, Vec b) { return a + b; });
+      case BinaryKind::subtract: return each(args, [](Vec a, Vec b) { return a - b; });
+      case BinaryKind::multiply: return each(args, [](Vec a, Vec b) { return a * b; });
+    }
+  }
+
+  template <typename Combine>
+  [[gnu::always_inline]] static void each(const ElementwiseArgs& args, Combine combine) {
+    const float* const b = args.b == nullptr ? args.a : args.b;
+    std::int64_t i = 0;
+    for (; i + kVecLanes <= args.count; i += kVecLanes) {
+      const Vec value = combine(load_unaligned(args.a + i), load_unaligned(b + i));
+      store_unaligned(args.out + i, activate<Kind>(value, args.activation.a, args.activation.b));
+    }
+    if (const int lanes = static_cast<int>(args.count - i); lanes > 0) {
+      const Vec value = combine(load_lanes(args.a + i, lanes), load_lanes(b + i, lanes));
+      store_lanes(args.out + i, activate<Kind>(value, args.activation.a, args.activation.b), lanes);
+    }
+  }
+};
+
+inline void elementwise(const ElementwiseArgs& args) { with_activation<Elementwise>(args.activation.kind, args); }
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,88 @@
+// Sliding windows channel by channel: depthwise convolution, sums for average pooling, maxima.
+#pragma once
+
+#include "../kernel_table.h"
+#include "activation.h"
+#include "vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+template <WindowKind Window, int Blocks>
+[[gnu::always_inline]] inline void window_blocks(const WindowArgs& args, const float* in, Vec (&acc)[Blocks * kVecsPerBlock]) {
+#pragma GCC unroll 16
+  for (Vec& value : acc) value = splat(args.start);
+  for (std::uint32_t tap = 0; tap < args.tap_count; ++tap) {
+    const float* const from = in + args.taps[tap];
+    Vec weight{};
+    if constexpr (Window == WindowKind::weighted_sum) weight = splat(args.weights[tap]);
+#pragma GCC unroll 4
+    for (int block = 0; block < Blocks; ++block) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecsPerBlock; ++v) {
+        Vec& value = acc[block * kVecsPerBlock + v];
+        const Vec x = load_unaligned(from + block * args.step + v * kVecLanes);
+        if constexpr (Window == WindowKind::weighted_sum) {
+          value += weight * x;
+        } else if constexpr (Window == WindowKind::sum) {
+          value += x;
+        } else {
+          value = max(value, x);
+        }
+      }
+    }
+  }
+}
+
+template <ActivationKind Kind>
+struct Window {
+  static void run(WindowKind window, const WindowArgs& args) {
+    switch (window) {
+      case WindowKind::weighted_sum: return run_kind<WindowKind::weighted_sum>(args);
+      case WindowKind::sum: return run_kind<WindowKind::sum>(args);
+      case WindowKind::maximum: return run_kind<WindowKind::maximum>(args);
+    }
+  }
+
+  template <WindowKind Of>
+  static void run_kind(const WindowArgs& args) {
+    constexpr int kTogether = kVecsPerBlock == 1 ? 4 : 2;
+    std::uint32_t block = 0;
+    for (; block + kTogether <= args.blocks; block += kTogether) finish<Of, kTogether>(args, block);
+    for (; block < args.blocks; ++block) finish<Of, 1>(args, block);
+  }
+
+  template <WindowKind Of, int Blocks>
+  static void finish(const WindowArgs& args, std::uint32_t block) {
+    Vec acc[Blocks * kVecsPerBlock];
+    window_blocks<Of, Blocks>(args, args.in + block * args.step, acc);
+    const std::uint32_t before_last = args.blocks - 1 - block;
+#pragma GCC unroll 16
+    for (int v = 0; v < Blocks * kVecsPerBlock; ++v) {
+      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block) * kBlock + v * kVecLanes;
+      const bool last = static_cast<std::uint32_t>(v / kVecsPerBlock) == before_last;
+      const int lanes = last ? static_cast<int>(args.last_lanes) - v % kVecsPerBlock * kVecLanes : kVecLanes;
+      if (lanes <= 0) continue;
+      const bool whole = lanes >= kVecLanes;
+      Vec value = acc[v];
+      if constexpr (Of == WindowKind::sum) {
+        if (args.scales == nullptr) {
+          value *= args.scale;
+        } else {
+          value *= whole ? load_unaligned(args.scales + at) : load_lanes(args.scales + at, lanes);
+        }
+      }
+      value = activate<Kind>(value, args.activation.a, args.activation.b);
+      if (whole) {
+        store_unaligned(args.out + at, value);
+      } else {
+        store_lanes(args.out + at, value, lanes);
+      }
+    }
+  }
+};
+
+inline void window(WindowKind kind, const WindowArgs& args) {
+  with_activation<Window>(args.activation.kind, kind, args);
+}
+
+}  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,290 @@
+#include "window_op.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "aligned_buffer.h"
+#include "thread_pool.h"
+
+namespace sift::cpu {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// ONNX pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
+std::int64_t extent_of(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
+                       std::int64_t pad_begin, std::int64_t pad_end, bool ceil_mode) {
+  const std::int64_t span = in + pad_begin + pad_end - (kernel - 1) * dilation - 1;
+  if (span < 0) return 0;
+  if (!ceil_mode) return span / stride + 1;
+  const std::int64_t extent = ceil_div(span, stride) + 1;
+  return (extent - 1) * stride >= in + pad_begin ? extent - 1 : extent;
+}
+
+struct Range {
+  std::int64_t begin;
+  std::int64_t end;
+  std::int64_t size() const { return std::max<std::int64_t>(end - begin, 0); }
+};
+
+// Taps of the window at `out` that lie inside [low, high).
+Range taps_inside(std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t pad,
+                  std::int64_t low, std::int64_t high) {
+  const std::int64_t first = out * stride - pad;
+  const std::int64_t begin = first >= low ? 0 : ceil_div(low - first, dilation);
+  const std::int64_t end = first >= high ? 0 : (high - 1 - first) / dilation + 1;
+  return {std::min(begin, kernel), std::min(end, kernel)};
+}
+
+struct Scratch {
+  AlignedBuffer rows;
+  std::vector<std::ptrdiff_t> taps;
+  std::vector<float> weights;
+  std::vector<float> scales;
+};
+
+Scratch& thread_scratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+}  // namespace
+
+// One channel of one image, or of one group of 16.
+class WindowRun {
+ public:
+  WindowRun(const WindowOp& op, const Shape& in, const Shape& out) : op_(op), g_(op.geometry_), in_(in), out_(out) {}
+
+  void images16(std::size_t channel, const float* in, float* out) const;
+  void planes(std::size_t channel, const float* in, float* out) const;
+
+ private:
+  WindowArgs start(std::size_t channel) const {
+    WindowArgs args{};
+    args.activation = op_.activation_;
+    args.last_lanes = kLanes;
+    if (op_.kind_ == WindowKind::maximum) args.start = -std::numeric_limits<float>::infinity();
+    if (op_.kind_ == WindowKind::weighted_sum && !op_.bias_.empty()) args.start = op_.bias_[channel];
+    return args;
+  }
+
+  const float* weights(std::size_t channel) const {
+    return op_.weights_.data() + channel * static_cast<std::size_t>(g_.kernel_h * g_.kernel_w);
+  }
+
+  // Taps that count towards the divisor of an average, along y or x.
+  std::int64_t divisor_y(std::int64_t y) const {
+    return op_.count_padding_ ? taps_inside(y, g_.kernel_h, g_.stride_h, g_.dilation_h, g_.pad_top, -g_.pad_top,
+                                            in_.h + g_.pad_bottom)
+                                    .size()
+                              : taps_y(y).size();
+  }
+  std::int64_t divisor_x(std::int64_t x) const {
+    return op_.count_padding_ ? taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, -g_.pad_left,
+                                            in_.w + g_.pad_right)
+                                    .size()
+                              : taps_x(x).size();
+  }
+  Range taps_y(std::int64_t y) const {
+    return taps_inside(y, g_.kernel_h, g_.stride_h, g_.dilation_h, g_.pad_top, 0, in_.h);
+  }
+  Range taps_x(std::int64_t x) const {
+    return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, 0, in_.w);
+  }
+
+  const WindowOp& op_;
+  const ConvGeometry& g_;
+  const Shape& in_;
+  const Shape& out_;
+};
+
+// Every pixel is a block: windows are cut at the borders, and neighbours with the same cut run together.
+void WindowRun::images16(std::size_t channel, const float* in, float* out) const {
+  Scratch& scratch = thread_scratch();
+  WindowArgs args = start(channel);
+  args.step = g_.stride_w * kLanes;
+  for (std::int64_t y = 0; y < out_.h; ++y) {
+    const Range rows = taps_y(y);
+    std::int64_t end = 0;
+    for (std::int64_t x = 0; x < out_.w; x = end) {
+      const Range cols = taps_x(x);
+      for (end = x + 1; end < out_.w; ++end) {
+        const Range next = taps_x(end);
+        if (next.begin != cols.begin || next.end != cols.end || divisor_x(end) != divisor_x(x)) break;
+      }
+      scratch.taps.clear();
+      scratch.weights.clear();
+      for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+        for (std::int64_t j = cols.begin; j < cols.end; ++j) {
+          scratch.taps.push_back((i * g_.dilation_h * in_.w + j * g_.dilation_w) * kLanes);
+          if (op_.kind_ == WindowKind::weighted_sum) {
+            scratch.weights.push_back(weights(channel)[i * g_.kernel_w + j]);
+          }
+        }
+      }
+      const std::int64_t in_y = y * g_.stride_h - g_.pad_top;
+      const std::int64_t in_x = x * g_.stride_w - g_.pad_left;
+      args.in = in + (in_y * in_.w + in_x) * kLanes;
+      args.taps = scratch.taps.data();
+      args.weights = scratch.weights.data();
+      args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
+      args.scale = 1.0F / static_cast<float>(std::max<std::int64_t>(divisor_y(y) * divisor_x(x), 1));
+      args.out = out + (y * out_.w + x) * kLanes;
+      args.blocks = static_cast<std::uint32_t>(end - x);
+      op_.kernels_.window(op_.kind_, args);
+    }
+  }
+}
+
+// Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
+// stride, so that the operands of neighbours lie side by side.
+void WindowRun::planes(std::size_t channel, const float* in, float* out) const {
+  Scratch& scratch = thread_scratch();
+  const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
+  const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
+  // A block at the end reads up to 15 lanes that are not stored.
+  const std::int64_t phase = ceil_div(reach_w, g_.stride_w) + kLanes;
+  const std::int64_t pitch = phase * g_.stride_w;
+  const std::int64_t size = reach_h * pitch;
+  float* const rows = scratch.rows.floats(static_cast<std::size_t>(size));
+  const float fill = op_.kind_ == WindowKind::maximum ? -std::numeric_limits<float>::infinity() : 0.0F;
+  std::fill(rows, rows + size, fill);
+  const std::int64_t last_x = std::min(in_.w, reach_w - g_.pad_left);
+  for (std::int64_t y = 0; y < std::min(in_.h, reach_h - g_.pad_top); ++y) {
+    float* const row = rows + (y + g_.pad_top) * pitch;
+    if (g_.stride_w == 1) {
+      std::copy(in + y * in_.w, in + y * in_.w + last_x, row + g_.pad_left);
+      continue;
+    }
+    for (std::int64_t x = 0; x < last_x; ++x) {
+      const std::int64_t at = x + g_.pad_left;
+      row[at % g_.stride_w * phase + at / g_.stride_w] = in[y * in_.w + x];
+    }
+  }
+
+  scratch.taps.clear();
+  for (std::int64_t i = 0; i < g_.kernel_h; ++i) {
+    for (std::int64_t j = 0; j < g_.kernel_w; ++j) {
+      const std::int64_t at = j * g_.dilation_w;
+      scratch.taps.push_back(i * g_.dilation_h * pitch + at % g_.stride_w * phase + at / g_.stride_w);
+    }
+  }
+  WindowArgs args = start(channel);
+  args.step = kLanes;
+  args.taps = scratch.taps.data();
+  args.weights = weights(channel);
+  args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
+  args.blocks = static_cast<std::uint32_t>(ceil_div(out_.w, kLanes));
+  args.last_lanes = static_cast<std::uint32_t>(out_.w - (ceil_div(out_.w, kLanes) - 1) * kLanes);
+  const bool averages = op_.kind_ == WindowKind::sum;
+  for (std::int64_t y = 0; y < out_.h; ++y) {
+    if (averages) {
+      scratch.scales.clear();
+      for (std::int64_t x = 0; x < out_.w; ++x) {
+        scratch.scales.push_back(1.0F / static_cast<float>(std::max<std::int64_t>(divisor_y(y) * divisor_x(x), 1)));
+      }
+      args.scales = scratch.scales.data();
+    }
+    args.in = rows + y * g_.stride_h * pitch;
+    args.out = out + y * out_.w;
+    op_.kernels_.window(op_.kind_, args);
+  }
+}
+
+WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
+                   const KernelTable& kernels)
+    : kind_(kind),
+      geometry_(geometry),
+      ceil_mode_(ceil_mode),
+      activation_(activation),
+      layout_(layout),
+      kernels_(kernels) {
+  const ConvGeometry& g = geometry;
+  const bool positive = g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
+                        g.dilation_w > 0;
+  const bool padded = g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0;
+  if (!positive || !padded) {
+    throw std::invalid_argument("window: kernel, stride and dilation must be positive, padding not negative");
+  }
+}
+
+Shape WindowOp::output_shape(const Shape& in) const {
+  const auto taps = static_cast<std::size_t>(geometry_.kernel_h * geometry_.kernel_w);
+  if (kind_ == WindowKind::weighted_sum && weights_.size() != static_cast<std::size_t>(in.c) * taps) {
+    throw std::invalid_argument("depthwise: the input does not have the weights' number of channels");
+  }
+  const ConvGeometry& g = geometry_;
+  return {in.n, in.c, extent_of(in.h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top, g.pad_bottom, ceil_mode_),
+          extent_of(in.w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left, g.pad_right, ceil_mode_)};
+}
+
+void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+  const Shape out_shape = output_shape(shape);
+  if (element_count(out_shape, layout_) == 0) return;
+  const WindowRun run(*this, shape, out_shape);
+  const bool in_planes = layout_ == Layout::planes;
+  const std::int64_t lanes = in_planes ? 1 : kLanes;
+  const std::int64_t units = ceil_div(shape.n, lanes);
+  pool.parallel_for(units * shape.c, [&](std::int64_t task) {
+    const auto channel = static_cast<std::size_t>(task % shape.c);
+    const float* const from = in + task * shape.h * shape.w * lanes;
+    float* const to = out + task * out_shape.h * out_shape.w * lanes;
+    if (in_planes) {
+      run.planes(channel, from, to);
+    } else {
+      run.images16(channel, from, to);
+    }
+  });
+}
+
+Depthwise::Depthwise(std::vector<float> weights, std::vector<float> bias, const ConvGeometry& geometry,
+                     Activation activation, Layout layout, const KernelTable& kernels)
+    : WindowOp(WindowKind::weighted_sum, geometry, false, activation, layout, kernels) {
+  const auto taps = static_cast<std::size_t>(geometry.kernel_h * geometry.kernel_w);
+  if (weights.size() % taps != 0 || (!bias.empty() && bias.size() != weights.size() / taps)) {
+    throw std::invalid_argument("depthwise: one window of weights, and one bias, per channel");
+  }
+  weights_ = std::move(weights);
+  bias_ = std::move(bias);
+}
+
+void GlobalAveragePool::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+  const std::int64_t pixels = shape.h * shape.w;
+  const float scale = 1.0F / static_cast<float>(pixels);
+  if (layout_ == Layout::images16) {
+    const std::int64_t units = ceil_div(shape.n, kLanes);
+    pool.parallel_for(units * shape.c, [&](std::int64_t task) {
+      std::vector<std::ptrdiff_t>& taps = thread_scratch().taps;
+      taps.clear();
+      for (std::int64_t pixel = 0; pixel < pixels; ++pixel) taps.push_back(pixel * kLanes);
+      WindowArgs args{};
+      args.in = in + task * pixels * kLanes;
+      args.taps = taps.data();
+      args.tap_count = static_cast<std::uint32_t>(pixels);
+      args.scale = scale;
+      args.out = out + task * kLanes;
+      args.blocks = 1;
+      args.last_lanes = kLanes;
+      kernels_.window(WindowKind::sum, args);
+    });
+    return;
+  }
+  pool.parallel_for(shape.n * shape.c, [&](std::int64_t task) {
+    const float* const plane = in + task * pixels;
+    // Eight sums: one would add in sequence, and lose accuracy on large planes.
+    float sums[8]{};
+    std::int64_t pixel = 0;
+    for (; pixel + 8 <= pixels; pixel += 8) {
+      for (int i = 0; i < 8; ++i) sums[i] += plane[pixel + i];
+    }
+    for (; pixel < pixels; ++pixel) sums[pixel % 8] += plane[pixel];
+    float sum = 0;
+    for (const float part : sums) sum += part;
+    out[task] = sum * scale;
+  });
+}
+
+}  // namespace sift::cpu

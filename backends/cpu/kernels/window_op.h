@@ -1,0 +1,76 @@
+// Operators that slide a window over each channel by itself: depthwise convolution and pooling.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel_table.h"
+#include "op.h"
+#include "tiling.h"
+
+namespace sift::cpu {
+
+// Shared by the operators below; `geometry.groups` has no meaning here.
+class WindowOp : public Op {
+ public:
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return layout_; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+
+ protected:
+  WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
+           const KernelTable& kernels);
+
+ private:
+  friend class WindowRun;
+
+  WindowKind kind_;
+  ConvGeometry geometry_;
+  bool ceil_mode_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+
+ protected:
+  std::vector<float> weights_;  // [channels][kh][kw]
+  std::vector<float> bias_;     // [channels]
+  bool count_padding_ = false;  // of sums: divide by the whole window, padding included
+};
+
+class Depthwise final : public WindowOp {
+ public:
+  // weights: [channels][kh][kw]; bias empty or [channels]. Throws std::invalid_argument if they do not fit.
+  Depthwise(std::vector<float> weights, std::vector<float> bias, const ConvGeometry& geometry, Activation activation,
+            Layout layout, const KernelTable& kernels);
+};
+
+class MaxPool final : public WindowOp {
+ public:
+  MaxPool(const ConvGeometry& geometry, bool ceil_mode, Layout layout, const KernelTable& kernels)
+      : WindowOp(WindowKind::maximum, geometry, ceil_mode, {}, layout, kernels) {}
+};
+
+class AveragePool final : public WindowOp {
+ public:
+  AveragePool(const ConvGeometry& geometry, bool ceil_mode, bool count_padding, Layout layout,
+              const KernelTable& kernels)
+      : WindowOp(WindowKind::sum, geometry, ceil_mode, {}, layout, kernels) {
+    count_padding_ = count_padding;
+  }
+};
+
+// The mean over all pixels of a channel: [n][c][1][1].
+class GlobalAveragePool final : public Op {
+ public:
+  GlobalAveragePool(Layout layout, const KernelTable& kernels) : layout_(layout), kernels_(kernels) {}
+
+  Shape output_shape(const Shape& in) const override { return {in.n, in.c, 1, 1}; }
+  Layout input_layout() const override { return layout_; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+
+ private:
+  Layout layout_;
+  const KernelTable& kernels_;
+};
+
+}  // namespace sift::cpu

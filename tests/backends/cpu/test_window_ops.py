@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from kernel_reference import ACTIVATIONS, LAYOUTS, Shape, assert_close, conv, random_array, run
+from onnx import TensorProto, helper
+
+from sift_onnx.backends.cpu import _kernels
+
+ISAS = _kernels.supported_isas()
+PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+@pytest.fixture(scope="module")
+def pool() -> _kernels.ThreadPool:
+    return _kernels.ThreadPool(2)
+
+
+def run_onnxruntime(op: str, x: np.ndarray[Any, Any], attributes: dict[str, Any]) -> Any:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "pool", [value], [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    return onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.sampled_from((1, 3, 16, 18)),
+    channels=st.integers(1, 5),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    kernel=PAIRS,
+    stride=PAIRS,
+    dilation=PAIRS,
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    activation=st.sampled_from(ACTIVATIONS),
+    has_bias=st.booleans(),
+)
+def test_depthwise_convolution_agrees_with_numpy(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    layout: str,
+    n: int,
+    channels: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    pads: Shape,
+    activation: tuple[str, float, float],
+    has_bias: bool,
+) -> None:
+    assume(all(size[i] + pads[i] + pads[i + 2] > (kernel[i] - 1) * dilation[i] for i in (0, 1)))
+    rng = np.random.default_rng(n)
+    x = random_array(rng, (n, channels, *size))
+    weights = random_array(rng, (channels, 1, *kernel))
+    bias = random_array(rng, (channels,)) if has_bias else None
+    geometry = {"stride": stride, "dilation": dilation, "pads": pads, "activation": activation}
+    op = _kernels.Depthwise(weights, bias, kernel=kernel, layout=layout, isa=isa, **geometry)
+    assert_close(run(pool, op, x), conv(x, weights, bias, groups=channels, **geometry), weights[0].size)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.sampled_from((1, 3, 16, 18)),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    kernel=PAIRS,
+    stride=PAIRS,
+    dilation=PAIRS,
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    ceil_mode=st.booleans(),
+    kind=st.sampled_from(("max", "average", "average with padding")),
+)
+def test_pooling_agrees_with_onnxruntime(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    layout: str,
+    n: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    pads: Shape,
+    ceil_mode: bool,
+    kind: str,
+) -> None:
+    assume(all(pads[i] < kernel[i % 2] for i in range(4)))
+    assume(all(size[i] + pads[i] + pads[i + 2] > (kernel[i] - 1) * dilation[i] for i in (0, 1)))
+    x = random_array(np.random.default_rng(n), (n, 3, *size))
+    attributes = {"kernel_shape": kernel, "strides": stride, "dilations": dilation, "pads": pads}
+    attributes["ceil_mode"] = int(ceil_mode)
+    geometry = {"kernel": kernel, "stride": stride, "dilation": dilation, "pads": pads, "ceil_mode": ceil_mode}
+    if kind == "max":
+        op = _kernels.MaxPool(**geometry, layout=layout, isa=isa)
+        expected = run_onnxruntime("MaxPool", x, attributes)
+    else:
+        include = kind == "average with padding"
+        op = _kernels.AveragePool(**geometry, count_include_pad=include, layout=layout, isa=isa)
+        expected = run_onnxruntime("AveragePool", x, attributes | {"count_include_pad": int(include)})
+    assert_close(run(pool, op, x), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(1, 3, 7, 7), (17, 5, 1, 1), (2, 4, 13, 50)])
+def test_global_average_is_the_mean(pool: _kernels.ThreadPool, isa: str, layout: str, shape: Shape) -> None:
+    x = random_array(np.random.default_rng(0), shape)
+    op = _kernels.GlobalAveragePool(layout=layout, isa=isa)
+    assert_close(run(pool, op, x), x.mean((2, 3), keepdims=True, dtype=np.float64))
+
+
+def test_depthwise_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="one window of weights"):
+        _kernels.Depthwise(np.zeros(10, np.float32), kernel=(3, 3))
+    with pytest.raises(ValueError, match="number of channels"):
+        _kernels.Depthwise(np.zeros(9, np.float32), kernel=(3, 3)).output_shape((1, 2, 5, 5))
