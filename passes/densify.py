@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import analyze
-from sift_onnx.constants import MaskedConstant, MaskedValues, shape_of
+from sift_onnx.constants import MaskedValues
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.embedding import active_weights
@@ -58,10 +58,8 @@ class Densify(Pass):
         return PassResult(copy, masked, report)
 
 
-def _drop_mask(constant: MaskedConstant) -> None:
+def _drop_mask(constant: gs.Constant) -> None:
     """Turn a masked constant into a plain one in place; what is stored densely stays where it is."""
     values: MaskedValues = constant._values
-    dense = values.stored if values.stored is not None else values.weight.to_dense()
     constant.__class__ = gs.Constant
-    constant._values = dense
-    assert shape_of(constant) == tuple(values.shape)
+    constant._values = values.stored if values.stored is not None else values.weight.to_dense()

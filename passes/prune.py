@@ -174,8 +174,9 @@ class Prune(Pass):
             rest = [layer for layer in layers if layer not in full]
         else:
             room = sum(layer.limit * layer.positions for layer in layers)
-            full, rest = (layers, []) if room <= kept * sum(layer.macs for layer in layers) else ([], layers)
-        found = {}
+            is_full = room <= kept * sum(layer.macs for layer in layers)
+            full, rest = (list(layers), []) if is_full else ([], list(layers))
+        found: dict[str, tuple[int, str]] = {}
         for layer in full:
             short = layer.limit <= kept * layer.weights - layer.unit
             found[layer.name] = layer.limit, "its old mask leaves room for no more" if short else ""
