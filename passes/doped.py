@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.factorization import grouped_product, largest, low_rank_factors, relative_error
+from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.linear_units import LinearUnit, Site
 from sift_onnx.passes.local import LocalPass, Part, Replacement
 from sift_onnx.passes.workshop import Workshop
-from sift_onnx.sparse import SparseWeight
 
 __all__ = ["Doped"]
 
@@ -45,7 +46,8 @@ class Doped(LocalPass):
         rank = self._rank(unit)
         if not rank:
             return f"{float(self.sparsity):.0%} of its {unit.size:,} weights do not pay for a rank of {unit.groups}"
-        return "" if self._nnz(unit) else "the low-rank pair leaves no weight"
+        nnz = self._nnz(unit)
+        return self.misfit(unit, unit.shape, nnz) if nnz else "the low-rank pair leaves no weight"
 
     def replace(self, workshop: Workshop) -> Replacement:
         """``U``, ``V`` and ``S``."""
@@ -90,22 +92,24 @@ class Doped(LocalPass):
 
     def _rank(self, unit: LinearUnit) -> int:
         both = unit.features_in + unit.features_out
-        return int(self.sparsity * unit.size / both) // unit.groups * unit.groups
+        exact = self.sparsity * unit.size / (both * unit.groups)
+        # Under N:M the sparse matrix cannot take what rounding down would leave to it.
+        return (math.ceil(exact) if self.pattern.density < 1 else int(exact)) * unit.groups
 
     def _nnz(self, unit: LinearUnit) -> int:
-        return unit.size - self._rank(unit) * (unit.features_in + unit.features_out)
+        return self.masked_units(unit.size - self._rank(unit) * (unit.features_in + unit.features_out))
 
     def _from_trained(self, workshop: Workshop) -> tuple[gs.Constant, gs.Constant, gs.Constant, float]:
         unit = workshop.unit
         matrix, rank = unit.matrix(), self._rank(unit)
         u, v = low_rank_factors(matrix, rank, unit.groups)
         residual = matrix - grouped_product(v, u, unit.groups)
-        indices = largest(residual, self._nnz(unit))
-        sparse = SparseWeight(matrix.shape, indices, residual.reshape(-1)[indices])
-        error = relative_error(sparse.to_dense(), residual, reference=matrix)
+        left = np.ascontiguousarray(unit.from_matrix(residual, unit.shape))
+        sparse = workshop.largest(left, self._nnz(unit))
+        error = relative_error(sparse.to_dense(), left, reference=matrix)
         return (
-            workshop.given("U", unit.from_matrix(u, unit.shape_for(rank)).astype(unit.dtype)),
-            workshop.given("V", unit.from_matrix(v, unit.projection_shape(rank)).astype(unit.dtype)),
-            workshop.given("S", unit.laid_out(sparse, unit.shape)),
+            workshop.given("U", unit.from_matrix(u, unit.shape_for(rank))),
+            workshop.given("V", unit.from_matrix(v, unit.projection_shape(rank))),
+            workshop.given("S", sparse),
             error,
         )

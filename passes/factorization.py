@@ -1,14 +1,13 @@
-"""Starting factors from trained weights: truncated singular value decompositions, pruned where they must be."""
+"""Starting factors from trained weights: truncated singular value decompositions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["grouped_product", "largest", "low_rank_factors", "relative_error"]
+__all__ = ["grouped_product", "low_rank_factors", "relative_error"]
 
 Matrix = npt.NDArray[np.float64]
 
@@ -48,12 +47,6 @@ def _groups(features_out: int, rank: int, groups: int) -> Iterator[tuple[slice, 
     outer, inner = features_out // groups, rank // groups
     for g in range(groups):
         yield slice(g * outer, (g + 1) * outer), slice(g * inner, (g + 1) * inner)
-
-
-def largest(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
-    """Ascending flat positions of the ``count`` values of largest magnitude; of equal ones the first."""
-    order = np.argsort(-np.abs(values.reshape(-1)), kind="stable")
-    return np.sort(order[:count])
 
 
 def relative_error(approximation: Matrix, matrix: Matrix, reference: Matrix | None = None) -> float:

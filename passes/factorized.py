@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.factorization import grouped_product, largest, low_rank_factors, relative_error
+from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.linear_units import LinearUnit, Site
 from sift_onnx.passes.local import LocalPass, Part, Replacement
 from sift_onnx.passes.workshop import Workshop
-from sift_onnx.sparse import SparseWeight, generator
+from sift_onnx.sparse import generator
 
 __all__ = ["Factorized"]
 
@@ -62,8 +61,10 @@ class Factorized(LocalPass):
     def fits(self, unit: LinearUnit) -> str:
         """Each feature between the factors needs a weight on either side."""
         sizes = self._sizes(unit)
-        too_few = min(sizes.nnz_u, sizes.nnz_v) < sizes.rank
-        return f"{unit.size:,} weights are too few for two factors over {sizes.rank} features" if too_few else ""
+        if min(sizes.nnz_u, sizes.nnz_v) < sizes.rank:
+            return f"{unit.size:,} weights are too few for two factors over {sizes.rank} features"
+        shapes = unit.shape_for(sizes.rank), unit.projection_shape(sizes.rank)
+        return self.misfit(unit, shapes[0], sizes.nnz_u) or self.misfit(unit, shapes[1], sizes.nnz_v)
 
     def replace(self, workshop: Workshop) -> Replacement:
         """``U`` and ``V``."""
@@ -91,9 +92,10 @@ class Factorized(LocalPass):
 
     def _sizes(self, unit: LinearUnit) -> _Sizes:
         both = unit.features_in + unit.features_out
-        rank = math.ceil(unit.size / (both * (1 - self.sparsity)) / unit.groups) * unit.groups
-        nnz_v = round(unit.size * unit.features_out / both)
-        return _Sizes(rank, unit.size - nnz_v, nnz_v)
+        step = math.lcm(unit.groups, self.pattern.width_multiple)
+        rank = math.ceil(unit.size / (both * (1 - self.sparsity)) / step) * step
+        nnz_v = self.masked_units(round(unit.size * unit.features_out / both))
+        return _Sizes(rank, self.masked_units(unit.size - nnz_v), nnz_v)
 
     def _from_trained(self, workshop: Workshop, sizes: _Sizes) -> tuple[gs.Constant, gs.Constant, float]:
         unit = workshop.unit
@@ -103,22 +105,13 @@ class Factorized(LocalPass):
         for row in np.flatnonzero(~u.any(axis=1)):
             # A feature beyond the rank of the weight: V does not read it yet, but its gradient does.
             u[row, rng.integers(unit.features_in)] = np.sqrt(np.mean(u**2) or 1.0)
-        u = _pruned(u, sizes.nnz_u, keep=np.abs(u).argmax(axis=1) + np.arange(len(u)) * u.shape[1])
-        v = _pruned(v, sizes.nnz_v)
-        error = relative_error(grouped_product(v.to_dense(), u.to_dense(), unit.groups), matrix)
-        return (
-            workshop.given("U", unit.laid_out(u, unit.shape_for(sizes.rank))),
-            workshop.given("V", unit.laid_out(v, unit.projection_shape(sizes.rank))),
-            error,
-        )
-
-
-def _pruned(
-    matrix: npt.NDArray[np.float64], nnz: int, keep: npt.NDArray[np.integer[Any]] | None = None
-) -> SparseWeight:
-    """The ``nnz`` largest entries of ``matrix``, those at flat positions ``keep`` among them."""
-    score = np.abs(matrix).reshape(-1)
-    if keep is not None:
-        score[keep] = np.inf
-    indices = largest(score, nnz)
-    return SparseWeight(matrix.shape, indices, matrix.reshape(-1)[indices])
+        dense_u = np.ascontiguousarray(unit.from_matrix(u, unit.shape_for(sizes.rank)))
+        dense_v = np.ascontiguousarray(unit.from_matrix(v, unit.projection_shape(sizes.rank)))
+        # The largest weight of each row of U: a feature that nothing enters or leaves would have no gradient.
+        strongest = np.zeros_like(u)
+        strongest[np.arange(sizes.rank), np.abs(u).argmax(axis=1)] = 1
+        kept = np.flatnonzero(unit.from_matrix(strongest, unit.shape_for(sizes.rank)))
+        masked_u = workshop.largest(dense_u, sizes.nnz_u, kept)
+        masked_v = workshop.largest(dense_v, sizes.nnz_v)
+        product = grouped_product(unit.to_matrix(masked_v.to_dense()), unit.to_matrix(masked_u.to_dense()), unit.groups)
+        return workshop.given("U", masked_u), workshop.given("V", masked_v), relative_error(product, matrix)

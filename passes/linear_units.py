@@ -12,8 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
 from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import array_of, shape_of, sparse_weight_of
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.constants import array_of, shape_of
 
 __all__ = ["LinearUnit", "Site", "find_unit"]
 
@@ -120,8 +119,11 @@ class LinearUnit:
 
     def matrix(self) -> Array:
         """The weight as a matrix ``[D_out, D_in]``, in double precision."""
-        values = np.moveaxis(self.values(), self.out_axis, 0)
-        return values.reshape(self.features_out, self.features_in).astype(np.float64)
+        return self.to_matrix(self.values()).astype(np.float64)
+
+    def to_matrix(self, values: Array) -> Array:
+        """A weight of this unit's operator as a matrix whose rows are output features."""
+        return np.moveaxis(values, self.out_axis, 0).reshape(values.shape[self.out_axis], -1)
 
     def shape_for(self, features: int) -> tuple[int, ...]:
         """Shape of a weight that makes ``features`` instead of ``D_out`` features."""
@@ -137,17 +139,6 @@ class LinearUnit:
         """A matrix whose rows are output features, laid out as a weight of ``shape``."""
         return (matrix if self.out_axis == 0 else matrix.T).reshape(shape)
 
-    def laid_out(self, matrix: SparseWeight, shape: tuple[int, ...]) -> SparseWeight:
-        """A masked matrix whose rows are output features, laid out as a weight of ``shape``, in this weight's type."""
-        indices, values = matrix.indices, matrix.values
-        if self.out_axis:
-            rows, columns = np.divmod(indices, matrix.shape[1])
-            moved = columns * matrix.shape[0] + rows
-            order = np.argsort(moved)
-            indices, values = moved[order], values[order]
-        kind = np.int32 if matrix.size < 2**31 else np.int64
-        return SparseWeight(shape, indices.astype(kind), values.astype(self.dtype))
-
 
 def find_unit(analysis: AxisAnalysis, layer: WeightLayer, outputs: frozenset[int]) -> LinearUnit | str:
     """The unit of a weight layer, or the reason why there is none.
@@ -157,6 +148,8 @@ def find_unit(analysis: AxisAnalysis, layer: WeightLayer, outputs: frozenset[int
         layer: one of its layers.
         outputs: ids of the graph's outputs.
     """
+    if layer.kind == "depthwise":
+        return "depthwise (paper, appendix A.1.1)"
     sites: list[Site] = []
     read: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
     for use in layer.uses:
@@ -179,8 +172,6 @@ def find_unit(analysis: AxisAnalysis, layer: WeightLayer, outputs: frozenset[int
         if isinstance(site, str):
             return site
         sites.append(site)
-    if sparse_weight_of(layer.constant) is not None:
-        return "it is sparse already"
     assert read is not None
     return LinearUnit(layer, *read, tuple(sites))
 

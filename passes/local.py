@@ -6,6 +6,7 @@ control of what layers to apply the Sparse-IFT transformations".)
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.axis_rules import AxisAnalysis, Cause, analyze
 from sift_onnx.constants import nnz_of, sparse_weight_of
 from sift_onnx.cost import positions_of, product_macs
-from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.activations import Activation, check_activation, choose, own_function
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
@@ -26,11 +27,13 @@ from sift_onnx.passes.building import Builder
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.linear_units import LinearUnit, Site, find_unit
+from sift_onnx.passes.masking import Masking
 from sift_onnx.passes.resizing import check_shapes
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.settings import exact_sparsity
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.workshop import Workshop
+from sift_onnx.patterns import Pattern, WeightMatrix
 
 __all__ = ["Init", "LocalPass", "Part", "Replacement"]
 
@@ -58,10 +61,7 @@ class Part:
     @property
     def weights(self) -> int:
         """Weights, active or not."""
-        size = 1
-        for n in self.constant._values.shape:
-            size *= int(n)
-        return size
+        return math.prod(int(n) for n in self.constant._values.shape)
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the report."""
@@ -108,6 +108,7 @@ class LocalPass(Pass):
         *,
         activation: Activation = "auto",
         init: str = "random",
+        pattern: str | Pattern = "unstructured",
         seed: int = 0,
         only: Sequence[str] = (),
         keep_dense: Sequence[str] = (),
@@ -119,6 +120,7 @@ class LocalPass(Pass):
             sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
             activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.activations.choose`.
             init: how the new weights start.
+            pattern: which weights may be active together, see :class:`~sift_onnx.patterns.Pattern`.
             seed: of masks and values.
             only: globs over initializer names; only matching weights are transformed.
             keep_dense: globs over initializer names; matching weights are left as they are.
@@ -132,9 +134,16 @@ class LocalPass(Pass):
         if init not in self.inits:
             raise UsageError(f"init {init!r} is not for {self.name}; choose one of {', '.join(self.inits)}")
         self.init = init
+        self.masking = Masking.of(pattern, "uniform")
+        self.masking.check_sparsity(self.sparsity)
         self.seed = seed
         self.selection = Selection(tuple(only), tuple(keep_dense))
         self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+
+    @property
+    def pattern(self) -> Pattern:
+        """Of the masks."""
+        return self.masking.pattern
 
     def settings(self) -> dict[str, Any]:
         """What determines the result, as it is noted in the model."""
@@ -146,6 +155,7 @@ class LocalPass(Pass):
             "seed": self.seed,
             "only": list(self.selection.only),
             "keep_dense": list(self.selection.keep_dense),
+            **self.masking.settings(),
         }
 
     def call(self, model: Model) -> PassResult:
@@ -175,7 +185,14 @@ class LocalPass(Pass):
         builder = Builder(copy.graph)
         done: dict[str, Replacement] = {}
         for name, unit in units.items():
-            workshop = Workshop(builder, unit, choose(self.activation, unit, own), self.init == "random", self.seed)
+            workshop = Workshop(
+                builder,
+                unit,
+                choose(self.activation, unit, own),
+                fresh=self.init == "random",
+                seed=self.seed,
+                pattern=self.pattern,
+            )
             done[name] = self.replace(workshop)
             for site in unit.sites:
                 _place(copy.graph, builder, site, self.connect(workshop, site, done[name].parts))
@@ -201,6 +218,18 @@ class LocalPass(Pass):
     def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
         """The nodes that take the unit's place at ``site``; what they make."""
 
+    def masked_units(self, count: int) -> int:
+        """``count``, or the next number below that a mask of the pattern can have."""
+        return count // self.pattern.unit * self.pattern.unit
+
+    def misfit(self, unit: LinearUnit, shape: tuple[int, ...], nnz: int) -> str:
+        """Why no mask of the pattern is possible on a weight of the unit's operator; empty if one is."""
+        matrix = WeightMatrix.of(shape, unit.out_axis)
+        reason = self.pattern.misfit(matrix)
+        if reason or nnz <= self.pattern.capacity(matrix):
+            return reason or ""
+        return f"--pattern {self.pattern} leaves it fewer than the {nnz:,} weights that it needs"
+
     def _choose(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
         """Per weight layer its unit, or why it is left as it is."""
         dense = self.selection.dense_layers(analysis)
@@ -212,8 +241,8 @@ class LocalPass(Pass):
                 chosen[name] = dense[name]
             elif name in made:
                 chosen[name] = "made by a transform"
-            elif layer.kind == "depthwise":
-                chosen[name] = "depthwise (paper, appendix A.1.1)"
+            elif sparse_weight_of(layer.constant) is not None:
+                chosen[name] = "it is sparse already"
             else:
                 unit = find_unit(analysis, layer, outputs)
                 reason = "" if isinstance(unit, str) else self.fits(unit)
@@ -267,15 +296,13 @@ class LocalPass(Pass):
             weights = search_space = 0
             entry: dict[str, Any] = {}
             if replacement is None:
-                weights = _product(shape)
+                weights = math.prod(shape)
                 reason = chosen[name]
             else:
-                before = _product(shape)
+                before = math.prod(shape)
                 nnz = sum(part.nnz for part in replacement.parts)
                 weights = sum(part.weights for part in replacement.parts)
                 search_space, reason = replacement.search_space, ""
-                if nnz != before:
-                    raise BudgetError(f"{name!r} has {before:,} weights, its replacement {nnz:,} active ones")
                 entry["parts"] = [part.to_dict() for part in replacement.parts]
                 if replacement.error is not None:
                     entry["weight_error"] = replacement.error
@@ -295,13 +322,6 @@ class LocalPass(Pass):
                 "reason": reason,
                 "search_space": search_space,
             } | entry
-
-
-def _product(shape: Sequence[int]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
 
 
 def _place(graph: gs.Graph, builder: Builder, site: Site, result: gs.Variable) -> None:

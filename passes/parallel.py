@@ -14,6 +14,7 @@ from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.linear_units import LinearUnit, Site
 from sift_onnx.passes.local import LocalPass, Part, Replacement
 from sift_onnx.passes.workshop import Workshop
+from sift_onnx.patterns import UNSTRUCTURED
 from sift_onnx.sparse import SparseWeight, generator
 
 __all__ = ["Parallel"]
@@ -50,6 +51,8 @@ class Parallel(LocalPass):
                 "--init embed keeps what the model computes, which a non-linearity in the branches would change; "
                 "add --activation none"
             )
+        if self.init == "embed" and self.pattern != UNSTRUCTURED:
+            raise UsageError("--init embed keeps the original's weights where they are; drop --pattern")
 
     def is_identity(self) -> bool:
         """One branch is the layer itself."""
@@ -57,18 +60,25 @@ class Parallel(LocalPass):
 
     def fits(self, unit: LinearUnit) -> str:
         """Each branch needs a weight."""
-        return f"it has fewer weights than {self.branches} branches" if unit.size < self.branches else ""
+        if unit.size < self.branches:
+            return f"it has fewer weights than {self.branches} branches"
+        return self.misfit(unit, unit.shape, max(self._counts(unit)))
 
     def replace(self, workshop: Workshop) -> Replacement:
         """The branches' weights."""
         unit = workshop.unit
-        counts = [unit.size // self.branches + (j < unit.size % self.branches) for j in range(self.branches)]
+        counts = self._counts(unit)
         if self.init == "embed":
             constants = _deal(workshop, counts)
         else:
             energy = workshop.energy() * self._gain(workshop, inside_norm=False)
             constants = [workshop.sparse(f"branch{j}", unit.shape, nnz, energy) for j, nnz in enumerate(counts)]
         return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * unit.size)
+
+    def _counts(self, unit: LinearUnit) -> list[int]:
+        """Active weights of each branch: the same, but for what the division leaves."""
+        units = unit.size // self.pattern.unit
+        return [self.pattern.unit * ((units + j) // self.branches) for j in range(self.branches)][::-1]
 
     def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
         """``f(W_0 x) + f(W_1 x) + ...``."""

@@ -15,6 +15,7 @@ from sift_onnx.initialize import draw_dense, draw_sparse, energy_per_feature, ne
 from sift_onnx.passes.activations import NonLinearity, apply_function
 from sift_onnx.passes.building import Builder, part_of
 from sift_onnx.passes.linear_units import LinearUnit, Site
+from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
 from sift_onnx.sparse import SparseWeight
 
 __all__ = ["Workshop"]
@@ -35,16 +36,25 @@ class Workshop:
         non_linearity: between its parts; None for a linear one.
         fresh: whether weights are drawn anew, so that trained biases and statistics mean nothing any more.
         seed: of every draw.
+        pattern: of every mask.
     """
 
     def __init__(
-        self, builder: Builder, unit: LinearUnit, non_linearity: NonLinearity | None, fresh: bool, seed: int
+        self,
+        builder: Builder,
+        unit: LinearUnit,
+        non_linearity: NonLinearity | None,
+        *,
+        fresh: bool = True,
+        seed: int = 0,
+        pattern: Pattern = UNSTRUCTURED,
     ) -> None:
         self._builder = builder
         self.unit = unit
         self.non_linearity = non_linearity
         self.fresh = fresh
         self.seed = seed
+        self.pattern = pattern
         # Parameters that several sites share stay shared.
         self._made: dict[tuple[str, int], gs.Constant] = {}
 
@@ -74,7 +84,9 @@ class Workshop:
             energy: of each output feature.
         """
         name = part_of(self.unit.name, part)
-        drawn = draw_sparse(name, shape, nnz, self.unit.out_axis, energy, self.unit.dtype, self.seed)
+        drawn = draw_sparse(
+            name, shape, nnz, self.unit.out_axis, energy, self.unit.dtype, self.seed, pattern=self.pattern
+        )
         return self._builder.constant(name, drawn)
 
     def dense(self, part: str, shape: Sequence[int], energy: float) -> gs.Constant:
@@ -83,9 +95,28 @@ class Workshop:
         values = draw_dense(name, shape, self.unit.out_axis, energy, self.unit.dtype, self.seed)
         return self._builder.constant(name, values)
 
-    def given(self, part: str, values: npt.NDArray[np.floating] | SparseWeight) -> gs.Constant:
-        """A weight of these values."""
-        return self._builder.constant(part_of(self.unit.name, part), values)
+    def given(self, part: str, values: npt.NDArray[np.floating[Any]] | SparseWeight) -> gs.Constant:
+        """A weight of these values, in the type of the unit's weight."""
+        if isinstance(values, SparseWeight):
+            typed = SparseWeight(values.shape, values.indices, values.values.astype(self.unit.dtype, copy=False))
+            return self._builder.constant(part_of(self.unit.name, part), typed)
+        return self._builder.constant(part_of(self.unit.name, part), values.astype(self.unit.dtype))
+
+    def largest(
+        self, values: npt.NDArray[np.floating[Any]], nnz: int, kept: npt.NDArray[np.integer[Any]] | None = None
+    ) -> SparseWeight:
+        """The ``nnz`` largest of ``values``, which are laid out as a weight of the unit, under the pattern.
+
+        Args:
+            values: dense.
+            nnz: active weights.
+            kept: flat positions that come before all others.
+        """
+        scores = np.abs(values)
+        if kept is not None:
+            scores.reshape(-1)[kept] = np.inf
+        indices = self.pattern.choose(WeightMatrix.of(values.shape, self.unit.out_axis), nnz, scores)
+        return SparseWeight(values.shape, indices, values.reshape(-1)[indices])
 
     # Nodes.
 
