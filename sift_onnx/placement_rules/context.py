@@ -143,6 +143,11 @@ class PlacementContext:
         """Whether the node multiplies by a stored weight, in which whatever is added is pruned."""
         return any(use.index == self._index for layer in self._analysis.layers.values() for use in layer.uses)
 
+    @property
+    def grows_heads(self) -> bool:
+        """Whether the heads of attention were to become wider."""
+        return self._analysis.attention == "head-dim"
+
     # What the rule says.
 
     def refuse(self, reason: str) -> NoReturn:

@@ -469,7 +469,8 @@ def test_what_mixes_features_is_refused_by_name(block: Callable[[Net], None], re
         Wide("0.75", init="embed")(net.model())
 
 
-def test_attention_that_keeps_its_size_is_embedded() -> None:
+@pytest.mark.parametrize("attention", ["heads", "keep"])
+def test_attention_whose_heads_keep_their_size_is_embedded(attention: str) -> None:
     net = Net()
     x = net.tokens(8)
     q, k, v = (net.op("Reshape", net.dense(x, 8, 8), net.constant([1, 5, 2, 4])) for _ in range(3))
@@ -478,9 +479,9 @@ def test_attention_that_keeps_its_size_is_embedded() -> None:
     h = net.op("MatMul", net.op("Softmax", net.op("MatMul", q, k)), v)
     h = net.op("Reshape", net.op("Transpose", h, perm=[0, 2, 1, 3]), net.constant([1, 5, 8]))
     net.tokens_end(net.op("Add", x, net.dense(h, 8, 8)), 8)
-    with pytest.raises(UnsupportedError, match="--attention keep"):
+    with pytest.raises(UnsupportedError, match="--attention heads or keep"):
         Wide("0.75", init="embed")(net.model())
-    embedded(net.model(), net.feeds, attention="keep")
+    embedded(net.model(), net.feeds, attention=attention)
 
 
 @pytest.mark.parametrize(

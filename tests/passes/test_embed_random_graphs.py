@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -16,14 +18,17 @@ SETTINGS = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
+GROWTHS = st.sampled_from(["head-dim", "heads", "keep"])
 
 
-@given(graphs(blocks=6), st.sampled_from(["0.3", "0.5", "0.75", "0.9"]), st.integers(0, 3))
+@given(graphs(blocks=6), st.sampled_from(["0.3", "0.5", "0.75", "0.9"]), st.integers(0, 3), GROWTHS)
 @settings(SETTINGS, max_examples=200)
-def test_what_is_not_refused_computes_what_the_original_did(graph: RandomGraph, sparsity: str, seed: int) -> None:
+def test_what_is_not_refused_computes_what_the_original_did(
+    graph: RandomGraph, sparsity: str, seed: int, attention: Any
+) -> None:
     proto = graph.model()
     try:
-        result = Wide(sparsity, init="embed", seed=seed)(proto)
+        result = Wide(sparsity, init="embed", seed=seed, attention=attention)(proto)
     except UnsupportedError as error:
         event("refused")
         refusal = str(error)
