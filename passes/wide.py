@@ -81,7 +81,9 @@ class Wide(Pass):
        it would leave no zero stays dense.
     4. Every tensor of a new size is drawn anew: masks random with exact counts, under the pattern, values so that each
        output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
-       or, with ``budget="layer"``, of each.
+       or, with ``budget="layer"``, of each. With ``init="embed"``, points 3 and 4 do not apply: every tensor keeps what
+       it held, at the places of the original's features, and all weights that are added are pruned
+       (:mod:`~sift_onnx.passes.embedding`).
     5. Every predicted shape is compared with shape inference on the result.
 
     Requires: a model that has not been widened with other settings. Ensures: the model's inputs and outputs keep names,
@@ -204,16 +206,17 @@ class Wide(Pass):
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
+        biases: list[str] = []
         if self.init == "embed":
             embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
-            embedding.add_biases()
+            biases = embedding.add_biases()
         else:
             drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
-        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start))
+        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases))
 
     def plan(self, model: Model) -> WidePlan:
         """Decide sizes and budgets for ``model`` without changing it.

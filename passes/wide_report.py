@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sift_onnx.constants import nnz_of
@@ -18,7 +19,9 @@ __all__ = ["describe"]
 _UNUSED_BUDGET = 1e-3
 
 
-def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> dict[str, Any]:
+def describe(
+    settings: Wide, plan: WidePlan, model: Model, seconds: float, biases: Sequence[str] = ()
+) -> dict[str, Any]:
     """The document of ``sift-onnx transform`` (schema 1).
 
     MACs are multiply-accumulates of non-zero weights at the analysed input shapes, batch 1 unless given.
@@ -28,6 +31,7 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
         plan: what was done.
         model: the result.
         seconds: how long it took.
+        biases: names of biases that layers got, where there were none.
     """
     analysis, solution = plan.analysis, plan.solution
     original = analysis.system.original
@@ -78,6 +82,7 @@ def describe(settings: Wide, plan: WidePlan, model: Model, seconds: float) -> di
             "nnz_after": sum(layer["nnz"] for layer in layers),
             "search_space": search_space,
         },
+        "biases_added": list(biases),
         "pinned": _pinned(plan),
         "warnings": [
             f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"

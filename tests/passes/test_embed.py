@@ -332,7 +332,9 @@ def test_gradients_reach_the_outgoing_weights_of_an_added_feature_and_then_the_i
 
 def test_a_layer_without_a_bias_gets_one_that_leaves_old_features_alone() -> None:
     net = net_of(plain)
-    model = embedded(net.model(), net.feeds).model
+    result = embedded(net.model(), net.feeds)
+    model = result.model
+    assert result.report["biases_added"] == ["stem.bias", "before.bias", "after.bias"]
     bias = array_of(model.initializers()["before.bias"])
     assert np.all(bias[:6] == 0)
     assert np.all(bias[6:] > 0)
