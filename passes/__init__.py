@@ -2,9 +2,13 @@
 
 from sift_onnx.passes.base import Pass, PassResult, get_pass, register_pass
 from sift_onnx.passes.densify import Densify
+from sift_onnx.passes.doped import Doped
+from sift_onnx.passes.factorized import Factorized
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.pipeline import transform
+from sift_onnx.passes.low_rank import LowRank
+from sift_onnx.passes.parallel import Parallel
+from sift_onnx.passes.pipeline import recipe_of, run_recipe, transform
 from sift_onnx.passes.prune import Prune
 from sift_onnx.passes.restore_views import RestoreViews
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
@@ -12,8 +16,12 @@ from sift_onnx.passes.wide import Wide
 
 __all__ = [
     "Densify",
+    "Doped",
+    "Factorized",
     "InlineFunctions",
     "LiftConstants",
+    "LowRank",
+    "Parallel",
     "Pass",
     "PassResult",
     "Prune",
@@ -21,6 +29,8 @@ __all__ = [
     "UnshareInitializers",
     "Wide",
     "get_pass",
+    "recipe_of",
     "register_pass",
+    "run_recipe",
     "transform",
 ]

@@ -181,6 +181,7 @@ class LocalPass(Pass):
                 if listed
                 else "nothing to transform: the model has no weight layer (Conv, Gemm, MatMul with a constant)"
             )
+        self.begin(analysis, units)
         own = own_function(copy.graph)
         builder = Builder(copy.graph)
         done: dict[str, Replacement] = {}
@@ -201,6 +202,20 @@ class LocalPass(Pass):
         check_shapes(copy, analysis, still, self.input_shapes)
         record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
         return PassResult(copy, True, self._report(analysis, chosen, done, start))
+
+    def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
+        """The weight layers that are not to be replaced, and why."""
+        excluded = self.selection.dense_layers(analysis)
+        made = made_by_transforms(model)
+        for name, layer in analysis.layers.items():
+            if name in made:
+                excluded.setdefault(name, "made by a transform")
+            elif sparse_weight_of(layer.constant) is not None:
+                excluded.setdefault(name, "it is sparse already")
+        return excluded
+
+    def begin(self, analysis: AxisAnalysis, units: Mapping[str, LinearUnit]) -> None:
+        """Decide what cannot be decided one unit at a time; nothing by default."""
 
     @abstractmethod
     def is_identity(self) -> bool:
@@ -232,21 +247,13 @@ class LocalPass(Pass):
 
     def _choose(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
         """Per weight layer its unit, or why it is left as it is."""
-        dense = self.selection.dense_layers(analysis)
-        made = made_by_transforms(model)
+        excluded = self.excluded(model, analysis)
         outputs = frozenset(id(t) for t in model.graph.outputs)
         chosen: dict[str, LinearUnit | str] = {}
         for name, layer in analysis.layers.items():
-            if name in dense:
-                chosen[name] = dense[name]
-            elif name in made:
-                chosen[name] = "made by a transform"
-            elif sparse_weight_of(layer.constant) is not None:
-                chosen[name] = "it is sparse already"
-            else:
-                unit = find_unit(analysis, layer, outputs)
-                reason = "" if isinstance(unit, str) else self.fits(unit)
-                chosen[name] = reason or unit
+            unit = excluded[name] if name in excluded else find_unit(analysis, layer, outputs)
+            reason = "" if isinstance(unit, str) else self.fits(unit)
+            chosen[name] = reason or unit
         return chosen
 
     def _unchanged(self, model: Model, reason: str, start: float) -> PassResult:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
-from sift_onnx.passes.activations import second_moment
+from sift_onnx.passes.activations import Activation, second_moment
 from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.linear_units import LinearUnit, Site
 from sift_onnx.passes.local import LocalPass, Part, Replacement
 from sift_onnx.passes.workshop import Workshop
-from sift_onnx.patterns import UNSTRUCTURED
+from sift_onnx.patterns import UNSTRUCTURED, Pattern
 from sift_onnx.sparse import SparseWeight, generator
 
 __all__ = ["Parallel"]
@@ -38,13 +39,33 @@ class Parallel(LocalPass):
     name: ClassVar[str] = "parallel"
     inits: ClassVar[tuple[str, ...]] = ("random", "embed")
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        sparsity: float | str | Fraction,
+        *,
+        activation: Activation = "auto",
+        init: str = "random",
+        pattern: str | Pattern = "unstructured",
+        seed: int = 0,
+        only: Sequence[str] = (),
+        keep_dense: Sequence[str] = (),
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
         """Settings, see :class:`LocalPass`.
 
         Raises:
-            UsageError: a setting is out of its range, or ``embed`` was asked for with a non-linearity.
+            UsageError: a setting is out of its range, or ``embed`` was asked for with a non-linearity or a pattern.
         """
-        super().__init__(*args, **options)
+        super().__init__(
+            sparsity,
+            activation=activation,
+            init=init,
+            pattern=pattern,
+            seed=seed,
+            only=only,
+            keep_dense=keep_dense,
+            input_shapes=input_shapes,
+        )
         self.branches = round(1 / (1 - self.sparsity))
         if self.init == "embed" and self.activation != "none":
             raise UsageError(

@@ -15,9 +15,9 @@ from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.constants import nnz_of
 from sift_onnx.cost import positions_of, product_macs
-from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes.base import Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
 from sift_onnx.passes.drawing import Drawing
 from sift_onnx.passes.embedding import Embedding, active_weights
 from sift_onnx.passes.inline_functions import InlineFunctions
@@ -195,6 +195,11 @@ class Wide(Pass):
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
         done = already_applied(model, self.settings())
+        if not done and made_by_transforms(model):
+            raise PreconditionError(
+                "the model holds layers that another transform made, which widening would undo; "
+                "widen the original first, and apply the others to the result"
+            )
         if done or not self.sparsity:
             analysis = analyze(model, self.input_shapes)
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from sift_onnx.cli.options import (
     dry_run_option,
@@ -22,13 +24,31 @@ from sift_onnx.cli.options import (
 from sift_onnx.cli.output import note, print_all, status_line, write_json
 from sift_onnx.errors import UsageError
 
-FAMILIES = ("wide",)
+if TYPE_CHECKING:
+    from sift_onnx.model import Model
+    from sift_onnx.passes.base import PassResult
+
+FAMILIES = ("wide", "parallel", "factorized", "doped")
+# Options that some families do not have.
+_ONLY_WIDE = ("budget", "attention", "resize_output", "round_to", "strict", "distribution")
+_ONLY_LOCAL = ("activation",)
+_NOT_RECIPE = ("init", "pattern", "seed", "only", "keep_dense")
 
 
 @click.command()
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--wide", metavar="S", help="Sparse Wide at sparsity S: features times sqrt(1 / (1 - S)).")
+@click.option("--parallel", metavar="S", help="Sparse Parallel: 1 / (1 - S) sparse branches for each layer, summed.")
+@click.option("--factorized", metavar="S", help="Sparse Factorized: two sparse factors for each layer.")
+@click.option("--doped", metavar="S", help="Sparse Doped: a sparse matrix plus a dense low-rank pair for each layer.")
+@click.option(
+    "--recipe",
+    "recipe_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Several passes with their settings, in YAML.",
+)
 @click.option(
     "--budget",
     type=click.Choice(["model", "layer", "total"]),
@@ -39,11 +59,20 @@ FAMILIES = ("wide",)
 )
 @click.option(
     "--init",
-    type=click.Choice(["random", "embed"]),
+    type=click.Choice(["random", "embed", "svd"]),
     default="random",
     show_default=True,
-    help="How the wide model starts: from random weights, or with IN in it, so that it computes what IN computes with "
-    "exactly its non-zeros (whatever --budget says); for models whose normalizations are per channel.",
+    help="How new weights start: at random; with IN in them, so that OUT computes what IN computes (--wide, where "
+    "normalizations are per channel, with exactly IN's non-zeros whatever --budget says; --parallel without "
+    "activation); or from a truncated singular value decomposition (--factorized, --doped).",
+)
+@click.option(
+    "--activation",
+    type=click.Choice(["auto", "none", "bn-relu", "relu", "gelu"]),
+    default="auto",
+    show_default=True,
+    help="Non-linearity in Parallel, Factorized and Doped; auto is BatchNorm and ReLU for convolutions and the model's "
+    "own function for linear layers.",
 )
 @click.option(
     "--attention",
@@ -75,8 +104,17 @@ FAMILIES = ("wide",)
 @force_option
 @json_option
 @verbosity_options
+@click.pass_context
 def transform(
-    source: Path, target: Path, json_path: str | None, verbosity: int, dry_run: bool, force: bool, **options: Any
+    context: click.Context,
+    source: Path,
+    target: Path,
+    recipe_file: Path | None,
+    json_path: str | None,
+    verbosity: int,
+    dry_run: bool,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Make the model IN bigger and sparser at the same FLOPs, and write it to OUT.
 
@@ -84,18 +122,13 @@ def transform(
     sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
     """
     from sift_onnx.model import Model
-    from sift_onnx.passes import Wide
     from sift_onnx.report.transform import transform_tables
     from sift_onnx.shapes import parse_input_shapes
     from sift_onnx.storage import check_output
 
-    chosen = {family: options.pop(family) for family in FAMILIES}
-    named = {family: sparsity for family, sparsity in chosen.items() if sparsity is not None}
-    if len(named) != 1:
-        raise UsageError("name exactly one transform and its sparsity: " + ", ".join(f"--{f} S" for f in FAMILIES))
     storage = options.pop("storage")
     shapes = parse_input_shapes(options.pop("input_shapes"))
-    pass_ = Wide(named["wide"], input_shapes=shapes, **options)
+    apply = _chosen(context, recipe_file, shapes, options)
     if not dry_run:
         check_output(target, force)
 
@@ -103,7 +136,7 @@ def transform(
     with status_line(f"reading {source}", verbosity):
         model = Model.load(source)
     with status_line(f"transforming {source}", verbosity):
-        result = pass_(model)
+        result = apply(model)
     if not dry_run:
         with status_line(f"writing {target}", verbosity):
             result.model.save(target, storage=storage, force=force)
@@ -112,12 +145,47 @@ def transform(
         write_json(document, json_path)
     if json_path != "-":
         if result.changed:
-            print_all(transform_tables(document))
+            for step in document.get("steps", [document]):
+                print_all(transform_tables(step))
         _say_what_it_is(source, target, dry_run, result.changed, options["init"], document)
     for warning in result.report["warnings"]:
         note(f"warning: {warning}", verbosity)
     for node in result.report["unknown"]:
         note(f"warning: no rule covers {node}; what it touches was left as it is", verbosity)
+
+
+def _chosen(
+    context: click.Context, recipe_file: Path | None, shapes: dict[str, tuple[int, ...]], options: dict[str, Any]
+) -> Callable[[Model], PassResult]:
+    """What the options ask for; the options of other families are refused if they were given."""
+    from sift_onnx.passes.pipeline import make_pass, run_recipe
+    from sift_onnx.recipe import Recipe, Step
+
+    sparsities = {family: options.pop(family) for family in FAMILIES}
+    named = {family: sparsity for family, sparsity in sparsities.items() if sparsity is not None}
+    if len(named) + (recipe_file is not None) != 1:
+        flags = ", ".join(f"--{f} S" for f in FAMILIES)
+        raise UsageError(f"name exactly one transform and its sparsity: {flags}, or --recipe FILE")
+    if recipe_file is not None:
+        _refuse(context, (*_ONLY_WIDE, *_ONLY_LOCAL, *_NOT_RECIPE), "belongs into the recipe")
+        recipe = Recipe.load(recipe_file)
+        return lambda model: run_recipe(model, recipe, shapes)
+    (family, sparsity), *_ = named.items()
+    foreign = _ONLY_LOCAL if family == "wide" else _ONLY_WIDE
+    reason = (
+        "is for --parallel, --factorized and --doped"
+        if family == "wide"
+        else f"is for --wide; --{family} replaces each layer at its own cost"
+    )
+    _refuse(context, foreign, reason)
+    settings = {key: value for key, value in options.items() if key not in foreign}
+    return make_pass(Step(family, {"sparsity": sparsity, **settings}), "transform", input_shapes=shapes)
+
+
+def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
 def _say_what_it_is(
@@ -132,11 +200,17 @@ def _say_what_it_is(
         return
     if init == "embed":
         click.echo(
-            f"{target} computes what {source} computes: what was added is pruned, for training to grow into. "
-            f"Next: sift-onnx check {target}"
+            f"{target} computes what {source} computes: whatever was added is pruned, for training to grow into. "
+            f"Next: sift-onnx check {target} {source}"
+        )
+        return
+    if init == "svd":
+        click.echo(
+            f"{target} approximates {source} layer by layer, as far as its factors and non-zeros go; training brings "
+            f"it nearer. Next: sift-onnx check {target}"
         )
         return
     click.echo(
-        f"{target} holds an untrained model: its wider weights are new random draws, so it must be trained before its "
+        f"{target} holds an untrained model: its new weights are random draws, so it must be trained before its "
         f"outputs mean anything. Next: sift-onnx check {target}"
     )

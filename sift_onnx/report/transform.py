@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -32,11 +32,13 @@ def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         table.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for layer in document["layers"]:
         status = layer["status"] + (f": {layer['reason']}" if layer["reason"] else "")
+        if "weight_error" in layer:
+            status += f", {layer['weight_error']:.1%} from the original"
         table.add_row(
             layer["name"],
             layer["kind"],
             dims(layer["shape_before"]),
-            dims(layer["shape_after"]),
+            _parts(layer["parts"]) if "parts" in layer else dims(layer["shape_after"]),
             f"{layer['nnz']:,}",
             f"{layer['sparsity']:.2%}",
             si(layer["macs_before"]),
@@ -54,6 +56,14 @@ def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
                 f"{entry['macs_share']:.0%} of all MACs as it is; --resize-output {entry['node']} would let it grow."
             )
     yield from _summary(document)
+
+
+def _parts(parts: Sequence[Mapping[str, Any]]) -> str:
+    """What took a layer's place: ``4 x 64x64x3x3``, or ``U 288x64x3x3, V 64x288x1x1``."""
+    branches = [part for part in parts if part["role"] == "branch"]
+    if branches:
+        return f"{len(branches)} x {dims(branches[0]['shape'])}"
+    return ", ".join(f"{part['role']} {dims(part['shape'])}" for part in parts)
 
 
 def _pinned(entries: list[Mapping[str, Any]]) -> Table:

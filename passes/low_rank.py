@@ -1,0 +1,210 @@
+"""Low rank: the structured counterpart of Sparse Wide (paper, appendix B.3.2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.allocation import BudgetLayer, allocate
+from sift_onnx.axis_rules import AxisAnalysis
+from sift_onnx.constants import nnz_of, sparse_weight_of
+from sift_onnx.cost import positions_of
+from sift_onnx.errors import UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes.activations import Activation
+from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.linear_units import LinearUnit, Site
+from sift_onnx.passes.local import LocalPass, Part, Replacement
+from sift_onnx.passes.wide import Wide
+from sift_onnx.passes.workshop import Workshop
+
+__all__ = ["LowRank"]
+
+
+@register_pass
+class LowRank(Pass):
+    """Widen a network by ``k_lr`` and replace each layer by two dense factors: ``y = V f(U x)``.
+
+    The paper states the rank as ``D_in D_out k_lr / (D_in + D_out)``, which has ``k_lr ** 2`` times the FLOPs of the
+    original. What keeps the FLOPs, and what is used here, is ``D_in D_out / (k_lr (D_in + D_out))``.
+
+    1. :class:`Wide` finds the widths, and the MACs that each layer has once the first and the last are repaid.
+    2. Ranks are whole numbers (of features per group, in a grouped convolution); layers get the ranks that their MACs
+       pay for, rounded down, and what that leaves goes to expensive layers first. The total is met to within one rank
+       of the cheapest layer that is below its share.
+    3. Depthwise layers stay as ``Wide`` makes them.
+
+    Requires: a model that has not been transformed. Ensures: the model's inputs and outputs keep names, types and
+    shapes; a second run with the same settings changes nothing.
+    """
+
+    name: ClassVar[str] = "low-rank"
+
+    def __init__(
+        self,
+        width: float | str | Fraction = 1,
+        *,
+        activation: Activation = "auto",
+        init: str = "random",
+        seed: int = 0,
+        only: Sequence[str] = (),
+        keep_dense: Sequence[str] = (),
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Settings of the pass.
+
+        Args:
+            width: ``k_lr``, 1 or more.
+            activation: between the factors, see :func:`~sift_onnx.passes.activations.choose`.
+            init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
+            seed: of all values.
+            only: globs over initializer names; only matching weights are factorized.
+            keep_dense: globs over initializer names; matching weights are not factorized.
+            input_shapes: sizes of dynamic axes.
+
+        Raises:
+            UsageError: a setting is out of its range.
+        """
+        try:
+            self.width = Fraction(str(width))
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"width {width!r} is no number") from error
+        if self.width < 1:
+            raise UsageError(f"width {width} is out of range: it must be at least 1")
+        if init == "svd" and self.width != 1:
+            raise UsageError("--init svd approximates the trained weights, which are not wider; use a width of 1")
+        self._options: dict[str, Any] = {"seed": seed, "only": only, "keep_dense": keep_dense}
+        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+        self.activation = activation
+        self.init = init
+        self._factors(widened=False)
+
+    def _factors(self, *, widened: bool) -> _Pairs:
+        return _Pairs(
+            widened, activation=self.activation, init=self.init, input_shapes=self.input_shapes, **self._options
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What determines the result, as it is noted in the model."""
+        shared = {key: value for key, value in self._factors(widened=False).settings().items() if key != "sparsity"}
+        return shared | {"pass": self.name, "width": str(float(self.width))}
+
+    def call(self, model: Model) -> PassResult:
+        """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
+        start = time.perf_counter()
+        if already_applied(model, self.settings()):
+            unchanged = Wide(0, input_shapes=self.input_shapes)(model)
+            layers = [
+                layer | {"reason": "transformed before, with these settings"} for layer in unchanged.report["layers"]
+            ]
+            return PassResult(model, False, {**unchanged.report, "pass": self.name, "layers": layers})
+        pairs = self._factors(widened=self.width > 1)
+        if self.width == 1:
+            result = pairs(model)
+            report = dict(result.report)
+        else:
+            sparsity = 1 - 1 / self.width**2
+            wide = Wide(sparsity, **self._options, input_shapes=self.input_shapes)(model)
+            result = pairs(wide.model)
+            report = _merged(wide.report, result.report)
+        transformed = result.model
+        transformed.metadata.pop(HISTORY_KEY, None)
+        if HISTORY_KEY in model.metadata:
+            transformed.metadata[HISTORY_KEY] = model.metadata[HISTORY_KEY]
+        record(transformed, self.settings(), pairs.made)
+        seconds = time.perf_counter() - start
+        return PassResult(transformed, True, {**report, "pass": self.name, "sparsity": 0.0, "seconds": seconds})
+
+
+class _Pairs(LocalPass):
+    """Dense factors in place of layers, at the MACs of what they replace."""
+
+    name: ClassVar[str] = "low-rank"
+    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
+
+    def __init__(self, widened: bool, **options: Any) -> None:
+        """Of the layers that Wide has masked, if the model is ``widened``; else of all that are chosen."""
+        super().__init__(0, **options)
+        self.widened = widened
+        self.made: list[str] = []
+        self._ranks: dict[str, int] = {}
+
+    def is_identity(self) -> bool:
+        return False
+
+    def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
+        if not self.widened:
+            return super().excluded(model, analysis)
+        masked = (name for name, layer in analysis.layers.items() if sparse_weight_of(layer.constant) is not None)
+        return dict.fromkeys(analysis.layers.keys() - set(masked), "not widened, or dense")
+
+    def fits(self, unit: LinearUnit) -> str:
+        unit_cost = _rank_cost(unit)
+        enough = nnz_of(unit.layer.constant) >= unit_cost
+        return "" if enough else f"its {nnz_of(unit.layer.constant):,} weights do not pay for a rank of {unit.groups}"
+
+    def begin(self, analysis: AxisAnalysis, units: Mapping[str, LinearUnit]) -> None:
+        budgets: list[BudgetLayer] = []
+        for name, unit in units.items():
+            positions = positions_of(unit.layer, analysis.system.original)
+            cost = _rank_cost(unit)
+            most = cost * (1 + unit.size // cost)
+            macs = nnz_of(unit.layer.constant) * positions
+            budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(unit.shape)))
+        nnz = allocate(budgets, sum(budget.macs for budget in budgets))
+        self._ranks = {name: nnz[name] // _rank_cost(unit) * unit.groups for name, unit in units.items()}
+
+    def replace(self, workshop: Workshop) -> Replacement:
+        unit = workshop.unit
+        rank = self._ranks[unit.name]
+        error: float | None = None
+        if self.init == "svd":
+            matrix = unit.matrix()
+            factors = low_rank_factors(matrix, rank, unit.groups)
+            error = relative_error(grouped_product(factors[1], factors[0], unit.groups), matrix)
+            u = workshop.given("U", unit.from_matrix(factors[0], unit.shape_for(rank)))
+            v = workshop.given("V", unit.from_matrix(factors[1], unit.projection_shape(rank)))
+        else:
+            # A ReLU halves the second moment of what it is given.
+            u = workshop.dense("U", unit.shape_for(rank), 1.0 if workshop.non_linearity is None else 2.0)
+            v = workshop.dense("V", unit.projection_shape(rank), workshop.energy())
+        self.made += [u.name, v.name]
+        return Replacement((Part("U", u), Part("V", v)), 0, error)
+
+    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+        u, v = (part.constant for part in parts)
+        hidden = workshop.product(site, u, "U")
+        if workshop.non_linearity is not None:
+            hidden = workshop.activate(site, hidden, self._ranks[workshop.unit.name], "U", like="nothing")
+        return workshop.finish(site, workshop.projection(site, hidden, v, "V"))
+
+
+def _rank_cost(unit: LinearUnit) -> int:
+    """Weights of one rank in each group."""
+    return unit.groups * (unit.features_in + unit.features_out)
+
+
+def _merged(wide: Mapping[str, Any], pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of widening, with what the layers became afterwards."""
+    became = {layer["name"]: layer for layer in pairs["layers"]}
+    layers = []
+    for before in wide["layers"]:
+        after = became.get(before["name"])
+        if after is not None and "parts" in after:
+            changed = ("macs_after", "nnz", "parts", "search_space")
+            before = {**before, **{key: after[key] for key in changed}, "sparsity": 0.0, "status": "dense"}
+        layers.append(before)
+    macs = sum(layer["macs_after"] for layer in layers)
+    totals = {
+        **wide["totals"],
+        "weight_macs_after": macs,
+        "weight_macs_ratio": macs / wide["totals"]["weight_macs_before"],
+        "nnz_after": sum(layer["nnz"] for layer in layers),
+        "search_space": sum(layer.get("search_space", 0) for layer in layers if "parts" in layer),
+    }
+    return {**wide, "layers": layers, "totals": totals}

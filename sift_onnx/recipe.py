@@ -1,0 +1,142 @@
+"""Recipes: an ordered list of passes with their settings, as YAML.
+
+    version: 1
+    passes:
+      - wide: {sparsity: 0.9, keep_dense: ["head.*"]}
+      - parallel: {sparsity: 0.5, only: ["head.*"], activation: none}
+
+The settings are the keyword arguments of the passes. A transform notes its settings in the model, so that a recipe can
+be read back from what it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sift_onnx.errors import UsageError
+
+__all__ = ["Recipe", "Step"]
+
+_VERSION = 1
+_KEYS = ("version", "passes")
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass of a recipe.
+
+    Attributes:
+        name: of the pass.
+        settings: its keyword arguments.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An ordered list of passes.
+
+    Attributes:
+        steps: the passes, first to last.
+    """
+
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def parse(cls, text: str, source: str = "recipe") -> Recipe:
+        """A recipe from YAML.
+
+        Args:
+            text: the YAML document; tags are not evaluated, and aliases are refused.
+            source: what error messages call it.
+
+        Raises:
+            UsageError: it is no recipe.
+        """
+        try:
+            document = _Loader(text).get_single_data()
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f", line {mark.line + 1}" if mark is not None else ""
+            raise UsageError(f"{source}{where}: {getattr(error, 'problem', None) or error}") from error
+        if not isinstance(document, dict):
+            raise UsageError(f"{source} is no recipe: it needs the keys {', '.join(_KEYS)}")
+        unknown = [key for key in document if key not in _KEYS]
+        if unknown:
+            raise UsageError(f"{source}: unknown key {unknown[0]!r}; the keys are {', '.join(_KEYS)}")
+        if document.get("version") != _VERSION:
+            raise UsageError(f"{source}: version {document.get('version')!r} is unknown; write 'version: {_VERSION}'")
+        passes = document.get("passes")
+        if not isinstance(passes, list) or not passes:
+            raise UsageError(f"{source}: 'passes' lists one pass or more, as '- wide: {{sparsity: 0.9}}'")
+        return cls(tuple(_step(entry, f"{source}, pass {i}") for i, entry in enumerate(passes, 1)))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """A recipe from a file.
+
+        Raises:
+            UsageError: it cannot be read, or is no recipe.
+        """
+        file = Path(path)
+        try:
+            with file.open("rb") as stream:
+                data = stream.read(_LARGEST_FILE + 1)
+            text = data.decode()
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{file} is no recipe: it is not UTF-8 text") from error
+        if len(data) > _LARGEST_FILE:
+            raise UsageError(f"{file} is no recipe: it has more than {_LARGEST_FILE:,} bytes")
+        return cls.parse(text, str(file))
+
+    @classmethod
+    def of_history(cls, entries: Iterable[Mapping[str, Any]]) -> Recipe:
+        """The recipe that repeats the transforms noted in a model.
+
+        Args:
+            entries: notes; see :func:`sift_onnx.passes.base.history`.
+        """
+        return cls(
+            tuple(
+                Step(str(entry["pass"]), {k: v for k, v in entry.items() if k not in ("pass", "made")})
+                for entry in entries
+            )
+        )
+
+    def dump(self) -> str:
+        """The recipe as YAML; :meth:`parse` reads it back."""
+        document = {"version": _VERSION, "passes": [{step.name: dict(step.settings)} for step in self.steps]}
+        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, by which a short text becomes a huge document."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("a recipe has no aliases (*name); write the value out")
+        return super().compose_node(parent, index)
+
+
+def _step(entry: Any, where: str) -> Step:
+    if isinstance(entry, str):
+        return Step(entry, {})
+    if not isinstance(entry, dict) or len(entry) != 1:
+        raise UsageError(f"{where}: write one pass and its settings, as '- wide: {{sparsity: 0.9}}'")
+    name, settings = next(iter(entry.items()))
+    if not isinstance(name, str) or not (settings is None or isinstance(settings, dict)):
+        raise UsageError(f"{where}: the settings of {name!r} are no mapping; write '{name}: {{sparsity: 0.9}}'")
+    wrong = [key for key in settings or {} if not isinstance(key, str)]
+    if wrong:
+        raise UsageError(f"{where}: {wrong[0]!r} is no name of a setting")
+    return Step(name, dict(settings or {}))
