@@ -140,13 +140,15 @@ class Embedding:
         return -2 if left.name in self._analysis.derived or constant_values(left) is not None else -1
 
     def _added(self, name: str, constant: gs.Constant, original: Array, shape: tuple[int, ...]) -> Array:
-        for reader in _readers(constant):
+        # A divisor must not be zero; everything else takes what any of its readers does.
+        readers = sorted(_readers(constant), key=lambda reader: reader != ("Div", 1))
+        for reader in readers:
             if reader in _ADDED:
                 value = _ADDED[reader]
                 if value is _SHIFT:
                     return self._shifts(name, original, shape).astype(original.dtype)
                 return np.full(shape, value, dtype=original.dtype)
-        op = next((op for op, _ in _readers(constant)), "nothing")
+        op = next((op for op, _ in readers), "nothing")
         raise refusal(f"{name!r} (initializer)", f"is read by {op}, for which it is not known what can be added to it")
 
     def _shifts(self, name: str, original: Array, shape: Sequence[int]) -> npt.NDArray[np.float64]:

@@ -118,10 +118,10 @@ class PlacementContext:
         """Whether input ``i`` is there."""
         return i < len(self.node.inputs) and not self.node.inputs[i].is_empty()
 
-    def is_constant(self, i: int) -> bool:
-        """Whether input ``i`` is made of constants only."""
+    def is_parameter(self, i: int) -> bool:
+        """Whether input ``i`` is stored and no weight, so that the values that are added to it can be chosen."""
         tensor = self.node.inputs[i]
-        return constant_values(tensor) is not None or tensor.name in self._analysis.derived
+        return constant_values(tensor) is not None and tensor.name not in self._analysis.layers
 
     def integers(self, i: int) -> list[int] | None:
         """The elements of input ``i`` in the original, if it is a small integer tensor that is known."""

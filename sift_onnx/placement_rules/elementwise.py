@@ -32,10 +32,8 @@ def unary(ctx: PlacementContext) -> None:
 
 @placement_rule(*UNBOUNDED_UNARY)
 def unbounded(ctx: PlacementContext) -> None:
-    """Stored values excepted, which are computed anew."""
-    if not ctx.is_constant(0):
-        ctx.refuse("may be infinite or undefined for the features that are added")
-    unary(ctx)
+    """What may be infinite or undefined is refused."""
+    ctx.refuse("may be infinite or undefined for the features that are added")
 
 
 @placement_rule(*FINITE_BINARY)
@@ -48,7 +46,7 @@ def binary(ctx: PlacementContext) -> None:
 @placement_rule("Div")
 def divide(ctx: PlacementContext) -> None:
     """A divisor whose features grow must be stored."""
-    if any(axis.grows for axis in ctx.input(1)) and not ctx.is_constant(1):
+    if any(axis.grows for axis in ctx.input(1)) and not ctx.is_parameter(1):
         ctx.refuse("divides by features that are added, which may be zero")
     binary(ctx)
 

@@ -193,6 +193,12 @@ def scaled_and_sloped(net: Net) -> None:
     net.images_end(net.op("Sub", x, net.weight(6, 1, 1, fan_in=1)), 6)
 
 
+def subtracted_and_divided(net: Net) -> None:
+    """One parameter that is read twice: what is added to it must fit both."""
+    shared = net.constant(np.linspace(1, 2, 6).reshape(6, 1, 1))
+    net.images_end(net.op("Div", net.op("Sub", net.images(6), shared), shared), 6)
+
+
 def gated_tokens(net: Net) -> None:
     x = net.dense(net.tokens(8), 8, 12)
     a, b = net.op("Split", x, net.constant([6, 6]), axis=-1, outputs=2)
@@ -213,6 +219,7 @@ BLOCKS = [
     depth_to_space,
     normalized_by_instance,
     scaled_and_sloped,
+    subtracted_and_divided,
     gated_tokens,
 ]
 
@@ -443,6 +450,11 @@ def quotient(net: Net) -> None:
     net.images_end(net.op("Div", x, net.op("Sigmoid", net.conv(x, 8, 8)), name="mixer"), 8)
 
 
+def quotient_of_a_computed_constant(net: Net) -> None:
+    divisor = net.op("Sub", net.weight(8, 1, 1), net.weight(8, 1, 1))
+    net.images_end(net.op("Div", net.images(8), divisor, name="mixer"), 8)
+
+
 def number_of_channels(net: Net) -> None:
     x = net.images(8)
     count = net.op("Cast", net.op("Shape", x, start=1, end=2), to=onnx.TensorProto.FLOAT, name="mixer")
@@ -462,6 +474,7 @@ def number_of_channels(net: Net) -> None:
         (maximum_of_channels, "reduces an axis that grows"),
         (logarithm, "may be infinite or undefined"),
         (quotient, "divides by features that are added"),
+        (quotient_of_a_computed_constant, "divides by features that are added"),
         (number_of_channels, "computes with the size of an axis that grows"),
     ],
 )
