@@ -86,7 +86,7 @@ class LinearUnit:
     @property
     def is_conv(self) -> bool:
         """Whether it is a convolution."""
-        return self.sites[0].product.op == "Conv"
+        return bool(self.sites[0].product.op == "Conv")
 
     @property
     def groups(self) -> int:
@@ -111,7 +111,8 @@ class LinearUnit:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the weight."""
-        return np.dtype(self.layer.constant._values.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.layer.constant._values.dtype)
+        return dtype
 
     def values(self) -> Array:
         """The weight as the products read it."""

@@ -61,7 +61,7 @@ def transform(
     elif options:
         raise UsageError(f"transform: a recipe has its options in itself; drop {', '.join(options)}")
     else:
-        result = run_recipe(loaded, value if isinstance(value, Recipe) else Recipe.load(value))
+        result = run_recipe(loaded, value if isinstance(value, Recipe) else Recipe.load(str(value)))
     return as_kind_of(model, result.model)
 
 

@@ -104,9 +104,7 @@ _NOT_RECIPE = ("init", "pattern", "seed", "only", "keep_dense")
 @force_option
 @json_option
 @verbosity_options
-@click.pass_context
 def transform(
-    context: click.Context,
     source: Path,
     target: Path,
     recipe_file: Path | None,
@@ -128,7 +126,7 @@ def transform(
 
     storage = options.pop("storage")
     shapes = parse_input_shapes(options.pop("input_shapes"))
-    apply = _chosen(context, recipe_file, shapes, options)
+    apply = _chosen(click.get_current_context(), recipe_file, shapes, options)
     if not dry_run:
         check_output(target, force)
 
