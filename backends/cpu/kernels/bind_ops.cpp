@@ -59,15 +59,16 @@ constexpr std::array<std::pair<const char*, Layout>, 2> kLayouts{
     {{"planes", Layout::planes}, {"images16", Layout::images16}}};
 constexpr std::array<std::pair<const char*, Algorithm>, 3> kAlgorithms{
     {{"single", Algorithm::single}, {"pair", Algorithm::pair}, {"dense", Algorithm::dense}}};
-constexpr std::array<std::pair<const char*, ActivationKind>, 9> kActivations{{{"none", ActivationKind::none},
-                                                                              {"clip", ActivationKind::clip},
-                                                                              {"leaky", ActivationKind::leaky},
-                                                                              {"hard_sigmoid", ActivationKind::hard_sigmoid},
-                                                                              {"hard_swish", ActivationKind::hard_swish},
-                                                                              {"sigmoid", ActivationKind::sigmoid},
-                                                                              {"silu", ActivationKind::silu},
-                                                                              {"tanh", ActivationKind::tanh},
-                                                                              {"gelu", ActivationKind::gelu}}};
+constexpr std::array<std::pair<const char*, ActivationKind>, 9> kActivations{
+    {{"none", ActivationKind::none},
+     {"clip", ActivationKind::clip},
+     {"leaky", ActivationKind::leaky},
+     {"hard_sigmoid", ActivationKind::hard_sigmoid},
+     {"hard_swish", ActivationKind::hard_swish},
+     {"sigmoid", ActivationKind::sigmoid},
+     {"silu", ActivationKind::silu},
+     {"tanh", ActivationKind::tanh},
+     {"gelu", ActivationKind::gelu}}};
 
 constexpr std::array<std::pair<const char*, BinaryKind>, 4> kBinaries{{{"first", BinaryKind::first},
                                                                       {"add", BinaryKind::add},
@@ -88,7 +89,9 @@ const KernelTable& kernels_of(const std::string& isa) {
   const KernelTable* const kernels = find_kernels(name.c_str());
   bool runs = false;
   for (const std::string& known : supported) runs = runs || known == name;
-  if (kernels == nullptr || !runs) throw std::invalid_argument("this machine does not run instruction set '" + name + "'");
+  if (kernels == nullptr || !runs) {
+    throw std::invalid_argument("this machine does not run instruction set '" + name + "'");
+  }
   return *kernels;
 }
 

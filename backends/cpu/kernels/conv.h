@@ -27,8 +27,8 @@ struct ConvOptions {
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
 //
-// The weights are packed for the tiling of an input shape when that shape first comes; the tiling depends on the height,
-// the width, and, where images are small, on how many there are.
+// The weights are packed for the tiling of an input shape when that shape first comes; the tiling depends on the
+// height, the width, and, where images are small, on how many there are.
 class Conv final : public Op {
  public:
   // `weights` may be shared between the plans of both layouts. `bias` is empty or has one value per row. Throws

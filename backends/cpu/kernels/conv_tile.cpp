@@ -11,12 +11,15 @@ namespace {
 
 // Rows whose sums go from the last slice's kernel to the epilogue while they are in the first-level cache.
 constexpr std::int64_t kEpilogueRows = 8;
+// Rows between two bits of prefetching.
+constexpr std::int64_t kPrefetchRows = 16;
 
 struct Scratch {
   AlignedBuffer panel;
   AlignedBuffer acc;
   std::vector<Gather> full;
   std::vector<Gather> masked;
+  std::vector<std::ptrdiff_t> fresh;  // places in a channel that the tile above did not read
   std::vector<Scatter> scatters;
 };
 
@@ -24,6 +27,38 @@ Scratch& thread_scratch() {
   static thread_local Scratch scratch;
   return scratch;
 }
+
+// Brings the input of the next panel into the second-level cache bit by bit while the present one is multiplied: asked
+// for all at once, the requests would fill the queues and wait like the copy itself.
+class Prefetcher {
+ public:
+  Prefetcher() = default;
+  Prefetcher(const std::vector<std::ptrdiff_t>& places, const float* source, std::ptrdiff_t source_stride,
+             std::int64_t channels, std::int64_t steps)
+      : places_(&places),
+        source_(reinterpret_cast<std::uintptr_t>(source)),
+        stride_(static_cast<std::uintptr_t>(source_stride) * sizeof(float)),
+        left_(channels),
+        per_step_((channels + steps - 1) / std::max<std::int64_t>(steps, 1)) {}
+
+  // One part of the channels. The addresses may lie outside the tensor: prefetching them does nothing.
+  void step() {
+    for (const std::int64_t until = std::max<std::int64_t>(left_ - per_step_, 0); left_ > until; --left_) {
+      for (const std::ptrdiff_t place : *places_) {
+        const std::uintptr_t address = source_ + static_cast<std::uintptr_t>(place) * sizeof(float);
+        __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+      }
+      source_ += stride_;
+    }
+  }
+
+ private:
+  const std::vector<std::ptrdiff_t>* places_ = nullptr;
+  std::uintptr_t source_ = 0;
+  std::uintptr_t stride_ = 0;
+  std::int64_t left_ = 0;
+  std::int64_t per_step_ = 0;
+};
 
 // Lanes l < count with 0 <= first + l * stride < size.
 std::uint32_t lanes_inside(std::int64_t first, std::int64_t stride, std::int64_t count, std::int64_t size) {
@@ -35,7 +70,7 @@ std::uint32_t lanes_inside(std::int64_t first, std::int64_t stride, std::int64_t
   return mask;
 }
 
-// Fills scratch.full and .masked; true if some of the panel's lanes lie in no entry, and must be zero.
+// Fills scratch.full, .masked and .fresh; true if some of the panel's lanes lie in no entry, and must be zero.
 bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
   const ConvGeometry& g = job.geometry;
   const ConvTensors& t = job.tensors;
@@ -46,6 +81,10 @@ bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
   const std::uint32_t all = (1U << tile.lanes_w) - 1U;
   scratch.full.clear();
   scratch.masked.clear();
+  scratch.fresh.clear();
+  const std::int64_t seen = place.row == 0 ? -1
+                                           : (place.row * tile.lanes_h - 1) * g.stride_h +
+                                                 (g.kernel_h - 1) * g.dilation_h - g.pad_top;
   bool has_zeros = false;
   std::size_t copy_index = 0;
   for (const TapAxis::Copy& copy_y : job.panel.y.copies) {
@@ -70,6 +109,8 @@ bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
                   (unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
               const Gather entry{source, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w), mask};
               (!planes || mask == all ? scratch.full : scratch.masked).push_back(entry);
+              // In planes the copies along x are the same cache lines.
+              if (y > seen && (!planes || &copy_x == &job.panel.x.copies.front())) scratch.fresh.push_back(source);
             }
           }
         }
@@ -120,6 +161,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
   const std::int64_t channel_floats = job.panel.blocks_per_channel * kLanes;
   const std::int64_t slice_channels = job.slices.front().channels;
 
+  const std::int64_t below = job.tile.rows * job.tile.lanes_h * job.geometry.stride_h * t.in_w * lane_factor;
+
   float* const panel = scratch.panel.floats(static_cast<std::size_t>(slice_channels * channel_floats));
   float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin) * acc_row));
   if (list_gathers(job, place, scratch)) {
@@ -157,16 +200,29 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
     slice.describe(rows);
     rows.bias = &slice == &job.slices.front() ? job.bias : nullptr;
     const bool last = &slice == &job.slices.back();
-    const std::int64_t step = last ? kEpilogueRows : row_end - row_begin;
+    const std::int64_t step = last ? kEpilogueRows : kPrefetchRows;
+    const std::int64_t steps = (row_end - row_begin + step - 1) / step;
+    // After the last slice comes, most often, the first of the tile below.
+    Prefetcher next = last ? Prefetcher(scratch.fresh, in + job.first_in_channel * in_plane + below, in_plane,
+                                        slice_channels, steps)
+                           : Prefetcher(scratch.fresh, gather.source + slice.channels * in_plane, in_plane,
+                                        (&slice)[1].channels, steps);
     for (std::int64_t row = row_begin; row < row_end; row += step) {
       const std::int64_t end = std::min(row + step, row_end);
+      next.step();
       rows.acc = acc + (row - row_begin) * acc_row;
       rows.row_begin = static_cast<std::uint32_t>(row);
       rows.row_end = static_cast<std::uint32_t>(end);
-      job.rows(rows);
       const std::int64_t stored = std::min(end, job.row_count) - row;
+      const std::int64_t first = (job.first_out_channel + row) * out_plane;
+      if (last) {
+        for (std::int64_t i = 0; i < stored; ++i) {
+          const float* const plane = out + first + i * out_plane;
+          for (const Scatter& entry : scratch.scatters) __builtin_prefetch(plane + entry.target, 1);
+        }
+      }
+      job.rows(rows);
       if (last && stored > 0) {
-        const std::int64_t first = (job.first_out_channel + row) * out_plane;
         epilogue.acc = rows.acc;
         epilogue.rows = static_cast<std::uint32_t>(stored);
         epilogue.out = out + first;
@@ -182,7 +238,7 @@ std::vector<std::int64_t> balance_rows(const std::vector<std::vector<PackedSlice
   const std::int64_t quads = padded_rows(rows) / 4;
   // Half of the cache for the sums; the weights stream through the other half.
   const std::int64_t quad_bytes = 4 * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most_quads = std::max<std::int64_t>(level2_cache_bytes() / 2 / quad_bytes, 1);
+  const std::int64_t most_quads = std::max<std::int64_t>(level2_cache_bytes() * 3 / 4 / quad_bytes, 1);
   std::int64_t count = (quads + most_quads - 1) / most_quads;
   constexpr std::int64_t kLeastQuads = 4;
   const auto idle = [&](std::int64_t chunks) {

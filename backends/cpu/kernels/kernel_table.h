@@ -80,7 +80,7 @@ struct WindowArgs {
   const float* weights;        // [tap_count], of weighted_sum
   std::uint32_t tap_count;
   std::ptrdiff_t step;         // floats from one block's operands to the next's
-  float start;                 // bias, 0, or -inf
+  float start;                 // bias, 0, or the least float
   float scale;                 // of sum
   const float* scales;         // of sum, one per output float; null: `scale`
   float* out;
@@ -124,7 +124,7 @@ struct KernelTable {
   void (*gather_masked)(const GatherArgs&);
   void (*epilogue)(const EpilogueArgs&);
 
-  // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for the first `rows` lanes.
+  // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes.
   void (*interleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
   void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bind_ops.h"
+#include "bind_sequence.h"
 #include "isa.h"
 
 namespace nb = nanobind;
@@ -41,4 +42,5 @@ NB_MODULE(_kernels, module) {
              "Instruction sets that a machine with these features would run, best first.");
 
   sift::cpu::bind_ops(module);
+  sift::cpu::bind_sequence(module);
 }

@@ -1,5 +1,5 @@
-// Weights in the order in which a micro-kernel reads them: slice after slice of input channels, within a slice row after
-// row, each non-zero with the offset of its operand in the panel.
+// Weights in the order in which a micro-kernel reads them: slice after slice of input channels, within a slice row
+// after row, each non-zero with the offset of its operand in the panel.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ std::int64_t output_extent(std::int64_t in, std::int64_t pads, std::int64_t kern
   return span < 0 ? 0 : span / stride + 1;
 }
 
-// Estimated cycles for the whole layer on one core. The coefficients are fitted to measurements on Zen 4 and Zen 5; only
-// their ratios matter: what an operand, a change of row and a block of packing cost against each other.
+// Estimated cycles for the whole layer on one core. The coefficients are fitted to measurements on Zen 5; only their
+// ratios matter: what an operand, a change of row and a block of packing cost against each other.
 double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
                 std::int64_t slice_channels) {
   const auto blocks = static_cast<double>(tile.blocks());
@@ -32,10 +32,9 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double channels = static_cast<double>(problem.channels) / slices;
   const double taps = static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * taps * channels;
-  // Fewer than 8 independent sums do not cover the latency of a multiply-add.
-  const double per_nnz = std::max(0.70 * blocks + 0.5, 2.2);
-  const double per_row = nnz * per_nnz + 1.8 * blocks + 9;
-  const double packing = static_cast<double>(panel.blocks_per_channel) * channels *
+  const double per_nnz = 0.675 * blocks + 0.62;
+  const double per_row = nnz * per_nnz + 2.0 * blocks + 1.0;
+  const double packing = static_cast<double>(panel.blocks_per_channel * tile.lanes_h) * channels *
                          (problem.layout == Layout::planes ? 2.5 : 2.0);
   const double per_tile = slices * (static_cast<double>(problem.rows) * per_row + packing);
   const double tiles = static_cast<double>(ceil_div(problem.units, tile.images) *

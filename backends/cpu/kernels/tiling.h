@@ -1,8 +1,8 @@
 // How a convolution is cut into tiles, and where its taps find their operands in a tile's panel.
 //
 // A block is 16 lanes: 16 images at one pixel (images16), or lanes_h x lanes_w pixels of one image (planes). A tile is
-// rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice, all blocks of input
-// that the tile's taps read, so that a tap of an output block is an aligned block at a fixed distance from its
+// rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice, all blocks of
+// input that the tile's taps read, so that a tap of an output block is an aligned block at a fixed distance from its
 // neighbour's:
 //
 //   [channel][copy along y][copy along x][rows + shifts][pitch][images][16]

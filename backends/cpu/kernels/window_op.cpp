@@ -12,6 +12,9 @@
 namespace sift::cpu {
 namespace {
 
+// The maximum over a window that holds nothing but padding, as onnxruntime has it.
+constexpr float kNothing = std::numeric_limits<float>::lowest();
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // ONNX pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
@@ -66,7 +69,7 @@ class WindowRun {
     WindowArgs args{};
     args.activation = op_.activation_;
     args.last_lanes = kLanes;
-    if (op_.kind_ == WindowKind::maximum) args.start = -std::numeric_limits<float>::infinity();
+    if (op_.kind_ == WindowKind::maximum) args.start = kNothing;
     if (op_.kind_ == WindowKind::weighted_sum && !op_.bias_.empty()) args.start = op_.bias_[channel];
     return args;
   }
@@ -150,7 +153,7 @@ void WindowRun::planes(std::size_t channel, const float* in, float* out) const {
   const std::int64_t pitch = phase * g_.stride_w;
   const std::int64_t size = reach_h * pitch;
   float* const rows = scratch.rows.floats(static_cast<std::size_t>(size));
-  const float fill = op_.kind_ == WindowKind::maximum ? -std::numeric_limits<float>::infinity() : 0.0F;
+  const float fill = op_.kind_ == WindowKind::maximum ? kNothing : 0.0F;
   std::fill(rows, rows + size, fill);
   const std::int64_t last_x = std::min(in_.w, reach_w - g_.pad_left);
   for (std::int64_t y = 0; y < std::min(in_.h, reach_h - g_.pad_top); ++y) {

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from kernel_reference import ACTIVATIONS, LAYOUTS, assert_close, conv, random_array, random_sparse, run
 
 from sift_onnx.backends.cpu import _kernels
 
 ISAS = _kernels.supported_isas()
+SLOW_MACHINE = (HealthCheck.too_slow, HealthCheck.filter_too_much)
 ALGORITHMS = ("single", "pair", "dense")
 DENSITIES = (0.0, -1.0, 0.03, 0.1, 0.4, 0.9, 1.0)
 
@@ -65,7 +66,7 @@ def output_exists(case: Case) -> bool:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW_MACHINE)
 @given(
     case=cases,
     algorithm=st.sampled_from(("auto", *ALGORITHMS)),

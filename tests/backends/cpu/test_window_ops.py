@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from kernel_reference import ACTIVATIONS, LAYOUTS, Shape, assert_close, conv, random_array, run
 from onnx import TensorProto, helper
@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from sift_onnx.backends.cpu import _kernels
 
 ISAS = _kernels.supported_isas()
+SLOW_MACHINE = (HealthCheck.too_slow, HealthCheck.filter_too_much)
 PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
@@ -31,7 +32,7 @@ def run_onnxruntime(op: str, x: np.ndarray[Any, Any], attributes: dict[str, Any]
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_MACHINE)
 @given(
     n=st.sampled_from((1, 3, 16, 18)),
     channels=st.integers(1, 5),
@@ -69,7 +70,7 @@ def test_depthwise_convolution_agrees_with_numpy(
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_MACHINE)
 @given(
     n=st.sampled_from((1, 3, 16, 18)),
     size=st.tuples(st.integers(1, 40), st.integers(1, 40)),

@@ -10,7 +10,8 @@ namespace sift::cpu::SIFT_ISA {
 inline constexpr int kPeakSums = kRegisters >= 32 ? 16 : 10;
 
 inline float fma_loop(std::int64_t iterations) {
-  Vec sums[kPeakSums]{};
+  Vec sums[kPeakSums];
+  for (int s = 0; s < kPeakSums; ++s) sums[s] = splat(static_cast<float>(s));  // alike, they would become one
   const Vec scale = splat(0.5F);
   const Vec step = splat(1.0F);
   for (std::int64_t i = 0; i < iterations; ++i) {

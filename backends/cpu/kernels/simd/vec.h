@@ -1,7 +1,7 @@
 // Vectors of the instruction set that the including file is compiled for, in that file's own namespace.
 //
-// The arithmetic is GCC's and Clang's vector extension, so that one template serves every instruction set; only what the
-// extension cannot say is written with intrinsics.
+// The arithmetic is GCC's and Clang's vector extension, so that one template serves every instruction set; only what
+// the extension cannot say is written with intrinsics.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,8 @@
 namespace sift::cpu::SIFT_ISA {
 
 template <WindowKind Window, int Blocks>
-[[gnu::always_inline]] inline void window_blocks(const WindowArgs& args, const float* in, Vec (&acc)[Blocks * kVecsPerBlock]) {
+[[gnu::always_inline]] inline void window_blocks(const WindowArgs& args, const float* in,
+                                                 Vec (&acc)[Blocks * kVecsPerBlock]) {
 #pragma GCC unroll 16
   for (Vec& value : acc) value = splat(args.start);
   for (std::uint32_t tap = 0; tap < args.tap_count; ++tap) {

@@ -1,0 +1,84 @@
+#include "bind_sequence.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sequence.h"
+#include "thread_pool.h"
+
+namespace sift::cpu {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+using Shape4 = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+using PlaceSpec = std::tuple<std::int64_t, std::int64_t>;
+using StepSpec = std::tuple<std::shared_ptr<Op>, Shape4, PlaceSpec, std::optional<PlaceSpec>, PlaceSpec>;
+// Inputs may be read-only; those that operators write to are the caller's outputs, made for that.
+using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Seconds = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Place place_of(const PlaceSpec& spec) { return {std::get<0>(spec), std::get<1>(spec)}; }
+
+Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch_size,
+                        std::vector<std::int64_t> array_sizes) {
+  std::vector<SequenceStep> steps;
+  steps.reserve(specs.size());
+  for (const auto& [op, shape, in, second, out] : specs) {
+    const auto& [n, c, h, w] = shape;
+    steps.push_back({op, {n, c, h, w}, place_of(in), second ? place_of(*second) : Place{}, place_of(out)});
+  }
+  return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
+}
+
+void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const std::vector<Floats>& arrays,
+                  const std::optional<Seconds>& seconds) {
+  const auto sizes = sequence.array_sizes();
+  if (arrays.size() != sizes.size()) throw std::invalid_argument("sequence: one array per size");
+  std::vector<float*> pointers;
+  pointers.reserve(arrays.size());
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (static_cast<std::int64_t>(arrays[i].size()) != sizes[i]) {
+      throw std::invalid_argument("sequence: array " + std::to_string(i) + " has " + std::to_string(arrays[i].size()) +
+                                  " values, not " + std::to_string(sizes[i]));
+    }
+    pointers.push_back(const_cast<float*>(arrays[i].data()));
+  }
+  if (seconds && seconds->size() != sequence.steps().size()) {
+    throw std::invalid_argument("sequence: one time per step");
+  }
+  const std::span<double> times =
+      seconds ? std::span<double>{seconds->data(), seconds->size()} : std::span<double>{};
+  const nb::gil_scoped_release unlocked;
+  sequence.run(pool, workspace, pointers, times);
+}
+
+}  // namespace
+
+void bind_sequence(nb::module_& module) {
+  nb::class_<Workspace>(module, "Workspace", "Scratch memory that sequences borrow while they run.").def(nb::init<>());
+
+  nb::class_<Sequence>(module, "Sequence", "Operators one after the other, with their buffers.")
+      .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,
+           "A step is (op, shape of its input, input, second operand or None, output). The last three are places: "
+           "(index of an array or -1 for scratch memory, offset in floats).")
+      .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, "seconds"_a = nb::none(),
+           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe.")
+      .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
+}
+
+}  // namespace sift::cpu
