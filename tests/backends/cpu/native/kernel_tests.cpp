@@ -1,0 +1,272 @@
+// The kernels and the thread pool without Python, to be built with a sanitizer: random convolutions, products and
+// windows in every instruction set of the machine, in tensors of exactly their size, so that a lane too far is seen.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "conv.h"
+#include "elementwise.h"
+#include "isa.h"
+#include "matmul.h"
+#include "reorder.h"
+#include "thread_pool.h"
+#include "window_op.h"
+
+namespace sift::cpu {
+namespace {
+
+int failures = 0;
+
+void check(bool holds, const std::string& what) {
+  if (holds) return;
+  std::fprintf(stderr, "FAILED: %s\n", what.c_str());
+  ++failures;
+}
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
+  }
+  float value() { return std::uniform_real_distribution<float>(-1, 1)(engine_); }
+  bool chance(double probability) { return std::uniform_real_distribution<double>(0, 1)(engine_) < probability; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Exactly as large as the tensor: the sanitizer guards what lies behind it.
+class Tensor {
+ public:
+  explicit Tensor(std::int64_t size)
+      : memory_(static_cast<float*>(std::aligned_alloc(64, static_cast<std::size_t>((size + 15) / 16 * 64)))),
+        size_(size) {
+    std::fill(data(), data() + size, std::numeric_limits<float>::quiet_NaN());
+  }
+  float* data() { return memory_.get() + (size_ + 15) / 16 * 16 - size_; }  // ends where the memory ends
+  float& operator[](std::int64_t i) { return data()[i]; }
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<float, Free> memory_;
+  std::int64_t size_;
+};
+
+Tensor random_tensor(Random& random, std::int64_t size) {
+  Tensor tensor(size);
+  for (std::int64_t i = 0; i < size; ++i) tensor[i] = random.value();
+  return tensor;
+}
+
+// Runs an operator in its layout on planes.
+Tensor run(const Op& op, ThreadPool& pool, const KernelTable& kernels, const Shape& shape, Tensor& in, Tensor* second) {
+  const Shape out_shape = op.output_shape(shape);
+  Tensor out(element_count(out_shape, Layout::planes));
+  if (op.input_layout() == Layout::planes) {
+    op.run(pool, shape, in.data(), second == nullptr ? nullptr : second->data(), out.data());
+    return out;
+  }
+  const Reorder to(Layout::planes, kernels);
+  Tensor blocks(element_count(shape, Layout::images16));
+  to.run(pool, shape, in.data(), nullptr, blocks.data());
+  Tensor other(second == nullptr ? 0 : element_count(out_shape, Layout::images16));
+  if (second != nullptr) to.run(pool, out_shape, second->data(), nullptr, other.data());
+  Tensor result(element_count(out_shape, Layout::images16));
+  op.run(pool, shape, blocks.data(), second == nullptr ? nullptr : other.data(), result.data());
+  Reorder(Layout::images16, kernels).run(pool, out_shape, result.data(), nullptr, out.data());
+  return out;
+}
+
+void test_conv(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  ConvGeometry g;
+  g.groups = random.between(1, 2);
+  g.kernel_h = random.between(1, 4);
+  g.kernel_w = random.between(1, 4);
+  g.stride_h = random.between(1, 3);
+  g.stride_w = random.between(1, 3);
+  g.dilation_h = random.between(1, 2);
+  g.dilation_w = random.between(1, 2);
+  g.pad_top = random.between(0, 2);
+  g.pad_left = random.between(0, 2);
+  g.pad_bottom = random.between(0, 2);
+  g.pad_right = random.between(0, 2);
+  const std::int64_t channels = random.between(1, 30);
+  const std::int64_t rows = random.between(1, 20);
+  const Shape shape{random.between(1, 18), channels * g.groups, random.between(7, 19), random.between(7, 35)};
+  const Shape out{shape.n, rows * g.groups, g.output_h(shape.h), g.output_w(shape.w)};
+  const std::int64_t columns = channels * g.kernel_h * g.kernel_w;
+  const double densities[]{0, 0.1, 0.3, 0.7, 1};
+  const double density = densities[random.between(0, 4)];
+  std::vector<float> weights(static_cast<std::size_t>(rows * g.groups * columns));
+  for (float& weight : weights) weight = random.chance(density) ? random.value() : 0.0F;
+  std::vector<float> bias(static_cast<std::size_t>(rows * g.groups));
+  for (float& b : bias) b = random.value();
+  Tensor in = random_tensor(random, element_count(shape, Layout::planes));
+  Tensor residual = random_tensor(random, element_count(out, Layout::planes));
+
+  const auto sparse = std::make_shared<const SparseWeights>(
+      SparseWeights::from_dense(rows * g.groups, columns, weights));
+  for (const Layout layout : {Layout::planes, Layout::images16}) {
+    for (const Algorithm algorithm : {Algorithm::single, Algorithm::pair, Algorithm::dense}) {
+      const ConvOptions options{g, {ActivationKind::clip, 0, std::numeric_limits<float>::infinity()}, layout, algorithm};
+      const Conv conv(sparse, bias, options, kernels);
+      Tensor y = run(conv, pool, kernels, shape, in, &residual);
+      double worst = 0;
+      std::int64_t at = 0;
+      for (std::int64_t n = 0; n < out.n; ++n) {
+        for (std::int64_t row = 0; row < out.c; ++row) {
+          for (std::int64_t oy = 0; oy < out.h; ++oy) {
+            for (std::int64_t ox = 0; ox < out.w; ++ox, ++at) {
+              double sum = bias[static_cast<std::size_t>(row)] + residual[at];
+              for (std::int64_t column = 0; column < columns; ++column) {
+                const float weight = weights[static_cast<std::size_t>(row * columns + column)];
+                const std::int64_t c = row / rows * channels + column / (g.kernel_h * g.kernel_w);
+                const std::int64_t iy =
+                    oy * g.stride_h + column / g.kernel_w % g.kernel_h * g.dilation_h - g.pad_top;
+                const std::int64_t ix = ox * g.stride_w + column % g.kernel_w * g.dilation_w - g.pad_left;
+                if (weight == 0 || iy < 0 || iy >= shape.h || ix < 0 || ix >= shape.w) continue;
+                sum += double{weight} * in[((n * shape.c + c) * shape.h + iy) * shape.w + ix];
+              }
+              const double error = std::abs(std::max(sum, 0.0) - y[at]);
+              worst = error <= worst ? worst : error;  // NaN counts
+            }
+          }
+        }
+      }
+      check(worst < 1e-4, "conv, " + isa + ", error " + std::to_string(worst));
+    }
+  }
+}
+
+void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const std::int64_t rows = random.between(1, 60);
+  const std::int64_t columns = random.between(1, 200);
+  const Shape shape{random.between(1, 40), columns, 1, 1};
+  std::vector<float> weights(static_cast<std::size_t>(rows * columns));
+  for (float& weight : weights) weight = random.chance(0.2) ? random.value() : 0.0F;
+  Tensor in = random_tensor(random, shape.n * columns);
+  const Matmul matmul(std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, columns, weights)), {}, {},
+                      kernels);
+  Tensor y = run(matmul, pool, kernels, shape, in, nullptr);
+  for (std::int64_t m = 0; m < shape.n; ++m) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        sum += double{weights[static_cast<std::size_t>(row * columns + c)]} * in[m * columns + c];
+      }
+      check(std::abs(sum - y[m * rows + row]) < 1e-4, "matmul, " + isa);
+    }
+  }
+}
+
+// Values are compared with numpy elsewhere; here both layouts must agree, and stay inside their tensors.
+void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  ConvGeometry g;
+  g.kernel_h = random.between(1, 4);
+  g.kernel_w = random.between(1, 4);
+  g.stride_h = random.between(1, 3);
+  g.stride_w = random.between(1, 3);
+  g.pad_top = g.pad_bottom = g.kernel_h / 2;
+  g.pad_left = g.pad_right = g.kernel_w / 2;
+  const Shape shape{random.between(1, 18), random.between(1, 3), random.between(4, 20), random.between(4, 40)};
+  Tensor in = random_tensor(random, element_count(shape, Layout::planes));
+  std::vector<float> weights(static_cast<std::size_t>(shape.c * g.kernel_h * g.kernel_w));
+  for (float& weight : weights) weight = random.value();
+  const auto agree = [&](const Op& planes, const Op& images) {
+    Tensor a = run(planes, pool, kernels, shape, in, nullptr);
+    Tensor b = run(images, pool, kernels, shape, in, nullptr);
+    const std::int64_t count = element_count(planes.output_shape(shape), Layout::planes);
+    for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "window, " + isa);
+  };
+  const Activation silu{ActivationKind::silu, 0, 0};
+  agree(Depthwise(weights, {}, g, silu, Layout::planes, kernels),
+        Depthwise(weights, {}, g, silu, Layout::images16, kernels));
+  agree(MaxPool(g, true, Layout::planes, kernels), MaxPool(g, true, Layout::images16, kernels));
+  agree(AveragePool(g, true, false, Layout::planes, kernels), AveragePool(g, true, false, Layout::images16, kernels));
+  agree(GlobalAveragePool(Layout::planes, kernels), GlobalAveragePool(Layout::images16, kernels));
+}
+
+void test_pool() {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
+      pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+      for (const auto& c : calls) check(c == 1, "every index is called once");
+    }
+    std::atomic<int> nested{0};
+    pool.parallel_for(6, [&](std::int64_t) { pool.parallel_for(5, [&](std::int64_t) { ++nested; }); });
+    check(nested == 30, "loops within loops");
+    bool thrown = false;
+    try {
+      pool.parallel_for(9, [](std::int64_t i) {
+        if (i == 4) throw std::runtime_error("four");
+      });
+    } catch (const std::runtime_error&) {
+      thrown = true;
+    }
+    check(thrown, "an exception reaches the caller");
+  }
+}
+
+// Several sessions may share a pool and a plan.
+void test_concurrent_runs(const KernelTable& kernels) {
+  Random random(7);
+  ThreadPool pool(3);
+  const Shape shape{2, 24, 14, 14};
+  std::vector<float> weights(std::size_t{40} * 24 * 9);
+  for (float& weight : weights) weight = random.chance(0.1) ? random.value() : 0.0F;
+  ConvOptions options;
+  options.geometry.kernel_h = options.geometry.kernel_w = 3;
+  options.geometry.pad_top = options.geometry.pad_left = options.geometry.pad_bottom = options.geometry.pad_right = 1;
+  options.layout = Layout::planes;
+  const Conv conv(std::make_shared<const SparseWeights>(SparseWeights::from_dense(40, 216, weights)), {}, options,
+                  kernels);
+  Tensor in = random_tensor(random, element_count(shape, Layout::planes));
+  Tensor expected = run(conv, pool, kernels, shape, in, nullptr);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&] {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        Tensor y = run(conv, pool, kernels, shape, in, nullptr);
+        for (std::int64_t i = 0; i < 2 * 40 * 14 * 14; ++i) wrong += y[i] != expected[i];
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(wrong == 0, "concurrent runs give the same bits");
+}
+
+}  // namespace
+}  // namespace sift::cpu
+
+int main() {
+  using namespace sift::cpu;
+  test_pool();
+  ThreadPool pool(3);
+  for (const std::string& isa : sift::isa::isas_of(sift::isa::cpu_features())) {
+    const KernelTable& kernels = *find_kernels(isa.c_str());
+    Random random(1);
+    for (int i = 0; i < 12; ++i) {
+      test_conv(random, pool, kernels, isa);
+      test_matmul(random, pool, kernels, isa);
+      test_windows(random, pool, kernels, isa);
+    }
+    test_concurrent_runs(kernels);
+  }
+  std::printf("%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
+}
