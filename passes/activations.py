@@ -80,9 +80,10 @@ def choose(setting: Activation, unit: LinearUnit, own: Function) -> NonLinearity
     if setting == "auto":
         return NonLinearity("relu", norm=True) if unit.is_conv else NonLinearity(own, norm=has_norm)
     if setting == "bn-relu":
-        if unit.sites[0].product.op == "MatMul":
+        product = next((site.product for site in unit.sites if site.product.op == "MatMul"), None)
+        if product is not None:
             raise UnsupportedError(
-                f"--activation bn-relu: no BatchNormalization can follow MatMul {unit.sites[0].product.name!r}, whose "
+                f"--activation bn-relu: no BatchNormalization can follow MatMul {product.name!r}, whose "
                 f"features are its last axis; use --activation auto or gelu, or leave {unit.name!r} out with "
                 f"--keep-dense"
             )

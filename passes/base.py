@@ -16,6 +16,7 @@ __all__ = [
     "Pass",
     "PassResult",
     "already_applied",
+    "came_of",
     "get_pass",
     "history",
     "made_by_transforms",
@@ -27,6 +28,8 @@ __all__ = [
 HISTORY_KEY = "sift_onnx"
 # Field of such an entry: the weights that the transform put in others' place.
 _MADE = "made"
+# What an entry holds besides the settings that tell one transform from another.
+_BESIDES = (_MADE, "input_shapes")
 
 
 @dataclass(frozen=True)
@@ -123,18 +126,29 @@ def already_applied(model: Model, settings: Mapping[str, Any], *, repeatable: bo
     Raises:
         PreconditionError: it came out of the same transform with other settings, and that cannot be repeated.
     """
+    wanted = _telling(settings)
     for noted in history(model):
-        entry = {key: value for key, value in noted.items() if key != _MADE}
-        if entry["pass"] != settings["pass"]:
+        entry = _telling(noted)
+        if entry["pass"] != wanted["pass"]:
             continue
-        if entry == dict(settings):
+        if entry == wanted:
             return True
         if repeatable:
             continue
-        differing = sorted(k for k in entry.keys() | settings.keys() if entry.get(k) != settings.get(k))
+        differing = sorted(k for k in entry.keys() | wanted.keys() if entry.get(k) != wanted.get(k))
         was = ", ".join(f"{k}={entry.get(k)!r}" for k in differing)
         raise PreconditionError(
             f"the model has been through {settings['pass']!r} already, with {was}; "
             "transform the original model, or repeat the same settings"
         )
     return False
+
+
+def came_of(model: Model, settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the last transforms that ``model`` went through were these, in this order."""
+    last = history(model)[-len(settings) :] if settings else []
+    return bool(settings) and [_telling(entry) for entry in last] == [_telling(entry) for entry in settings]
+
+
+def _telling(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in _BESIDES}

@@ -57,7 +57,7 @@ class Doped(LocalPass):
         if self.init == "svd":
             u, v, s, error = self._from_trained(workshop)
         else:
-            energy = workshop.energy()
+            energy = workshop.energy(rectified=True)
             own_norm = workshop.non_linearity is not None and workshop.has_norm
             u = workshop.dense("U", unit.shape_for(rank), 1.0)
             pair_energy = energy * (1.0 if own_norm else self._pair_gain)

@@ -77,7 +77,7 @@ class Factorized(LocalPass):
             # A ReLU halves the second moment of what it is given; behind a normalization nothing depends on it.
             energy = 1.0 if workshop.non_linearity is None else 2.0
             u = workshop.sparse("U", unit.shape_for(sizes.rank), sizes.nnz_u, energy)
-            v = workshop.sparse("V", unit.projection_shape(sizes.rank), sizes.nnz_v, workshop.energy())
+            v = workshop.sparse("V", unit.projection_shape(sizes.rank), sizes.nnz_v, workshop.energy(rectified=False))
         search_space = sizes.rank * (unit.features_in + unit.features_out)
         return Replacement((Part("U", u), Part("V", v)), search_space, error)
 

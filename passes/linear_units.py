@@ -14,7 +14,7 @@ from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
 from sift_onnx.axis_rules.context import constant_values
 from sift_onnx.constants import array_of, shape_of
 
-__all__ = ["LinearUnit", "Site", "find_unit"]
+__all__ = ["LinearUnit", "Site", "UnitFinder"]
 
 Array = npt.NDArray[Any]
 
@@ -33,7 +33,8 @@ class Site:
         bias: the vector that is added to each output feature, if there is one; a constant, or in a convolution also
             what some node computes.
         bias_node: the Add that adds it, where the product does not do so itself.
-        norm: the BatchNormalization that follows, if one does and nothing else reads what it normalizes.
+        norm: the BatchNormalization that follows, if one does and nothing else reads what it normalizes. One in
+            training mode has running statistics as outputs too, which nothing reads.
     """
 
     product: gs.Node
@@ -141,40 +142,99 @@ class LinearUnit:
         return (matrix if self.out_axis == 0 else matrix.T).reshape(shape)
 
 
-def find_unit(analysis: AxisAnalysis, layer: WeightLayer, outputs: frozenset[int]) -> LinearUnit | str:
-    """The unit of a weight layer, or the reason why there is none.
+class UnitFinder:
+    """Finds the units of a graph."""
 
-    Args:
-        analysis: of the model.
-        layer: one of its layers.
-        outputs: ids of the graph's outputs.
+    def __init__(self, graph: gs.Graph, analysis: AxisAnalysis) -> None:
+        """For the layers of ``analysis``, which is of ``graph``."""
+        self._analysis = analysis
+        self._outputs = {id(tensor) for tensor in graph.outputs}
+        # The nodes of a branch of If or Loop may read a tensor of the graph, and are none of its nodes.
+        self._nodes = {id(node) for node in graph.nodes}
+
+    def find(self, layer: WeightLayer) -> LinearUnit | str:
+        """The unit of a weight layer, or the reason why there is none."""
+        if layer.kind == "depthwise":
+            return "depthwise (paper, appendix A.1.1)"
+        sites: list[Site] = []
+        first: _Reading | None = None
+        for use in layer.uses:
+            node = self._analysis.order[use.index]
+            reading = _reading(node, layer.constant)
+            if isinstance(reading, str):
+                return reading
+            first = first or reading
+            if reading != first:
+                return "its readers take it in different ways"
+            site = self._site(node, reading.shape[reading.out_axis])
+            if isinstance(site, str):
+                return site
+            sites.append(site)
+        assert first is not None
+        return LinearUnit(layer, first.shape, first.permutation, first.out_axis, tuple(sites))
+
+    def _site(self, product: gs.Node, features: int) -> Site | str:
+        bias: gs.Tensor | None = None
+        bias_node: gs.Node | None = None
+        if len(product.inputs) > 2 and not product.inputs[2].is_empty():
+            bias = product.inputs[2]
+            constant = constant_values(bias)
+            if product.op == "Gemm" and (constant is None or shape_of(constant) != (features,)):
+                return f"the third input of {product.op} {product.name!r} is not a stored vector of {features} biases"
+        elif product.op == "MatMul":
+            follower = self._only_reader(product.outputs[0])
+            if follower is not None and follower.op == "Add":
+                other = follower.inputs[1 if follower.inputs[0] is product.outputs[0] else 0]
+                vector = constant_values(other)
+                if vector is not None and shape_of(vector) == (features,):
+                    bias, bias_node = other, follower
+        last = bias_node or product
+        norm = self._only_reader(last.outputs[0]) if product.op != "MatMul" else None
+        if norm is None or norm.op != "BatchNormalization" or not self._is_plain(norm):
+            norm = None
+        return Site(product, bias, bias_node, norm)
+
+    def _only_reader(self, tensor: gs.Variable) -> gs.Node | None:
+        if len(tensor.outputs) != 1 or id(tensor) in self._outputs or id(tensor.outputs[0]) not in self._nodes:
+            return None
+        return tensor.outputs[0]
+
+    def _is_plain(self, norm: gs.Node) -> bool:
+        """Whether it normalizes by stored parameters, and nothing reads the statistics that training makes of them."""
+        unread = all(not t.outputs and id(t) not in self._outputs for t in norm.outputs[1:])
+        return unread and all(constant_values(t) is not None for t in norm.inputs[1:])
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How a node takes a weight; one unit has one way.
+
+    Attributes:
+        shape: as in :class:`LinearUnit`.
+        permutation: as in :class:`LinearUnit`.
+        out_axis: as in :class:`LinearUnit`.
+        groups: of a convolution.
     """
-    if layer.kind == "depthwise":
-        return "depthwise (paper, appendix A.1.1)"
-    sites: list[Site] = []
-    read: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
-    for use in layer.uses:
-        node = analysis.order[use.index]
-        if node.op not in ("Conv", "Gemm", "MatMul") or node.domain not in (None, "", "ai.onnx"):
-            return f"{node.op} is not one of Conv, Gemm and MatMul"
-        if node.op == "Gemm" and node.attrs.get("transA", 0):
-            return "its Gemm transposes the activations"
-        permutation = _permutation(node.inputs[_WEIGHT_INPUT], layer.constant)
-        if permutation is None:
-            return f"{node.op} {node.name!r} does not read it as its second input, as it is stored"
-        shape = tuple(shape_of(layer.constant)[axis] for axis in permutation)
-        if node.op == "MatMul" and len(shape) != 2:
-            return "it is a stack of matrices"
-        out_axis = 0 if node.op == "Conv" or node.attrs.get("transB", 0) else 1
-        if read is not None and read != (shape, permutation, out_axis):
-            return "its readers take it in different ways"
-        read = shape, permutation, out_axis
-        site = _site(node, shape[out_axis], outputs)
-        if isinstance(site, str):
-            return site
-        sites.append(site)
-    assert read is not None
-    return LinearUnit(layer, *read, tuple(sites))
+
+    shape: tuple[int, ...]
+    permutation: tuple[int, ...]
+    out_axis: int
+    groups: int
+
+
+def _reading(node: gs.Node, weight: gs.Constant) -> _Reading | str:
+    if node.op not in ("Conv", "Gemm", "MatMul") or node.domain not in (None, "", "ai.onnx"):
+        return f"{node.op} is not one of Conv, Gemm and MatMul"
+    if node.op == "Gemm" and node.attrs.get("transA", 0):
+        return "its Gemm transposes the activations"
+    permutation = _permutation(node.inputs[_WEIGHT_INPUT], weight)
+    if permutation is None:
+        return f"{node.op} {node.name!r} does not read it as its second input, as it is stored"
+    shape = tuple(shape_of(weight)[axis] for axis in permutation)
+    if node.op == "MatMul" and len(shape) != 2:
+        return "it is a stack of matrices"
+    out_axis = 0 if node.op == "Conv" or node.attrs.get("transB", 0) else 1
+    return _Reading(shape, permutation, out_axis, int(node.attrs.get("group", 1)))
 
 
 def _permutation(tensor: gs.Tensor, constant: gs.Constant) -> tuple[int, ...] | None:
@@ -191,34 +251,3 @@ def _permutation(tensor: gs.Tensor, constant: gs.Constant) -> tuple[int, ...] | 
     for step in reversed(steps):
         permutation = tuple(permutation[axis] for axis in step)
     return permutation
-
-
-def _site(product: gs.Node, features: int, outputs: frozenset[int]) -> Site | str:
-    bias: gs.Tensor | None = None
-    bias_node: gs.Node | None = None
-    if len(product.inputs) > 2 and not product.inputs[2].is_empty():
-        bias = product.inputs[2]
-        constant = constant_values(bias)
-        if product.op == "Gemm" and (constant is None or shape_of(constant) != (features,)):
-            return f"the third input of {product.op} {product.name!r} is not a stored vector of {features} biases"
-    elif product.op == "MatMul":
-        follower = _only_reader(product.outputs[0], outputs)
-        if follower is not None and follower.op == "Add":
-            other = follower.inputs[1 if follower.inputs[0] is product.outputs[0] else 0]
-            vector = constant_values(other)
-            if vector is not None and shape_of(vector) == (features,):
-                bias, bias_node = other, follower
-    last = bias_node or product
-    norm = _only_reader(last.outputs[0], outputs) if product.op != "MatMul" else None
-    if norm is None or norm.op != "BatchNormalization" or not _is_plain(norm):
-        norm = None
-    return Site(product, bias, bias_node, norm)
-
-
-def _only_reader(tensor: gs.Variable, outputs: frozenset[int]) -> gs.Node | None:
-    return tensor.outputs[0] if len(tensor.outputs) == 1 and id(tensor) not in outputs else None
-
-
-def _is_plain(norm: gs.Node) -> bool:
-    """Whether it normalizes with stored statistics, as an exported model does."""
-    return len(norm.outputs) == 1 and all(constant_values(t) is not None for t in norm.inputs[1:])

@@ -26,11 +26,11 @@ from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_tra
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.linear_units import LinearUnit, Site, find_unit
+from sift_onnx.passes.linear_units import LinearUnit, Site, UnitFinder
 from sift_onnx.passes.masking import Masking
 from sift_onnx.passes.resizing import check_shapes
 from sift_onnx.passes.selection import Selection
-from sift_onnx.passes.settings import exact_sparsity
+from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.workshop import Workshop
 from sift_onnx.patterns import Pattern, WeightMatrix
@@ -149,22 +149,23 @@ class LocalPass(Pass):
         """What determines the result, as it is noted in the model."""
         return {
             "pass": self.name,
-            "sparsity": str(float(self.sparsity)),
+            "sparsity": noted_number(self.sparsity),
             "activation": self.activation,
             "init": self.init,
             "seed": self.seed,
             "only": list(self.selection.only),
             "keep_dense": list(self.selection.keep_dense),
             **self.masking.settings(),
+            **noted_shapes(self.input_shapes),
         }
 
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
         if already_applied(model, self.settings(), repeatable=True):
-            return self._unchanged(model, "transformed before, with these settings", start)
+            return self.unchanged(model, "transformed before, with these settings", start)
         if self.is_identity():
-            return self._unchanged(model, f"a sparsity of {float(self.sparsity):g} changes nothing", start)
+            return self.unchanged(model, f"a sparsity of {float(self.sparsity):g} changes nothing", start)
         copy = model
         for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers()):
             copy = prepare(copy).model
@@ -248,15 +249,22 @@ class LocalPass(Pass):
     def _choose(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
         """Per weight layer its unit, or why it is left as it is."""
         excluded = self.excluded(model, analysis)
-        outputs = frozenset(id(t) for t in model.graph.outputs)
+        finder = UnitFinder(model.graph, analysis)
         chosen: dict[str, LinearUnit | str] = {}
         for name, layer in analysis.layers.items():
-            unit = excluded[name] if name in excluded else find_unit(analysis, layer, outputs)
+            unit = excluded[name] if name in excluded else finder.find(layer)
             reason = "" if isinstance(unit, str) else self.fits(unit)
             chosen[name] = reason or unit
         return chosen
 
-    def _unchanged(self, model: Model, reason: str, start: float) -> PassResult:
+    def unchanged(self, model: Model, reason: str, start: float) -> PassResult:
+        """The result where nothing is to be done.
+
+        Args:
+            model: that came in.
+            reason: why, for every layer.
+            start: of the call, by :func:`time.perf_counter`.
+        """
         analysis = analyze(model, self.input_shapes)
         return PassResult(model, False, self._report(analysis, dict.fromkeys(analysis.layers, reason), {}, start))
 
@@ -274,6 +282,9 @@ class LocalPass(Pass):
             "schema": 1,
             "pass": self.name,
             "sparsity": float(self.sparsity),
+            "pattern": str(self.pattern),
+            "activation": self.activation,
+            "init": self.init,
             "width_factor": 1.0,
             "layers": layers,
             "totals": {
@@ -300,7 +311,9 @@ class LocalPass(Pass):
             positions = positions_of(layer, analysis.system.original)
             replacement = done.get(name)
             before = nnz = nnz_of(layer.constant)
-            weights = search_space = 0
+            # Of a layer that had a mask before, too: it is still searched.
+            search_space = math.prod(shape) if sparse_weight_of(layer.constant) is not None else 0
+            weights, status = 0, "unchanged"
             entry: dict[str, Any] = {}
             if replacement is None:
                 weights = math.prod(shape)
@@ -310,6 +323,7 @@ class LocalPass(Pass):
                 nnz = sum(part.nnz for part in replacement.parts)
                 weights = sum(part.weights for part in replacement.parts)
                 search_space, reason = replacement.search_space, ""
+                status = "sparse" if search_space else "dense"
                 entry["parts"] = [part.to_dict() for part in replacement.parts]
                 if replacement.error is not None:
                     entry["weight_error"] = replacement.error
@@ -325,7 +339,7 @@ class LocalPass(Pass):
                 "nnz_before": before,
                 "nnz": nnz,
                 "sparsity": 1 - nnz / weights if weights else 0.0,
-                "status": "unchanged" if replacement is None else "sparse",
+                "status": status,
                 "reason": reason,
                 "search_space": search_space,
             } | entry
@@ -338,7 +352,7 @@ def _place(graph: gs.Graph, builder: Builder, site: Site, result: gs.Variable) -
     for node in old:
         node.inputs.clear()
         node.outputs.clear()
-    result.inputs[0].outputs = [output]
+    result.inputs[0].outputs[0] = output
     graph.nodes[index : index + 1] = builder.take_nodes()
     gone = {id(node) for node in old}
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]

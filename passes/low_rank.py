@@ -11,15 +11,17 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.allocation import BudgetLayer, allocate
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import nnz_of, sparse_weight_of
+from sift_onnx.constants import sparse_weight_of
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.activations import Activation
 from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.embedding import active_weights
 from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.linear_units import LinearUnit, Site
 from sift_onnx.passes.local import LocalPass, Part, Replacement
+from sift_onnx.passes.settings import exact_number, noted_number
 from sift_onnx.passes.wide import Wide
 from sift_onnx.passes.workshop import Workshop
 
@@ -70,10 +72,7 @@ class LowRank(Pass):
         Raises:
             UsageError: a setting is out of its range.
         """
-        try:
-            self.width = Fraction(str(width))
-        except (ValueError, ZeroDivisionError) as error:
-            raise UsageError(f"width {width!r} is no number") from error
+        self.width = exact_number(width, "width")
         if self.width < 1:
             raise UsageError(f"width {width} is out of range: it must be at least 1")
         if init == "svd" and self.width != 1:
@@ -92,21 +91,17 @@ class LowRank(Pass):
     def settings(self) -> dict[str, Any]:
         """What determines the result, as it is noted in the model."""
         shared = {key: value for key, value in self._factors(widened=False).settings().items() if key != "sparsity"}
-        return shared | {"pass": self.name, "width": str(float(self.width))}
+        return shared | {"pass": self.name, "width": noted_number(self.width)}
 
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
         if already_applied(model, self.settings()):
-            unchanged = Wide(0, input_shapes=self.input_shapes)(model)
-            layers = [
-                layer | {"reason": "transformed before, with these settings"} for layer in unchanged.report["layers"]
-            ]
-            return PassResult(model, False, {**unchanged.report, "pass": self.name, "layers": layers})
+            return self._factors(widened=False).unchanged(model, "transformed before, with these settings", start)
         pairs = self._factors(widened=self.width > 1)
         if self.width == 1:
             result = pairs(model)
-            report = dict(result.report)
+            report = {**result.report, "width_factor": 1.0}
         else:
             sparsity = 1 - 1 / self.width**2
             wide = Wide(sparsity, **self._options, input_shapes=self.input_shapes)(model)
@@ -145,8 +140,8 @@ class _Pairs(LocalPass):
 
     def fits(self, unit: LinearUnit) -> str:
         unit_cost = _rank_cost(unit)
-        enough = nnz_of(unit.layer.constant) >= unit_cost
-        return "" if enough else f"its {nnz_of(unit.layer.constant):,} weights do not pay for a rank of {unit.groups}"
+        weights = active_weights(unit.layer)
+        return "" if weights >= unit_cost else f"its {weights:,} weights do not pay for a rank of {unit.groups}"
 
     def begin(self, analysis: AxisAnalysis, units: Mapping[str, LinearUnit]) -> None:
         budgets: list[BudgetLayer] = []
@@ -154,7 +149,7 @@ class _Pairs(LocalPass):
             positions = positions_of(unit.layer, analysis.system.original)
             cost = _rank_cost(unit)
             most = cost * (1 + unit.size // cost)
-            macs = nnz_of(unit.layer.constant) * positions
+            macs = active_weights(unit.layer) * positions
             budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(unit.shape)))
         nnz = allocate(budgets, sum(budget.macs for budget in budgets))
         self._ranks = {name: nnz[name] // _rank_cost(unit) * unit.groups for name, unit in units.items()}
@@ -172,7 +167,7 @@ class _Pairs(LocalPass):
         else:
             # A ReLU halves the second moment of what it is given.
             u = workshop.dense("U", unit.shape_for(rank), 1.0 if workshop.non_linearity is None else 2.0)
-            v = workshop.dense("V", unit.projection_shape(rank), workshop.energy())
+            v = workshop.dense("V", unit.projection_shape(rank), workshop.energy(rectified=False))
         self.made += [u.name, v.name]
         return Replacement((Part("U", u), Part("V", v)), 0, error)
 

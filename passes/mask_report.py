@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import shape_of
+from sift_onnx.constants import shape_of, sparse_weight_of
 from sift_onnx.cost import positions_of
 
 __all__ = ["describe_masks"]
@@ -37,6 +37,7 @@ def describe_masks(
     for name, layer in analysis.layers.items():
         shape, positions = list(shape_of(layer.constant)), positions_of(layer, analysis.system.original)
         weights = math.prod(shape)
+        masked = sparse_weight_of(layer.constant) is not None
         status, reason = statuses[name]
         layers.append(
             {
@@ -52,6 +53,7 @@ def describe_masks(
                 "sparsity": 1 - after[name] / weights if weights else 0.0,
                 "status": status,
                 "reason": reason,
+                "search_space": weights if masked else 0,
             }
         )
     macs_before, macs_after = (sum(layer[key] for layer in layers) for key in ("macs_before", "macs_after"))
@@ -65,6 +67,7 @@ def describe_masks(
             "weight_macs_ratio": macs_after / macs_before if macs_before else 1.0,
             "nnz_before": sum(before.values()),
             "nnz_after": sum(after.values()),
+            "search_space": sum(layer["search_space"] for layer in layers),
         },
         "seconds": seconds,
     }

@@ -92,7 +92,7 @@ class Parallel(LocalPass):
         if self.init == "embed":
             constants = _deal(workshop, counts)
         else:
-            energy = workshop.energy() * self._gain(workshop, inside_norm=False)
+            energy = workshop.energy(rectified=True) * self._gain(workshop, inside_norm=False)
             constants = [workshop.sparse(f"branch{j}", unit.shape, nnz, energy) for j, nnz in enumerate(counts)]
         return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * unit.size)
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.errors import UsageError
+from sift_onnx.errors import SiftError, UsageError
 from sift_onnx.model import Model, ModelLike, as_kind_of
-from sift_onnx.passes.base import Pass, PassResult, get_pass, history
+from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
 from sift_onnx.passes.parallel import Parallel
+from sift_onnx.passes.setting_types import check_settings
 from sift_onnx.passes.wide import Wide
 from sift_onnx.recipe import Recipe, Step
 
-__all__ = ["FAMILIES", "recipe_of", "run_recipe", "transform"]
+__all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
+
+# Of a recipe's totals, what its first pass was given.
+_BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
 
 FAMILIES: dict[str, type[Pass]] = {"wide": Wide, "parallel": Parallel, "factorized": Factorized, "doped": Doped}
 
@@ -41,7 +47,8 @@ def transform(
         factorized: sparsity of a Sparse Factorized transform.
         doped: sparsity of a Sparse Doped transform.
         recipe: several passes, as a :class:`~sift_onnx.recipe.Recipe` or the path of one. One of these is given.
-        **options: of the pass, see its class in :mod:`sift_onnx.passes`; a recipe has them in itself.
+        **options: of the pass, see its class in :mod:`sift_onnx.passes`; a recipe has them in itself, but for
+            ``input_shapes``.
 
     Returns:
         The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path.
@@ -57,58 +64,78 @@ def transform(
     (name, value), *_ = given.items()
     loaded = Model.load(model)
     if name != "recipe":
-        result = make_pass(Step(name, {"sparsity": value, **options}), "transform")(loaded)
-    elif options:
-        raise UsageError(f"transform: a recipe has its options in itself; drop {', '.join(options)}")
+        result = make_pass(Step(name, {"sparsity": value, **options}))(loaded)
     else:
-        result = run_recipe(loaded, value if isinstance(value, Recipe) else Recipe.load(str(value)))
+        shapes = options.pop("input_shapes", None)
+        if options:
+            raise UsageError(f"transform: a recipe has its options in itself; drop {', '.join(options)}")
+        result = run_recipe(loaded, value if isinstance(value, Recipe) else Recipe.load(str(value)), shapes)
     return as_kind_of(model, result.model)
 
 
-def make_pass(step: Step, where: str, **more: Any) -> Pass:
+def make_pass(step: Step) -> Pass:
     """The pass of a step.
 
-    Args:
-        step: name and settings.
-        where: what error messages say of its place.
-        **more: arguments besides the settings.
-
     Raises:
-        UsageError: there is no such pass, or a setting is unknown, missing or out of its range.
+        UsageError: there is no such pass, or a setting is unknown, missing, of the wrong type or out of its range.
     """
     pass_class = get_pass(step.name)
-    try:
-        return pass_class(**step.settings, **more)
-    except TypeError as error:
-        reason = str(error).partition("__init__() ")[2] or str(error)
-        raise UsageError(f"{where}, {step.name}: {reason}") from error
+    check_settings(pass_class, step.settings)
+    return pass_class(**step.settings)
 
 
-def run_recipe(model: Model, recipe: Recipe, input_shapes: dict[str, tuple[int, ...]] | None = None) -> PassResult:
-    """Apply the passes of a recipe, first to last.
+def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None = None) -> PassResult:
+    """Apply the passes of a recipe, first to last; to what came of the very recipe, none of them.
 
     Args:
         model: what the first pass gets.
         recipe: the passes.
-        input_shapes: sizes of dynamic axes, for every pass that counts or infers.
+        input_shapes: sizes of dynamic axes, for every pass that counts or infers, in place of its own.
 
     Returns:
         The last model, and a report with one entry for each pass under ``steps``; its ``totals`` go from the first
-        pass's input to the last one's output, and its ``layers`` are those that a pass changed.
+        pass's input to the last one's output, and its ``layers`` are those that a pass changed, or all of them if none
+        did.
+
+    Raises:
+        SiftError: what a pass raises, with its place in the recipe.
     """
     start = time.perf_counter()
-    passes: list[Pass] = []
+    passes: list[tuple[str, Pass]] = []
     for i, step in enumerate(recipe.steps, 1):
-        takes_shapes = "input_shapes" in signature(get_pass(step.name).__init__).parameters
-        more = {"input_shapes": input_shapes} if input_shapes and takes_shapes else {}
-        passes.append(make_pass(step, f"pass {i} of the recipe", **more))
+        where = f"{recipe.source}, pass {i}, {step.name}"
+        with _placed(where):
+            takes_shapes = "input_shapes" in signature(get_pass(step.name)).parameters
+            given = {"input_shapes": dict(input_shapes)} if input_shapes and takes_shapes else {}
+            passes.append((where, make_pass(Step(step.name, {**step.settings, **given}))))
+    # The passes one by one would do what others of the recipe have undone, or miss what they have replaced.
+    if len(passes) > 1 and came_of(model, [p.settings() for _, p in passes if hasattr(p, "settings")]):
+        return PassResult(model, False, _combined([_untouched(model, input_shapes)], time.perf_counter() - start))
     reports: list[dict[str, Any]] = []
     current, changed = model, False
-    for pass_ in passes:
-        result = pass_(current)
+    for where, pass_ in passes:
+        with _placed(where):
+            result = pass_(current)
         current, changed = result.model, changed or result.changed
         reports.append(dict(result.report))
+    if not any("totals" in report for report in reports):
+        reports.append(_untouched(current, input_shapes))
     return PassResult(current, changed, _combined(reports, time.perf_counter() - start))
+
+
+@contextmanager
+def _placed(where: str) -> Iterator[None]:
+    """Errors say where in the recipe they come from."""
+    try:
+        yield
+    except SiftError as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def _untouched(model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Any]:
+    """The report of a transform that changes nothing."""
+    report = dict(Wide(0, input_shapes=input_shapes)(model).report)
+    return report | {"layers": [layer | {"reason": "the recipe changes no weight of it"} for layer in report["layers"]]}
 
 
 def recipe_of(model: ModelLike) -> Recipe:
@@ -119,14 +146,14 @@ def recipe_of(model: ModelLike) -> Recipe:
 def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     """One document of several, in the form of ``sift-onnx transform``."""
     counting = [report for report in reports if "totals" in report]
-    totals = dict(counting[-1]["totals"]) if counting else {}
-    for key in ("weight_macs_before", "attention_macs_before", "nnz_before"):
-        if counting and key in counting[0]["totals"]:
-            totals[key] = counting[0]["totals"][key]
-    if totals.get("weight_macs_before"):
+    totals: dict[str, Any] = {}
+    for report in counting:
+        known = {key: totals[key] for key in _BEFORE if key in totals}
+        totals |= report["totals"] | known
+    if totals["weight_macs_before"]:
         totals["weight_macs_ratio"] = totals["weight_macs_after"] / totals["weight_macs_before"]
-    totals["search_space"] = sum(report["totals"].get("search_space", 0) for report in counting)
     layers = [layer for report in counting for layer in report["layers"] if layer["status"] != "unchanged"]
+    layers = layers or counting[-1]["layers"]
     return {
         "schema": 1,
         "pass": "recipe",
@@ -136,7 +163,7 @@ def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         "totals": totals,
         "pinned": [entry for report in counting for entry in report.get("pinned", [])],
         "warnings": [text for report in counting for text in report.get("warnings", [])],
-        "unknown": counting[0].get("unknown", []) if counting else [],
+        "unknown": next((report["unknown"] for report in counting if "unknown" in report), []),
         "steps": reports,
         "seconds": seconds,
     }

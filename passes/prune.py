@@ -23,7 +23,7 @@ from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, matrix_of
 from sift_onnx.passes.selection import Selection
-from sift_onnx.passes.settings import exact_sparsity
+from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.patterns import Pattern
 from sift_onnx.sparse import SparseWeight, generator
 
@@ -93,12 +93,13 @@ class Prune(Pass):
         """What determines the result, as it is noted in the model."""
         return {
             "pass": self.name,
-            "sparsity": str(float(self.sparsity)),
+            "sparsity": noted_number(self.sparsity),
             "method": self.method,
             "seed": self.seed,
             "only": list(self.selection.only),
             "keep_dense": list(self.selection.keep_dense),
             **self.masking.settings(),
+            **noted_shapes(self.input_shapes),
         }
 
     def call(self, model: Model) -> PassResult:

@@ -26,7 +26,7 @@ from sift_onnx.passes.masking import Growth, Masking, matrix_of, require_room
 from sift_onnx.passes.resizing import apply_sizes, check_shapes
 from sift_onnx.passes.restore_views import RestoreViews
 from sift_onnx.passes.selection import Selection
-from sift_onnx.passes.settings import exact_sparsity
+from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.wide_report import describe
 from sift_onnx.patterns import Pattern
@@ -179,7 +179,7 @@ class Wide(Pass):
         """What determines the result, as it is noted in the model."""
         return {
             "pass": self.name,
-            "sparsity": str(float(self.sparsity)),
+            "sparsity": noted_number(self.sparsity),
             "budget": self.budget,
             "seed": self.seed,
             "round_to": self.round_to,
@@ -189,13 +189,14 @@ class Wide(Pass):
             "keep_dense": list(self.selection.keep_dense),
             **self.masking.settings(),
             **({"init": self.init} if self.init != "random" else {}),
+            **noted_shapes(self.input_shapes),
         }
 
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
-        done = already_applied(model, self.settings())
-        if not done and made_by_transforms(model):
+        done = bool(self.sparsity) and already_applied(model, self.settings())
+        if not done and self.sparsity and made_by_transforms(model):
             raise PreconditionError(
                 "the model holds layers that another transform made, which widening would undo; "
                 "widen the original first, and apply the others to the result"

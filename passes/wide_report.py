@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.constants import nnz_of
+from sift_onnx.constants import nnz_of, sparse_weight_of
 from sift_onnx.cost import product_macs
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def describe(
         old_nnz = plan.nnz[name] if embedded else nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
         nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else weights)
         nnz_before += old_nnz
-        search_space += weights if name in plan.nnz else 0
+        masked = name in plan.nnz or (status == "unchanged" and sparse_weight_of(layer.constant) is not None)
+        search_space += weights if masked else 0
         layers.append(
             {
                 "name": name,
@@ -61,6 +62,7 @@ def describe(
                 "sparsity": 1 - nnz / weights if weights else 0.0,
                 "status": status,
                 "reason": reason,
+                "search_space": weights if masked else 0,
             }
         )
     macs_before, macs_after = sum(plan.before.values()), sum(plan.after.values())
@@ -70,6 +72,7 @@ def describe(
         "sparsity": float(settings.sparsity),
         "pattern": str(settings.masking.pattern),
         "distribution": settings.masking.distribution,
+        "init": settings.init,
         "width_factor": math.sqrt(settings.factor_squared),
         "layers": layers,
         "totals": {

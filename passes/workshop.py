@@ -65,12 +65,14 @@ class Workshop:
 
     # Weights.
 
-    def energy(self) -> float:
+    def energy(self, *, rectified: bool) -> float:
         """Sum of squared weights of an output feature, see :func:`~sift_onnx.initialize.energy_per_feature`.
 
-        A zero-initialised branch keeps its zeros only if it is linear: a ReLU of nothing but zeros passes no gradient.
+        Args:
+            rectified: whether the weights feed the unit's non-linearity. If they do, a zero-initialised branch does not
+                stay zero: a ReLU of nothing but zeros passes no gradient.
         """
-        rectified = self.non_linearity is not None
+        rectified = rectified and self.non_linearity is not None
         energy = energy_per_feature(self.unit.values(), self.unit.out_axis, rectified=rectified)
         return energy or (2.0 if rectified else 0.0)
 
@@ -143,7 +145,8 @@ class Workshop:
         For a convolution that is a 1x1 convolution without strides or groups.
         """
         node, name = site.product, self._label(site, part)
-        attrs = {"transB": node.attrs.get("transB", 0)} if node.op == "Gemm" else {}
+        # The factor of the product is applied once, by the first factor; that of the bias where the bias is.
+        attrs = {key: node.attrs[key] for key in ("transB", "beta") if key in node.attrs} if node.op == "Gemm" else {}
         vector = self._bias(site, part, outer=True)
         like = node.outputs[0]
         return self._apply(node.op, hidden, weight, vector, attrs, like=like, name=name, shape=like.shape)
@@ -191,7 +194,9 @@ class Workshop:
                 has none, makes one that does nothing.
         """
         own = site.norm if like != "nothing" else None
-        attrs = dict(own.attrs) if own is not None else {"epsilon": _EPSILON}
+        # In training mode, if the unit's is.
+        attrs = site.norm.attrs if site.norm is not None else {"epsilon": _EPSILON}
+        statistics = len(site.norm.outputs) - 1 if site.norm is not None else 0
         parameters: list[gs.Tensor] = [x]
         for i, (role, value) in enumerate(zip(_NORM_ROLES, _NEUTRAL_NORM, strict=True)):
             known = own.inputs[i + 1] if own is not None else None
@@ -200,18 +205,19 @@ class Workshop:
                 if known is None:
                     stem = part_of(self.unit.name, f"{part}.norm").removesuffix(".weight")
                     # So that dividing by the root of variance + epsilon is dividing by one.
-                    filled = value - _EPSILON if role == "running_var" else value
+                    filled = value - attrs.get("epsilon", _EPSILON) if role == "running_var" else value
                     name, values = f"{stem}.{role}", np.full(features, filled, dtype=self.unit.dtype)
                 else:
                     name, values = part_of(known.name, part), self._kept(known, value)
                     if like == "scale" and role in ("bias", "running_mean"):
                         values = np.zeros_like(values)
                 if role == "weight":
-                    values = (values if values.any() else np.ones_like(values)) * values.dtype.type(gain**0.5)
+                    # A rectifier behind a scale of zero passes no gradient: a zero-initialised branch starts at one.
+                    values = np.where(values == 0, values.dtype.type(1), values) * values.dtype.type(gain**0.5)
                 self._made[key] = self._builder.constant(name, values)
             parameters.append(self._made[key])
         name = self._label(site, f"{part}.norm")
-        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs)
+        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs, unread=statistics)
 
     def add(self, site: Site, a: gs.Variable, b: gs.Variable, part: str) -> gs.Variable:
         """The sum of two tensors of the unit's output shape."""
@@ -224,7 +230,12 @@ class Workshop:
         values = zip(site.norm.inputs[1:], _NEUTRAL_NORM, strict=True)
         parameters = [x, *(self._outer(known, value) for known, value in values)]
         return self._builder.node(
-            "BatchNormalization", parameters, like=x, name=self._label(site, "norm"), attrs=site.norm.attrs
+            "BatchNormalization",
+            parameters,
+            like=x,
+            name=self._label(site, "norm"),
+            attrs=site.norm.attrs,
+            unread=len(site.norm.outputs) - 1,
         )
 
     # What they share.

@@ -13,7 +13,7 @@ from typing import Any
 
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.constants import nnz_of
+from sift_onnx.constants import nnz_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike
 
 __all__ = ["CostReport", "LayerCost", "inspect", "positions_of", "product_macs"]
@@ -36,6 +36,7 @@ class LayerCost:
         sparsity: share of weights that are not active.
         macs: multiply-accumulates if executed densely.
         effective_macs: multiply-accumulates of the active weights.
+        search_space: weights that a mask chooses from (paper, Table 1); 0 without a mask.
     """
 
     name: str
@@ -48,6 +49,7 @@ class LayerCost:
     sparsity: float
     macs: int
     effective_macs: int
+    search_space: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class CostReport:
         }
 
 
-_SUMMED = ("params", "nnz", "macs", "effective_macs")
+_SUMMED = ("params", "nnz", "macs", "effective_macs", "search_space")
 
 
 def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> CostReport:
@@ -107,6 +109,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
                 sparsity=1 - nnz / params if params else 0.0,
                 macs=params * positions,
                 effective_macs=nnz * positions,
+                search_space=params if sparse_weight_of(layer.constant) is not None else 0,
             )
         )
     return CostReport(tuple(layers), product_macs(analysis, original))

@@ -11,8 +11,9 @@ be read back from what it made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,11 @@ class Recipe:
 
     Attributes:
         steps: the passes, first to last.
+        source: where it is from, for error messages.
     """
 
     steps: tuple[Step, ...]
+    source: str = field(default="recipe", compare=False)
 
     @classmethod
     def parse(cls, text: str, source: str = "recipe") -> Recipe:
@@ -66,7 +69,11 @@ class Recipe:
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f", line {mark.line + 1}" if mark is not None else ""
-            raise UsageError(f"{source}{where}: {getattr(error, 'problem', None) or error}") from error
+            # Problems are fragments ("but found ..."), and long ones have several lines.
+            problem = " ".join(str(getattr(error, "problem", None) or error).split())
+            raise UsageError(f"{source}{where}: {problem}; a recipe is one YAML document") from error
+        except RecursionError as error:
+            raise UsageError(f"{source} is no recipe: its lists are too deep") from error
         if not isinstance(document, dict):
             raise UsageError(f"{source} is no recipe: it needs the keys {', '.join(_KEYS)}")
         unknown = [key for key in document if key not in _KEYS]
@@ -77,7 +84,7 @@ class Recipe:
         passes = document.get("passes")
         if not isinstance(passes, list) or not passes:
             raise UsageError(f"{source}: 'passes' lists one pass or more, as '- wide: {{sparsity: 0.9}}'")
-        return cls(tuple(_step(entry, f"{source}, pass {i}") for i, entry in enumerate(passes, 1)))
+        return cls(tuple(_step(entry, f"{source}, pass {i}") for i, entry in enumerate(passes, 1)), source)
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
@@ -119,13 +126,41 @@ class Recipe:
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
 
 
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
+    "tag:yaml.org,2002:float": re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"),
+}
+
+
 class _Loader(yaml.SafeLoader):
-    """Without aliases, by which a short text becomes a huge document."""
+    """Without what a recipe would be misread by.
+
+    Aliases make a huge document of a short text. Of a key that is given twice, YAML keeps the last. ``2:4`` is a
+    pattern here, and not the number 124, as which YAML 1.1 reads it in base 60.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        known: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in known:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            known.add(key.value)
+        return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("a recipe has no aliases (*name); write the value out")
         return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
 def _step(entry: Any, where: str) -> Step:
@@ -135,7 +170,7 @@ def _step(entry: Any, where: str) -> Step:
         raise UsageError(f"{where}: write one pass and its settings, as '- wide: {{sparsity: 0.9}}'")
     name, settings = next(iter(entry.items()))
     if not isinstance(name, str) or not (settings is None or isinstance(settings, dict)):
-        raise UsageError(f"{where}: the settings of {name!r} are no mapping; write '{name}: {{sparsity: 0.9}}'")
+        raise UsageError(f"{where}: the settings of {name!r} are no mapping; write them as '{{sparsity: 0.9}}'")
     wrong = [key for key in settings or {} if not isinstance(key, str)]
     if wrong:
         raise UsageError(f"{where}: {wrong[0]!r} is no name of a setting")

@@ -3,33 +3,66 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.options import input_shapes_option, json_option, verbosity_options
+from sift_onnx.cli.options import force_option, input_shapes_option, json_option, verbosity_options
 from sift_onnx.cli.output import print_all, status_line, write_json
+from sift_onnx.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from sift_onnx.model import Model
 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @input_shapes_option
+@click.option(
+    "--save-recipe",
+    "recipe_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the transforms that MODEL went through to FILE, for `transform --recipe`.",
+)
+@force_option
 @json_option
 @verbosity_options
-def inspect(model: Path, input_shapes: Any, json_path: str | None, verbosity: int) -> None:
+def inspect(
+    model: Path, input_shapes: Any, recipe_path: Path | None, force: bool, json_path: str | None, verbosity: int
+) -> None:
     """Per weight layer of MODEL: shape, non-zeros, sparsity, multiply-accumulates (batch 1 unless given).
 
     \b
     sift-onnx inspect wide.onnx
     """
     from sift_onnx.cost import inspect as inspect_model
+    from sift_onnx.model import Model
     from sift_onnx.report.inspect import inspect_tables
     from sift_onnx.shapes import parse_input_shapes
+    from sift_onnx.storage import check_output
 
     shapes = parse_input_shapes(input_shapes)
+    if recipe_path is not None:
+        check_output(recipe_path, force)
     with status_line(f"reading {model}", verbosity):
-        document = inspect_model(model, shapes).to_dict()
+        loaded = Model.load(model)
+        document = inspect_model(loaded, shapes).to_dict()
+    if recipe_path is not None:
+        _save_recipe(loaded, model, recipe_path)
     if json_path is not None:
         write_json(document, json_path)
     if json_path != "-":
         print_all(inspect_tables(document, str(model)))
+
+
+def _save_recipe(model: Model, name: Path, path: Path) -> None:
+    from sift_onnx.passes.pipeline import recipe_of
+
+    recipe = recipe_of(model)
+    if not recipe.steps:
+        raise UsageError(f"{name} has been through no transform, so there is no recipe to save; drop --save-recipe")
+    try:
+        path.write_text(recipe.dump(), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write the recipe to {path} (--save-recipe): {error.strerror}") from error

@@ -143,9 +143,8 @@ def transform(
         write_json(document, json_path)
     if json_path != "-":
         if result.changed:
-            for step in document.get("steps", [document]):
-                print_all(transform_tables(step))
-        _say_what_it_is(source, target, dry_run, result.changed, options["init"], document)
+            print_all(transform_tables(document))
+        click.echo(_what_it_is(source, target, dry_run, result.changed, document))
     for warning in result.report["warnings"]:
         note(f"warning: {warning}", verbosity)
     for node in result.report["unknown"]:
@@ -177,7 +176,7 @@ def _chosen(
     )
     _refuse(context, foreign, reason)
     settings = {key: value for key, value in options.items() if key not in foreign}
-    return make_pass(Step(family, {"sparsity": sparsity, **settings}), "transform", input_shapes=shapes)
+    return make_pass(Step(family, {"sparsity": sparsity, "input_shapes": shapes, **settings}))
 
 
 def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
@@ -186,29 +185,38 @@ def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
-def _say_what_it_is(
-    source: Path, target: Path, dry_run: bool, changed: bool, init: str, document: dict[str, Any]
-) -> None:
+def _what_it_is(source: Path, target: Path, dry_run: bool, changed: bool, document: dict[str, Any]) -> str:
+    """What the result is, and what to do with it."""
     if dry_run:
-        click.echo(f"Dry run: nothing was written to {target}.")
-        return
+        return f"Dry run: nothing was written to {target}."
     if not changed:
-        reason = document["layers"][0]["reason"] if document["layers"] else "nothing to do"
-        click.echo(f"{target} is {source} as it was: {reason}.")
-        return
-    if init == "embed":
-        click.echo(
-            f"{target} computes what {source} computes: whatever was added is pruned, for training to grow into. "
-            f"Next: sift-onnx check {target} {source}"
+        reasons = dict.fromkeys(layer["reason"] for layer in document["layers"])
+        return f"{target} is {source} as it was: {', '.join(list(reasons)[:3]) or 'it has no weight layer'}."
+    steps = [step for step in document.get("steps", [document]) if _draws(step)]
+    starts = {step["init"] for step in steps}
+    if "random" in starts:
+        return (
+            f"{target} holds an untrained model: its new weights are random draws, so it must be trained before its "
+            f"outputs mean anything. Next: sift-onnx check {target}"
         )
-        return
-    if init == "svd":
-        click.echo(
+    if any(step["init"] == "svd" and step["activation"] != "none" for step in steps):
+        return (
+            f"{target} starts from the weights of {source}, but its new non-linearities change what it computes (with "
+            f"--activation none it approximates {source}), so it must be trained. Next: sift-onnx check {target}"
+        )
+    if "svd" in starts:
+        return (
             f"{target} approximates {source} layer by layer, as far as its factors and non-zeros go; training brings "
             f"it nearer. Next: sift-onnx check {target}"
         )
-        return
-    click.echo(
-        f"{target} holds an untrained model: its new weights are random draws, so it must be trained before its "
-        f"outputs mean anything. Next: sift-onnx check {target}"
-    )
+    if starts:
+        return (
+            f"{target} computes what {source} computes: whatever was added is pruned, for training to grow into. "
+            f"Next: sift-onnx check {target} {source}"
+        )
+    return f"{target} has the weights of {source}, as far as its masks let them through. Next: sift-onnx check {target}"
+
+
+def _draws(report: dict[str, Any]) -> bool:
+    """Whether the pass of a report made new weights."""
+    return "init" in report and any(layer["status"] != "unchanged" for layer in report["layers"])

@@ -26,6 +26,7 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
         ("sparsity", "right", f"{1 - totals['nnz'] / max(totals['params'], 1):.2%}"),
         ("dense MACs", "right", si(totals["macs"])),
         ("MACs of non-zeros", "right", si(totals["effective_macs"])),
+        ("search space", "right", f"{totals['search_space']:,}"),
     )
     for header, justify, footer in columns:
         table.add_column(header, footer=footer, justify=justify, overflow="fold")  # type: ignore[arg-type]
@@ -39,6 +40,7 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
             f"{layer['sparsity']:.2%}",
             si(layer["macs"]),
             si(layer["effective_macs"]),
+            f"{layer['search_space']:,}" if layer["search_space"] else "",
         )
     yield table
     if totals["attention_macs"]:

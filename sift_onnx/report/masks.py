@@ -45,3 +45,4 @@ def mask_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableT
         f"(ratio {totals['weight_macs_ratio']:.6f})"
     )
     yield f"non-zeros        {totals['nnz_before']:,} -> {totals['nnz_after']:,}"
+    yield f"search space     {totals['search_space']:,} weights under masks"

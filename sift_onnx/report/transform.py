@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
+from sift_onnx.report.masks import mask_tables
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["transform_tables"]
@@ -15,9 +16,23 @@ __all__ = ["transform_tables"]
 
 def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Tables and lines for the JSON document of ``sift-onnx transform``."""
-    pattern = document.get("pattern", "unstructured")
-    masks = "" if pattern == "unstructured" else f", {pattern} masks"
-    table = Table(title=f"Sparse {document['pass'].capitalize()} at sparsity {document['sparsity']:g}{masks}")
+    for step in document.get("steps", []):
+        # Each pass of a recipe sees what the others have made of their layers; that is told once.
+        changed = [layer for layer in step.get("layers", []) if layer["status"] != "unchanged"]
+        if changed:
+            yield from _tables({**step, "layers": changed})
+    if "steps" in document:
+        yield "All passes together:"
+        yield from _summary(document)
+    else:
+        yield from _tables(document)
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if "pinned" not in document:
+        yield from mask_tables(document, document["pass"].capitalize())
+        return
+    table = Table(title=_title(document))
     for header, justify in (
         ("weight", "left"),
         ("kind", "left"),
@@ -58,12 +73,21 @@ def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _summary(document)
 
 
+def _title(document: Mapping[str, Any]) -> str:
+    pattern = document.get("pattern", "unstructured")
+    masks = "" if pattern == "unstructured" else f", {pattern} masks"
+    if document.get("sparsity") == 0:
+        # Of the family's passes, the structured one.
+        return f"Low rank at width {document['width_factor']:g}"
+    return f"Sparse {document['pass'].capitalize()} at sparsity {document['sparsity']:g}{masks}"
+
+
 def _parts(parts: Sequence[Mapping[str, Any]]) -> str:
-    """What took a layer's place: ``4 x 64x64x3x3``, or ``U 288x64x3x3, V 64x288x1x1``."""
+    """What took a layer's place: ``4 x 64x64x3x3``, or a line for each of ``U 288x64x3x3`` and ``V 64x288x1x1``."""
     branches = [part for part in parts if part["role"] == "branch"]
     if branches:
         return f"{len(branches)} x {dims(branches[0]['shape'])}"
-    return ", ".join(f"{part['role']} {dims(part['shape'])}" for part in parts)
+    return "\n".join(f"{part['role']} {dims(part['shape'])}" for part in parts)
 
 
 def _pinned(entries: list[Mapping[str, Any]]) -> Table:
@@ -85,13 +109,12 @@ def _summary(document: Mapping[str, Any]) -> Iterator[str]:
         f"weight MACs      {totals['weight_macs_before']:,} -> {totals['weight_macs_after']:,} "
         f"(ratio {totals['weight_macs_ratio']:.6f})"
     )
-    if totals["attention_macs_before"]:
+    if totals.get("attention_macs_before"):
         ratio = totals["attention_macs_after"] / totals["attention_macs_before"]
         yield (
             f"attention MACs   {totals['attention_macs_before']:,} -> {totals['attention_macs_after']:,} "
-            f"(ratio {ratio:.4f}, not part of the budget unless --budget total)"
+            f"(ratio {ratio:.4f}{', not part of the budget unless --budget total' if ratio != 1 else ''})"
         )
     yield f"non-zeros        {totals['nnz_before']:,} -> {totals['nnz_after']:,}"
-    yield (
-        f"search space     {totals['search_space']:,} weights under masks; widths times {document['width_factor']:.4f}"
-    )
+    widths = f"; widths times {document['width_factor']:.4f}" if document["width_factor"] != 1 else ""
+    yield f"search space     {totals['search_space']:,} weights under masks{widths}"
