@@ -1,0 +1,259 @@
+"""Simulate a model on a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from sift_onnx.backends.dataflow.contrast import simulate_product_without_grid
+from sift_onnx.backends.dataflow.fast import simulate_product
+from sift_onnx.backends.dataflow.lower import lower
+from sift_onnx.backends.dataflow.machine import GridMachine, Machine, load_machine
+from sift_onnx.backends.dataflow.pattern import as_full
+from sift_onnx.backends.dataflow.result import Bound, LayerResult, Simulation, Speedup
+from sift_onnx.backends.dataflow.training import (
+    MaskUpdates,
+    backward_weightless,
+    dense_gradient,
+    gradient_products,
+    mask_update_bytes,
+)
+from sift_onnx.backends.dataflow.weightless_cycles import simulate_weightless
+from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
+from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.model import ModelLike
+
+__all__ = ["Fidelity", "Settings", "Weights", "simulate", "simulate_workload"]
+
+Fidelity = Literal["fast", "event"]
+Weights = Literal["streamed", "resident"]
+ProductModel = Callable[[SparseProduct], LayerResult]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a workload is run.
+
+    Attributes:
+        training: add the backward pass and mask updates.
+        weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
+        fidelity: ``fast`` or ``event``; the latter takes grids up to 16x16.
+        mask_updates: of training.
+
+    Raises:
+        UsageError: an unknown value.
+    """
+
+    training: bool = False
+    weights: Weights = "streamed"
+    fidelity: Fidelity = "fast"
+    mask_updates: MaskUpdates = field(default_factory=MaskUpdates)
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("streamed", "resident"):
+            raise UsageError(f"weights cannot be {self.weights!r}; choose streamed or resident")
+        if self.fidelity not in ("fast", "event"):
+            raise UsageError(f"no fidelity {self.fidelity!r}; choose fast or event")
+
+
+def simulate(
+    model: ModelLike | Workload,
+    preset: str | Path | Machine = "wse2",
+    batch: int | None = None,
+    training: bool = False,
+    fidelity: Fidelity = "fast",
+    *,
+    weights: Weights = "streamed",
+    baseline: ModelLike | Workload | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    mask_updates: MaskUpdates | None = None,
+) -> Simulation:
+    """How long a machine takes for a model, and why.
+
+    Args:
+        model: anything that :meth:`Model.load` takes, or a workload.
+        preset: a machine, its name, or a TOML file of one.
+        batch: items that are processed together; the model's own, or 1, by default.
+        training: simulate a training step instead of inference.
+        fidelity: ``fast`` counts windows of rows; ``event`` follows every wavelet, on grids up to 16x16.
+        weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
+        baseline: the original model, to compare with; at the same batch on the same machine.
+        input_shapes: sizes of dynamic axes.
+        mask_updates: of training; SET every 100 steps by default.
+
+    Raises:
+        UsageError: a bad machine, batch or input shape.
+        ModelReadError: the model cannot be read.
+        UnsupportedError: a layer does not fit on the machine, or the fidelity not to it.
+    """
+    machine = load_machine(preset) if isinstance(preset, (str, Path)) else preset
+    settings = Settings(training, weights, fidelity, mask_updates or MaskUpdates())
+    workload = model if isinstance(model, Workload) else lower(model, batch, input_shapes)
+    original = None
+    if baseline is not None:
+        original = baseline if isinstance(baseline, Workload) else lower(baseline, workload.batch, input_shapes)
+    return simulate_workload(workload, machine, settings, original)
+
+
+def simulate_workload(
+    workload: Workload, machine: Machine, settings: Settings | None = None, original: Workload | None = None
+) -> Simulation:
+    """Like :func:`simulate`, for a workload that is already lowered."""
+    settings = settings or Settings()
+    layers = run(workload, machine, settings)
+    cycles = sum(layer.cycles for layer in layers)
+    # Both comparisons are made with the fast model: they are about the machine, not about one run of it.
+    fast = replace(settings, fidelity="fast")
+    ours = cycles if settings.fidelity == "fast" else _cycles(workload, machine, fast)
+    wide = _cycles(as_dense(workload), machine, fast) / ours if cycles else None
+    narrow = _cycles(original, machine, fast) / ours if original is not None and cycles else None
+    notes = list(workload.assumptions)
+    if settings.training:
+        notes.append(
+            "activations of the forward pass are taken to be at hand in the backward pass, at no cost: "
+            f"{activation_bytes(workload, machine) / 1e9:.3g} GB of them"
+        )
+    return Simulation(
+        model=workload.name,
+        machine=machine,
+        batch=workload.batch,
+        training=settings.training,
+        weights=settings.weights,
+        fidelity=settings.fidelity,
+        layers=layers,
+        uncosted=workload.uncosted,
+        notes=tuple(notes),
+        vs_dense_wide=None if wide is None else Speedup(wide, wide, wide),
+        vs_dense_original=None if narrow is None else Speedup(narrow, narrow, narrow),
+    )
+
+
+def as_dense(workload: Workload) -> Workload:
+    """The same model with no zeros, every weight streamed in order."""
+    return replace(workload, products=tuple(replace(p, pattern=as_full(p.pattern)) for p in workload.products))
+
+
+def activation_bytes(workload: Workload, machine: Machine) -> int:
+    """What the inputs of all weighted layers take, which the gradients of the weights need."""
+    return sum(p.pattern.map.columns * p.tokens * p.sequential * machine.value_bytes for p in workload.products)
+
+
+def _cycles(workload: Workload, machine: Machine, settings: Settings) -> int:
+    return sum(layer.cycles for layer in run(workload, machine, settings))
+
+
+def run(workload: Workload, machine: Machine, settings: Settings) -> tuple[LayerResult, ...]:
+    """All layers in the order in which they are executed.
+
+    Raises:
+        UnsupportedError: a layer does not fit.
+    """
+    model = _product_model(workload, machine, settings)
+    layers = [model(product) for product in workload.products]
+    layers += [simulate_weightless(op, machine) for op in workload.weightless]
+    if settings.training:
+        layers += list(_backward(workload, machine, settings, model))
+    return tuple(layers)
+
+
+def _product_model(workload: Workload, machine: Machine, settings: Settings) -> ProductModel:
+    resident = settings.weights == "resident"
+    if not isinstance(machine, GridMachine):
+        if settings.fidelity == "event":
+            raise UnsupportedError(f"{machine.name} has no grid, which fidelity 'event' needs; choose fast")
+        plain = machine
+        return lambda product: simulate_product_without_grid(product, plain)
+    grid = machine
+    resident_bytes = _resident_bytes(workload, grid) if resident else 0.0
+    if settings.fidelity == "event":
+        from sift_onnx.backends.dataflow.event import simulate_product_by_events
+
+        return lambda product: simulate_product_by_events(
+            product, grid, resident=resident, resident_bytes=resident_bytes
+        )
+    return lambda product: simulate_product(product, grid, resident=resident, resident_bytes=resident_bytes)
+
+
+def _resident_bytes(workload: Workload, machine: GridMachine) -> float:
+    """What all weights take of each core, spread evenly."""
+    total = 0.0
+    for name in dict.fromkeys(product.name for product in workload.products):
+        product = next(p for p in workload.products if p.name == name)
+        index = machine.edge_index_bytes if product.is_sparse else 0.0
+        total += product.pattern.nnz * (index + machine.edge_value_bytes)
+    per_core = total / machine.cores
+    room = machine.sram_bytes - machine.sram_reserved_bytes
+    if per_core >= room:
+        raise UnsupportedError(
+            f"the weights of {workload.name} take {total / 1e9:.3g} GB, {per_core:.0f} bytes in each of "
+            f"{machine.cores} cores, which have {room:.0f}; stream them (--weights streamed)"
+        )
+    return per_core
+
+
+def _backward(workload: Workload, machine: Machine, settings: Settings, model: ProductModel) -> Iterator[LayerResult]:
+    updates = settings.mask_updates
+    for product in reversed(workload.products):
+        for gradient in gradient_products(product):
+            yield model(gradient)
+        if product.is_sparse:
+            yield _mask_update(product, machine, updates, model)
+    for op in backward_weightless(workload):
+        yield simulate_weightless(op, machine)
+
+
+def _mask_update(product: SparseProduct, machine: Machine, updates: MaskUpdates, model: ProductModel) -> LayerResult:
+    """What mask updates add to one step, on average over the steps between two of them."""
+    if isinstance(machine, GridMachine):
+        index_bytes, value_bytes = machine.edge_index_bytes, machine.edge_value_bytes
+        bandwidth, edge_pj = machine.edge_bytes_per_cycle, machine.edge_byte_pj
+        idle = machine.cores * machine.core_cycle_pj * machine.idle_fraction * 1e-12
+    else:
+        index_bytes = value_bytes = float(machine.value_bytes)
+        bandwidth, edge_pj, idle = math.inf, 0.0, 0.0
+    moved = mask_update_bytes(product, updates, index_bytes, value_bytes)
+    cycles = moved / bandwidth
+    dense = None
+    if updates.grow == "gradient":
+        # The whole gradient takes the place of that at the mask.
+        whole, masked = model(dense_gradient(product)), model(replace(product, step="weight_gradient"))
+        dense = replace(whole, cycles=max(0, whole.cycles - masked.cycles))
+        cycles += dense.cycles / updates.every
+        moved += (whole.edge_value_bytes - masked.edge_value_bytes) / updates.every
+    whole_cycles = max(1, math.ceil(cycles))
+    split = index_bytes / (index_bytes + value_bytes) if index_bytes + value_bytes else 0.0
+    shares: Mapping[Bound, float] = dense.limits if dense is not None and dense.cycles else {"stream": 1.0}
+    total = sum(shares.values())
+    matrix = product.pattern.map
+    return LayerResult(
+        name=product.name,
+        node=product.node,
+        op=product.op,
+        kind=product.kind,
+        step="mask_update",
+        storage="csr",
+        rows=matrix.rows,
+        columns=matrix.columns,
+        tokens=0,
+        nnz=product.pattern.nnz,
+        macs=0,
+        cycles=whole_cycles,
+        limits={name: value / total * whole_cycles for name, value in shares.items()},
+        busy_cycles=0.0,
+        mean_busy_cycles=0.0,
+        # Of the wafer's edge, which is all that it uses.
+        utilization=min(1.0, max(cycles, 1e-9) / whole_cycles),
+        imbalance=1.0,
+        wavelets=0,
+        fabric_bytes=0.0,
+        sram_bytes=0.0,
+        edge_index_bytes=moved * split,
+        edge_value_bytes=moved * (1 - split),
+        busy_energy_j=0.0,
+        idle_energy_j=whole_cycles * idle,
+        edge_energy_j=moved * edge_pj * 1e-12,
+        notes=(f"mean over {updates.every} steps, {updates.drop_fraction:.0%} dropped and grown ({updates.grow})",),
+    )
