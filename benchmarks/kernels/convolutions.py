@@ -25,8 +25,8 @@ from sift_onnx.backends.cpu import _kernels
 
 STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and pixels of ResNet-18
 LANES = 16
-PLANES_UNTIL = 10  # images: larger batches are better off with idle lanes
-PEAK_ITERATIONS = 40_000
+PLANES_UNTIL = 11  # images: larger batches are better off with idle lanes
+PEAK_ITERATIONS = 400_000
 RELU = ("clip", 0.0, math.inf)
 
 

@@ -12,8 +12,8 @@
 namespace sift::cpu {
 namespace {
 
-// Packings kept per plan: one for the batch, one for its remainder, and one to spare.
-constexpr std::size_t kPackings = 3;
+// Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
+constexpr std::size_t kPlanned = 4;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -33,6 +33,7 @@ struct Conv::Packing {
   Tiling tiling;
   PanelShape panel;
   std::vector<std::vector<PackedSlice>> groups;
+  std::vector<double> row_costs;
 };
 
 // A shape as the kernels see it: pointwise convolutions have one long row.
@@ -93,34 +94,42 @@ Conv::Problem Conv::problem_of(const Shape& shape) const {
   return problem;
 }
 
-std::shared_ptr<const Conv::Packing> Conv::packing_for(const Problem& problem) const {
-  const Tiling tiling = choose_tiling(problem.tiling, kernels_);
+std::shared_ptr<const Conv::Packing> Conv::packing_for(const Shape& shape, const Problem& problem) const {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find_if(packings_, [&](const auto& packing) {
-    return packing->tiling.tile == tiling.tile && packing->tiling.slice_channels == tiling.slice_channels;
-  });
-  if (found != packings_.end()) {
-    std::rotate(found, found + 1, packings_.end());
-    return packings_.back();
+  const auto known = std::ranges::find(planned_, shape, &Planned::shape);
+  if (known != planned_.end()) {
+    std::rotate(known, known + 1, planned_.end());
+    return planned_.back().packing;
   }
-  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(options_.geometry, tiling.tile), {}});
+  const Tiling tiling = choose_tiling(problem.tiling, kernels_);
+  const auto alike = std::ranges::find_if(planned_, [&](const Planned& planned) {
+    const Tiling& other = planned.packing->tiling;
+    return other.tile == tiling.tile && other.slice_channels == tiling.slice_channels;
+  });
+  std::shared_ptr<const Packing> packing = alike != planned_.end() ? alike->packing : pack(problem, tiling);
+  if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
+  planned_.push_back({shape, packing});
+  return packing;
+}
+
+std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling) const {
+  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(options_.geometry, tiling.tile), {}, {}});
   const std::int64_t rows = problem.tiling.rows;
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
     packing->groups.push_back(pack_weights(*weights_, group * rows, rows, options_.geometry, packing->panel,
                                            tiling.slice_channels, algorithm_));
   }
-  if (packings_.size() == kPackings) packings_.erase(packings_.begin());
-  packings_.push_back(packing);
+  packing->row_costs = quad_costs(packing->groups, rows);
   return packing;
 }
 
 void Conv::prepare(const Shape& shape) const {
   const Shape out = output_shape(shape);
-  if (element_count(out, options_.layout) > 0) packing_for(problem_of(shape));
+  if (element_count(out, options_.layout) > 0) packing_for(shape, problem_of(shape));
 }
 
 Conv::Description Conv::describe(const Shape& shape) const {
-  const auto packing = packing_for(problem_of(shape));
+  const auto packing = packing_for(shape, problem_of(shape));
   std::size_t bytes = 0;
   for (const auto& slices : packing->groups) {
     for (const PackedSlice& slice : slices) {
@@ -134,7 +143,7 @@ Conv::Description Conv::describe(const Shape& shape) const {
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const {
   if (element_count(output_shape(shape), options_.layout) == 0) return;
   const Problem problem = problem_of(shape);
-  const auto packing = packing_for(problem);
+  const auto packing = packing_for(shape, problem);
   const TileShape& tile = packing->tiling.tile;
   const ConvTensors& t = problem.tensors;
   const std::int64_t rows = problem.tiling.rows;
@@ -144,7 +153,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
   const std::int64_t tiles_n = ceil_div(t.units, tile.images);
   const std::int64_t tiles = tiles_y * tiles_x * tiles_n * groups;
   const std::vector<std::int64_t> chunks =
-      balance_rows(packing->groups, rows, tile.blocks(), tiles, pool.threads());
+      balance_rows(packing->row_costs, tile.blocks(), tiles, pool.threads());
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   // Neighbours below each other come one after the other: the second finds most of its input in the cache.

@@ -56,10 +56,10 @@ class Conv final : public Op {
  private:
   struct Packing;
   struct Problem;
-  struct Job;
 
   Problem problem_of(const Shape& shape) const;
-  std::shared_ptr<const Packing> packing_for(const Problem& problem) const;
+  std::shared_ptr<const Packing> packing_for(const Shape& shape, const Problem& problem) const;
+  std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling) const;
 
   std::shared_ptr<const SparseWeights> weights_;
   std::vector<float> bias_;  // [groups][padded_rows]
@@ -68,7 +68,11 @@ class Conv final : public Op {
   const KernelTable& kernels_;
 
   mutable std::mutex mutex_;
-  mutable std::vector<std::shared_ptr<const Packing>> packings_;  // the latest last
+  struct Planned {
+    Shape shape;
+    std::shared_ptr<const Packing> packing;
+  };
+  mutable std::vector<Planned> planned_;  // the latest last; several shapes may have one packing
 };
 
 }  // namespace sift::cpu

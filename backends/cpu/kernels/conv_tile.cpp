@@ -233,10 +233,24 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
   }
 }
 
-std::vector<std::int64_t> balance_rows(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
-                                       std::int64_t tile_blocks, std::int64_t tiles, int threads) {
-  const std::int64_t quads = padded_rows(rows) / 4;
-  // Half of the cache for the sums; the weights stream through the other half.
+std::vector<double> quad_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows) {
+  std::vector<double> costs(static_cast<std::size_t>(padded_rows(rows) / 4), 4.0);
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (const PackedSlice& slice : slices) {
+      if (slice.columns > 0) continue;  // dense: all alike
+      const std::size_t per_quad = slice.value_starts.empty() ? 4 : 6;  // pairs have three lists for two rows
+      for (std::size_t quad = 0; quad < costs.size(); ++quad) {
+        costs[quad] += slice.starts[(quad + 1) * per_quad] - slice.starts[quad * per_quad];
+      }
+    }
+  }
+  return costs;
+}
+
+std::vector<std::int64_t> balance_rows(const std::vector<double>& quad_costs, std::int64_t tile_blocks,
+                                       std::int64_t tiles, int threads) {
+  const auto quads = static_cast<std::int64_t>(quad_costs.size());
+  // The weights stream through what the sums leave of the cache.
   const std::int64_t quad_bytes = 4 * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most_quads = std::max<std::int64_t>(level2_cache_bytes() * 3 / 4 / quad_bytes, 1);
   std::int64_t count = (quads + most_quads - 1) / most_quads;
@@ -248,24 +262,12 @@ std::vector<std::int64_t> balance_rows(const std::vector<std::vector<PackedSlice
   };
   while (idle(count) > 0.08 && quads / (count + 1) >= kLeastQuads) ++count;
 
-  // What a quad of rows costs: its operands, and a constant for starting its sums.
-  std::vector<double> cost(static_cast<std::size_t>(quads), 4.0);
-  for (const std::vector<PackedSlice>& slices : groups) {
-    for (const PackedSlice& slice : slices) {
-      if (slice.columns > 0) continue;  // dense: all alike
-      const bool pairs = !slice.value_starts.empty();
-      for (std::size_t quad = 0; quad < cost.size(); ++quad) {
-        const std::size_t per_quad = pairs ? 6 : 4;
-        cost[quad] += slice.starts[(quad + 1) * per_quad] - slice.starts[quad * per_quad];
-      }
-    }
-  }
   double total = 0;
-  for (const double c : cost) total += c;
+  for (const double cost : quad_costs) total += cost;
   std::vector<std::int64_t> bounds{0};
   double sum = 0;
   for (std::int64_t quad = 0; quad < quads; ++quad) {
-    sum += cost[static_cast<std::size_t>(quad)];
+    sum += quad_costs[static_cast<std::size_t>(quad)];
     const auto cut = static_cast<std::int64_t>(bounds.size());
     if (cut < count && sum >= total * static_cast<double>(cut) / static_cast<double>(count)) {
       bounds.push_back((quad + 1) * 4);
