@@ -37,7 +37,10 @@ __all__ = [
 ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
 
 # name -> module:class, imported when the back end is asked for.
-_BACKENDS = {"onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend"}
+_BACKENDS = {
+    "onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend",
+    "cpu": "sift_onnx.backends.cpu.program:CpuBackend",
+}
 
 
 def default_threads() -> int:
@@ -85,9 +88,21 @@ class Placement:
 
 @dataclass(frozen=True)
 class NodeProfile(Placement):
-    """A node as it was executed. ``ms`` is the median over the runs of its time in one run, in milliseconds."""
+    """A node as it was executed. What a back end does not tell is None.
+
+    Attributes:
+        ms: median over the runs of its time in one run, in milliseconds.
+        kernel: what ran it.
+        density: share of its weights that are not zero.
+        gflops: operations on non-zero weights per second, in 10**9.
+        share_of_peak: these, in units of what the machine does if it does nothing but multiply and add.
+    """
 
     ms: float
+    kernel: str | None = None
+    density: float | None = None
+    gflops: float | None = None
+    share_of_peak: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+"""Model to plan: which parts of the graph the kernels run, which onnxruntime does, and why.
+
+The way: every node becomes a unit, with a kernel spec or the reason why it has none (``units``); units are parted into
+regions and sub-graphs (``partition``); regions that do not pay go to onnxruntime, until none is left (``worth``); in
+the others, operators are fused (``fusion``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.dims import Dims
+from sift_onnx.backends.cpu.fusion import fuse
+from sift_onnx.backends.cpu.graph import GraphView, node_name
+from sift_onnx.backends.cpu.partition import Part, partition
+from sift_onnx.backends.cpu.rules import Step, View
+from sift_onnx.backends.cpu.specs import Conv, Depthwise, Matmul, Reshaped
+from sift_onnx.backends.cpu.subgraph import Subgraph, unexchangeable
+from sift_onnx.backends.cpu.units import Unit, find_units
+from sift_onnx.backends.cpu.worth import SPARSE_BELOW, refusal
+
+__all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
+
+KERNELS = "kernels"
+ONNXRUNTIME = "onnxruntime"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Steps that kernels run without leaving their layout.
+
+    Attributes:
+        steps: after fusion, in order.
+        inputs: values from outside, and how they are read; a value may come in both ways.
+        outputs: values that are read outside.
+        names: of the node that each step is named after.
+        ops: operator of that node.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: tuple[tuple[str, View], ...]
+    outputs: tuple[str, ...]
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run, in order.
+
+    Attributes:
+        parts: regions and sub-graphs.
+        placements: every node of the model, in its order.
+        whole: the reason why onnxruntime has all of the model; empty if it has not.
+    """
+
+    parts: tuple[Region | Subgraph, ...]
+    placements: tuple[Placement, ...]
+    whole: str = ""
+
+
+def lower(graph: GraphView) -> Plan:
+    """The plan for ``graph``."""
+    units, dims = find_units(graph)
+    units, parts = _settle(graph, units, dims)
+    placements = _placements(graph, units)
+    if not any(part.on_kernels for part in parts):
+        return Plan((), placements, "no layer is sparse enough to gain from the kernels")
+    reason = _indivisible(graph, parts)
+    if reason:
+        everything = [replace(unit, step=None, reason=reason if unit.step else unit.reason) for unit in units]
+        return Plan((), _placements(graph, everything), reason)
+    return Plan(
+        tuple(
+            _region(graph, part) if part.on_kernels else Subgraph.of(graph, _nodes(part), part.inputs, part.outputs)
+            for part in parts
+        ),
+        placements,
+    )
+
+
+def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
+    """Why the model must stay in one piece; empty if it need not."""
+    made = {name for part in parts for name in part.outputs}
+    loose = next((name for name in graph.outputs if name not in made), None)
+    if loose is not None:
+        return f"the output {loose!r} is an input or a constant"
+    bad = unexchangeable(graph, parts)
+    return f"{bad!r} would pass between parts, but is no tensor of a type that can be exchanged" if bad else ""
+
+
+def _settle(graph: GraphView, units: list[Unit], dims: Mapping[str, Dims]) -> tuple[list[Unit], list[Part]]:
+    """Part, and give up regions that do not pay; each round leaves fewer, so it ends."""
+    batch = _batch_symbol(graph)
+    while True:
+        parts = partition(units, graph.outputs)
+        refused: dict[tuple[int, ...], str] = {}
+        for part in parts:
+            if not part.on_kernels:
+                continue
+            steps = [unit.step for unit in part.units if unit.step is not None]
+            known = {name: dims.get(name) or graph.dims(name) or () for s in steps for name in (*s.inputs, s.output)}
+            reason = refusal(steps, known, part.inputs, part.outputs, batch)
+            if reason:
+                refused.update((unit.nodes, _own_reason(unit) or reason) for unit in part.units)
+        if not refused:
+            return units, parts
+        units = [replace(u, step=None, reason=refused[u.nodes]) if u.nodes in refused else u for u in units]
+
+
+def _own_reason(unit: Unit) -> str:
+    """Of a layer with weights: its density."""
+    spec = unit.step.spec if unit.step is not None else None
+    if isinstance(spec, (Conv, Matmul)) and spec.weights.density > SPARSE_BELOW:
+        return (
+            f"its weights are dense: {spec.weights.density:.0%} are not zero, the kernels gain below {SPARSE_BELOW:.0%}"
+        )
+    return ""
+
+
+def _batch_symbol(graph: GraphView) -> str | None:
+    for name in graph.inputs:
+        dims = graph.dims(name)
+        if dims and isinstance(dims[0], str):
+            return dims[0]
+    return None
+
+
+def _nodes(part: Part) -> list[int]:
+    return sorted(index for unit in part.units for index in unit.nodes)
+
+
+def _region(graph: GraphView, part: Part) -> Region:
+    raw = [unit.step for unit in part.units if unit.step is not None]
+    made = {step.output for step in raw}
+    steps = fuse(raw, part.outputs)
+    inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
+    nodes = [graph.nodes[step.nodes[0]] for step in steps]
+    return Region(
+        tuple(steps),
+        tuple(inputs),
+        part.outputs,
+        tuple(node_name(node) for node in nodes),
+        tuple(node.op_type for node in nodes),
+    )
+
+
+def _placements(graph: GraphView, units: Sequence[Unit]) -> tuple[Placement, ...]:
+    told: dict[int, Placement] = {}
+    for unit in units:
+        for index in unit.nodes:
+            node = graph.nodes[index]
+            place = KERNELS if unit.step is not None else ONNXRUNTIME
+            told[index] = Placement(node_name(node), node.op_type, place, unit.reason or _kernel_reason(unit))
+    for index, node in enumerate(graph.nodes):
+        if index not in told:
+            told[index] = Placement(
+                node_name(node), node.op_type, "folded", "its result is a constant, or is not needed"
+            )
+    return tuple(told[index] for index in range(len(graph.nodes)))
+
+
+def _kernel_reason(unit: Unit) -> str:
+    spec = unit.step.spec if unit.step is not None else None
+    match spec:
+        case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
+            return f"{1 - spec.weights.density:.0%} of its weights are zero"
+        case Conv() | Matmul() | Depthwise():
+            return "dense, between sparse layers: its operands stay in the kernels' layout"
+        case Reshaped():
+            return "the same values under other sizes: nothing is executed"
+    return "between sparse layers: its operands stay in the kernels' layout"

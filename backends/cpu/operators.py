@@ -1,0 +1,78 @@
+"""From a kernel spec to the operator that does it, in one of the two layouts."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.specs import (
+    ChannelScale,
+    Conv,
+    Depthwise,
+    Elementwise,
+    Geometry,
+    GlobalPool,
+    Layout,
+    Matmul,
+    Pool,
+    Spec,
+)
+
+__all__ = ["build"]
+
+
+class _Window(TypedDict):
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+
+def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
+    """The operator that does ``spec`` in ``layout``.
+
+    Args:
+        spec: anything but :class:`Reshaped`, for which there is nothing to do.
+        layout: of operand and result.
+        weights: the packed weights of a convolution or matrix product; both layouts share them.
+        isa: instruction set.
+    """
+    match spec:
+        case Conv() if weights is not None:
+            return _kernels.Conv(
+                weights, spec.bias, groups=spec.groups, activation=spec.activation, layout=layout, isa=isa,
+                **_window(spec.geometry),
+            )  # fmt: skip
+        case Matmul() if weights is not None:
+            if layout == "planes":
+                return _kernels.Matmul(weights, spec.bias, activation=spec.activation, isa=isa)
+            # Rows in lanes: the 1x1 convolution of images of one pixel.
+            return _kernels.Conv(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
+        case Depthwise():
+            return _kernels.Depthwise(
+                spec.weights.dense(), spec.bias, activation=spec.activation, layout=layout, isa=isa,
+                **_window(spec.geometry),
+            )  # fmt: skip
+        case Pool(kind="max"):
+            return _kernels.MaxPool(ceil_mode=spec.ceil_mode, layout=layout, isa=isa, **_window(spec.geometry))
+        case Pool():
+            return _kernels.AveragePool(
+                ceil_mode=spec.ceil_mode, count_include_pad=spec.count_include_pad, layout=layout, isa=isa,
+                **_window(spec.geometry),
+            )  # fmt: skip
+        case GlobalPool():
+            return _kernels.GlobalAveragePool(layout=layout, isa=isa)
+        case Elementwise():
+            return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
+        case ChannelScale():
+            return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
+    raise AssertionError(f"{type(spec).__name__} is no operator")
+
+
+def _window(geometry: Geometry) -> _Window:
+    return {
+        "kernel": geometry.kernel,
+        "stride": geometry.stride,
+        "dilation": geometry.dilation,
+        "pads": geometry.pads,
+    }

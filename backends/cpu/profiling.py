@@ -1,0 +1,92 @@
+"""Time per step of a region, beside what the machine could do."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy.typing as npt
+
+from sift_onnx.backends.base import NodeProfile
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
+from sift_onnx.backends.cpu.specs import Conv, Depthwise, Matmul
+
+__all__ = ["peak_gflops", "profile_region"]
+
+_PEAK_ITERATIONS = 200_000
+_PEAK_ROUNDS = 5
+
+
+def profile_region(
+    program: RegionProgram, values: Mapping[str, npt.NDArray[Any]], reasons: Mapping[str, str], runs: int
+) -> list[NodeProfile]:
+    """The steps of a region, with medians over ``runs`` runs.
+
+    Args:
+        program: the region.
+        values: its inputs, by name.
+        reasons: why a node is where it is, by name.
+        runs: to be timed; one more is not.
+    """
+    program.run(values)
+    sums: dict[int | None, list[float]] = defaultdict(list)
+    flops: dict[int, float] = {}
+    shapes: dict[int, StepTime] = {}
+    for _ in range(runs):
+        times: list[StepTime] = []
+        program.run(values, times)
+        per_step: dict[int | None, float] = defaultdict(float)
+        flops.clear()
+        for item in times:
+            per_step[item.step] += item.seconds
+            if item.step is not None:
+                flops[item.step] = flops.get(item.step, 0.0) + program.flops(item.step, item.shape)
+                shapes.setdefault(item.step, item)
+        for step, seconds in per_step.items():
+            sums[step].append(seconds)
+    peak = peak_gflops(program.pool, program.isa)
+    nodes = []
+    for number, (name, op) in enumerate(zip(program.region.names, program.region.ops, strict=True)):
+        if number not in sums:
+            continue
+        seconds = statistics.median(sums[number])
+        spec = program.region.steps[number].spec
+        weighty = isinstance(spec, (Conv, Matmul, Depthwise))
+        gflops = flops[number] / seconds / 1e9 if weighty and seconds else None
+        fused = len(program.region.steps[number].nodes) - 1
+        reason = reasons.get(name, "")
+        nodes.append(
+            NodeProfile(
+                name=name,
+                op=op,
+                placement="kernels",
+                reason=f"{reason}; {fused} nodes behind it are fused into it" if fused else reason,
+                ms=1e3 * seconds,
+                kernel=program.kernel_name(number, shapes[number].shape),
+                density=spec.weights.density if isinstance(spec, (Conv, Matmul, Depthwise)) else None,
+                gflops=gflops,
+                share_of_peak=gflops / peak if gflops is not None else None,
+            )
+        )
+    if None in sums:
+        seconds = statistics.median(sums[None])
+        nodes.append(
+            NodeProfile("", "Reorder", "kernels", "into the kernels' layout and back", 1e3 * seconds, kernel="reorder")
+        )
+    return nodes
+
+
+@lru_cache(maxsize=8)
+def peak_gflops(pool: _kernels.ThreadPool, isa: str) -> float:
+    """Multiply-adds per second of all threads of ``pool``, twice, in 10**9: the best of several rounds."""
+    best = 0.0
+    for _ in range(_PEAK_ROUNDS):
+        start = time.perf_counter()
+        operations = _kernels.run_multiply_adds(pool, _PEAK_ITERATIONS, isa)
+        best = max(best, operations / (time.perf_counter() - start) / 1e9)
+    return best

@@ -1,0 +1,191 @@
+"""The sparse CPU back end: regions in its own kernels, everything else in onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from sift_onnx.backends.base import (
+    DEFAULT_OPTIONS,
+    Backend,
+    CompileOptions,
+    ModelSource,
+    NodeProfile,
+    Placement,
+    Profile,
+    Program,
+    default_threads,
+)
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.graph import GraphView
+from sift_onnx.backends.cpu.isa import selected_isa
+from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
+from sift_onnx.backends.cpu.profiling import profile_region
+from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
+from sift_onnx.model import Model
+
+__all__ = ["CpuBackend", "CpuProgram", "PartTime"]
+
+Array = npt.NDArray[Any]
+_PROFILED_RUNS = 10
+
+
+class CpuBackend(Backend):
+    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime."""
+
+    name = "cpu"
+
+    def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
+        """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
+        return CpuProgram(model, options)
+
+
+@dataclass(frozen=True)
+class PartTime:
+    """A part as it ran: seconds since the run began, how long it took, and within a region the same of its steps."""
+
+    part: int
+    start: float
+    seconds: float
+    steps: tuple[StepTime, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A program, what it reads and makes, and which values nobody needs after it."""
+
+    program: RegionProgram | OnnxRuntimeProgram
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dead: tuple[str, ...]
+
+
+class CpuProgram(Program):
+    """A compiled model; runs on several threads at once.
+
+    Attributes:
+        threads: of the kernels, and of onnxruntime's parts.
+        inputs: what :meth:`run` takes.
+        outputs: what it returns.
+        isa: instruction set of the kernels.
+    """
+
+    def __init__(self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS) -> None:
+        """Lower and pack ``model``; errors as :meth:`Backend.compile` has them."""
+        self.threads = options.threads or default_threads()
+        self.isa = selected_isa()
+        self._options = options
+        self._pool = _kernels.ThreadPool(self.threads)
+        self._workspace = _kernels.Workspace()
+        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        graph = GraphView(loaded)
+        plan = lower(graph)
+        self._placements = plan.placements
+        if plan.parts:
+            self.inputs = tuple(_spec(graph, name) for name in graph.inputs)
+            self.outputs = tuple(_spec(graph, name) for name in graph.outputs)
+            programs = [self._program(part) for part in plan.parts]
+        else:
+            # As it came: onnxruntime knows best how to read its data.
+            source = loaded.to_proto() if isinstance(model, Model) else model
+            whole = OnnxRuntimeProgram(source, options)
+            self.inputs, self.outputs = whole.inputs, whole.outputs
+            programs = [whole]
+        self._parts = _with_lifetimes(programs, [spec.name for spec in self.outputs])
+
+    def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
+        if isinstance(part, Region):
+            return RegionProgram(part, self._pool, self._workspace, self.isa)
+        return OnnxRuntimeProgram(part.model, self._options)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """See :meth:`Program.run`."""
+        check_feeds(self.inputs, feeds)
+        values = dict(feeds)
+        for part in self._parts:
+            _run_part(part, values, None)
+            for name in part.dead:
+                del values[name]
+        return {spec.name: values[spec.name] for spec in self.outputs}
+
+    def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
+        """As :meth:`run`, and how long each part took, and each step of the regions."""
+        check_feeds(self.inputs, feeds)
+        values = dict(feeds)
+        begin = time.perf_counter()
+        times = []
+        for number, part in enumerate(self._parts):
+            steps: list[StepTime] = []
+            start = time.perf_counter()
+            _run_part(part, values, steps)
+            times.append(PartTime(number, start - begin, time.perf_counter() - start, tuple(steps)))
+        return {spec.name: values[spec.name] for spec in self.outputs}, times
+
+    @property
+    def parts(self) -> tuple[RegionProgram | OnnxRuntimeProgram, ...]:
+        """What runs, in order."""
+        return tuple(part.program for part in self._parts)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Every node of the model, and why it is where it is."""
+        return self._placements
+
+    def profile(self, feeds: Mapping[str, Array] | None = None) -> Profile:
+        """See :meth:`Program.profile`. Nodes that were fused appear under the name of the first one."""
+        if feeds is None:
+            feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
+        check_feeds(self.inputs, feeds)
+        reasons = {placement.name: placement.reason for placement in self._placements}
+        nodes: list[NodeProfile] = []
+        values = dict(feeds)
+        for part in self._parts:
+            if isinstance(part.program, RegionProgram):
+                nodes += profile_region(part.program, values, reasons, _PROFILED_RUNS)
+            else:
+                own = {name: values[name] for name in part.inputs}
+                for node in part.program.profile(own).nodes:
+                    reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
+                    nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
+            _run_part(part, values, None)
+        return Profile(tuple(nodes), _PROFILED_RUNS)
+
+
+def _run_part(part: _Part, values: dict[str, Array], times: list[StepTime] | None) -> None:
+    if isinstance(part.program, RegionProgram):
+        values.update(zip(part.outputs, part.program.run(values, times), strict=True))
+    else:
+        values.update(part.program.run({name: values[name] for name in part.inputs}))
+
+
+def _with_lifetimes(programs: list[RegionProgram | OnnxRuntimeProgram], outputs: list[str]) -> tuple[_Part, ...]:
+    parts: list[_Part] = []
+    needed = set(outputs)
+    for program in reversed(programs):
+        if isinstance(program, RegionProgram):
+            reads = tuple(dict.fromkeys(name for name, _ in program.region.inputs))
+            made = program.region.outputs
+        else:
+            reads = tuple(spec.name for spec in program.inputs)
+            made = tuple(spec.name for spec in program.outputs)
+        dead = tuple(name for name in dict.fromkeys((*reads, *made)) if name not in needed)
+        parts.append(_Part(program, reads, made, dead))
+        needed.update(reads)
+    return tuple(reversed(parts))
+
+
+def _spec(graph: GraphView, name: str) -> TensorSpec:
+    info = graph.value_info(name)
+    assert info is not None  # graph inputs and outputs have one
+    tensor = info.type.tensor_type
+    dims = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim)
+    return TensorSpec(name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)), dims)

@@ -1,0 +1,177 @@
+"""A region that runs: operators made once, schedules made per shape, batches cut into slabs."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.dims import Dims, concrete
+from sift_onnx.backends.cpu.lowering import Region
+from sift_onnx.backends.cpu.operators import build
+from sift_onnx.backends.cpu.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
+from sift_onnx.backends.cpu.slabs import Slab, cut
+from sift_onnx.backends.cpu.specs import Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+
+__all__ = ["RegionProgram", "StepTime"]
+
+Array = npt.NDArray[Any]
+
+# Input shapes whose schedules are kept. A schedule is small; operators keep the packed weights of their own.
+_KEPT = 32
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A region for one set of input shapes."""
+
+    shapes: dict[str, Shape]
+    output_sizes: tuple[tuple[int, ...], ...]
+    slabs: tuple[tuple[Slab, Schedule], ...]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One operator of one slab as it ran: seconds since the run began, and how long it took.
+
+    ``step`` is None for a change of layout.
+    """
+
+    step: int | None
+    start: float
+    seconds: float
+    shape: Shape
+
+
+class RegionProgram:
+    """Runs a region on arrays; thread-safe.
+
+    Attributes:
+        region: what it runs.
+        pool: threads that it runs on.
+        isa: instruction set of its operators.
+    """
+
+    def __init__(self, region: Region, pool: _kernels.ThreadPool, workspace: _kernels.Workspace, isa: str) -> None:
+        """Pack the weights of ``region``."""
+        self.region = region
+        self.pool = pool
+        self._workspace = workspace
+        self.isa = isa
+        self._weights = {
+            i: step.spec.weights.packed()
+            for i, step in enumerate(region.steps)
+            if isinstance(step.spec, (Conv, Matmul))
+        }
+        self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
+        self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def run(self, values: Mapping[str, Array], times: list[StepTime] | None = None) -> list[Array]:
+        """The region's outputs.
+
+        Args:
+            values: its inputs, among others, by name.
+            times: to which the time of each operator is added.
+        """
+        inputs = [np.ascontiguousarray(values[name]) for name, _ in self.region.inputs]
+        prepared = self.prepare([array.shape for array in inputs])
+        outputs = [np.empty(sizes, np.float32) for sizes in prepared.output_sizes]
+        arrays = [*inputs, *outputs]
+        # Images and rows lie one behind the other in all of them: a slab is a range of their elements.
+        flat = [array.reshape(-1) for array in arrays]
+        begin = time.perf_counter()
+        for slab, planned in prepared.slabs:
+            views = [
+                array if slab.is_all else array[slab.first * (size := array.size // slab.of) :][: slab.count * size]
+                for array in flat
+            ]
+            if times is None:
+                planned.sequence.run(self.pool, self._workspace, views)
+                continue
+            seconds = np.zeros(len(planned.steps))
+            at = time.perf_counter() - begin
+            planned.sequence.run(self.pool, self._workspace, views, seconds)
+            for step, shape, took in zip(planned.steps, planned.shapes, seconds, strict=True):
+                times.append(StepTime(step, at, float(took), shape))
+                at += float(took)
+        return outputs
+
+    def prepare(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
+        """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
+        key = tuple(sizes)
+        with self._lock:
+            found = self._prepared.get(key)
+            if found is None:
+                found = self._prepared[key] = self._make(key)
+                if len(self._prepared) > _KEPT:
+                    self._prepared.popitem(last=False)
+            self._prepared.move_to_end(key)
+        return found
+
+    def flops(self, step: int, shape: Shape) -> float:
+        """Operations on non-zero weights for an operand of ``shape``; 0 for steps without weights."""
+        spec = self.region.steps[step].spec
+        if not isinstance(spec, (Conv, Matmul, Depthwise)):
+            return 0.0
+        sizes = result_dims(spec, shape if not isinstance(spec, Matmul) else shape[:2])
+        return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
+
+    def kernel_name(self, step: int, shape: Shape) -> str:
+        """What runs a step on an operand of ``shape``, for people: kernel, layout and tile."""
+        spec = self.region.steps[step].spec
+        layout: Layout = next((layout for number, layout in self._ops if number == step), "planes")
+        op = self._op(step, layout)
+        if not isinstance(op, _kernels.Conv):
+            return f"{type(op).__name__.lower()} {layout}"
+        told = op.describe(shape)
+        kind = "conv" if isinstance(spec, Conv) else "matmul"
+        return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
+
+    def _op(self, step: int, layout: Layout) -> _kernels.Op:
+        found = self._ops.get((step, layout))
+        if found is None:
+            found = build(self.region.steps[step].spec, layout, self._weights.get(step), self.isa)
+            self._ops[step, layout] = found
+        return found
+
+    def _make(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
+        dims: dict[str, Dims] = {}
+        shapes: dict[str, Shape] = {}
+        for (name, view), size in zip(self.region.inputs, sizes, strict=True):
+            dims[name] = size
+            shapes[input_key(name, view)] = kernel_shape(size, view)
+        for step in self.region.steps:
+            dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
+            shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
+        outputs = tuple(concrete(dims[name]) for name in self.region.outputs)
+        count = next(iter(shapes.values()))[0]
+        made: dict[tuple[int, Layout], Schedule] = {}
+        slabs = []
+        for slab in cut(count, self._bytes_of_group(shapes), only_rows=self._only_rows()):
+            key = (slab.count, slab.layout)
+            if key not in made:
+                part = {name: (slab.count, *shape[1:]) for name, shape in shapes.items()}
+                made[key] = schedule(self.region, part, slab.layout, self._op, self.isa)
+            slabs.append((slab, made[key]))
+        return _Prepared(shapes, outputs, tuple(slabs))
+
+    def _bytes_of_group(self, shapes: Mapping[str, Shape]) -> int:
+        """Of the operands and the result of the largest step, for 16 images or rows."""
+        most = 0
+        for step in self.region.steps:
+            if not isinstance(step.spec, Reshaped):
+                names = [name if name in shapes else input_key(name, step.view) for name in step.inputs]
+                most = max(most, sum(math.prod(shapes[name][1:]) for name in (*names, step.output)))
+        return 4 * LANES * most
+
+    def _only_rows(self) -> bool:
+        return all(step.view == "rows" for step in self.region.steps)

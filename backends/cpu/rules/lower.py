@@ -1,0 +1,50 @@
+"""Which rule an operator has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sift_onnx.backends.cpu.dims import Dims
+from sift_onnx.backends.cpu.graph import STANDARD_DOMAINS, GraphView
+from sift_onnx.backends.cpu.rules import convolution, elementwise, matrix, pooling, reshaping
+from sift_onnx.backends.cpu.rules.step import NodeView, NotLowered, Step, View
+
+__all__ = ["lower_node"]
+
+_RULES: dict[str, Callable[[NodeView], Step]] = {
+    "Conv": convolution.convolution,
+    "BatchNormalization": convolution.batch_normalization,
+    "MatMul": matrix.matmul,
+    "Gemm": matrix.gemm,
+    **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu"), elementwise.activation),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
+    "MaxPool": pooling.pool,
+    "AveragePool": pooling.pool,
+    "GlobalAveragePool": pooling.global_average_pool,
+    "ReduceMean": pooling.reduce_mean,
+    "Flatten": reshaping.flatten,
+    "Reshape": reshaping.reshape,
+    "Squeeze": reshaping.squeeze,
+    "Identity": reshaping.identity,
+    "Dropout": reshaping.identity,
+}
+
+
+def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+    """The step for a node of ``graph``.
+
+    Args:
+        graph: the model.
+        index: of the node.
+        views: of the values that steps before it make.
+        dims: sizes of these values.
+
+    Raises:
+        NotLowered: the kernels do not have it; the message says why.
+    """
+    node = NodeView(graph, index, views, dims)
+    rule = _RULES.get(node.op) if node.proto.domain in STANDARD_DOMAINS else None
+    if rule is None:
+        raise NotLowered("no kernel for this operator")
+    return rule(node)

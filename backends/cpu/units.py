@@ -1,0 +1,85 @@
+"""Nodes as the partition sees them: what kernels could run, what they cannot, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sift_onnx.backends.cpu.dims import Dims
+from sift_onnx.backends.cpu.gelu import find_gelus
+from sift_onnx.backends.cpu.graph import GraphView, names_read
+from sift_onnx.backends.cpu.rules import NotLowered, Step, View, lower_node
+from sift_onnx.backends.cpu.specs import Elementwise, result_dims
+
+__all__ = ["Unit", "find_units"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One node, or several that are one operator.
+
+    Attributes:
+        nodes: their indices.
+        reads: values that they read, constants left out.
+        writes: values that others may read.
+        step: what kernels would do; None where they cannot.
+        reason: why not.
+    """
+
+    nodes: tuple[int, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    step: Step | None
+    reason: str = ""
+
+
+def find_units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
+    """The units of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make."""
+    gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
+    absorbed = {index for gelu in gelus.values() for index in gelu.nodes[:-1]}
+    views: dict[str, View] = {}
+    dims: dict[str, Dims] = {}
+    units: list[Unit] = []
+    for index, node in enumerate(graph.nodes):
+        if index in absorbed or any(graph.derived.get(name) == index for name in node.output):
+            continue
+        writes = tuple(filter(None, node.output))
+        try:
+            if index in gelus:
+                operand, nodes = gelus[index].operand, gelus[index].nodes
+                step = _gelu_step(graph, operand, nodes, views)
+            else:
+                nodes = (index,)
+                step = lower_node(graph, index, views, dims)
+        except NotLowered as refusal:
+            group = gelus[index].nodes if index in gelus else (index,)
+            units.append(Unit(group, _reads(graph, group), writes, None, str(refusal)))
+            continue
+        views[step.output] = step.result_view
+        dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
+        units.append(Unit(nodes, _reads(graph, nodes), (step.output,), step))
+    return _needed(units, graph), dims
+
+
+def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+    made = {name for i in nodes for name in graph.nodes[i].output}
+    read = dict.fromkeys(name for i in nodes for name in names_read(graph.nodes[i]))
+    return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
+
+
+def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: dict[str, View]) -> Step:
+    dims = graph.dims(operand)
+    if operand not in views and (dims is None or len(dims) < 2):
+        raise NotLowered(f"the rank of {operand!r} is unknown or below 2")
+    view = views.get(operand) or ("image" if dims is not None and len(dims) == 4 else "rows")
+    output = graph.nodes[nodes[-1]].output[0]
+    return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (operand,), output, view, view, nodes)
+
+
+def _needed(units: list[Unit], graph: GraphView) -> list[Unit]:
+    needed = set(graph.outputs)
+    kept = []
+    for unit in reversed(units):
+        if needed.intersection(unit.writes):
+            needed.update(unit.reads)
+            kept.append(unit)
+    return kept[::-1]

@@ -1,0 +1,52 @@
+"""Small nets with mostly zero weights, and their comparison with onnxruntime."""
+
+import numpy as np
+from nets import Net
+
+from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.feeds import random_feeds
+
+ONE_THREAD = CompileOptions(threads=1)
+
+
+class SparseNet(Net):
+    """A net whose weights are mostly zeros."""
+
+    density = 0.3
+
+    def weight(self, *shape, name="", fan_in=0):
+        values = self._rng.standard_normal(shape) * (self._rng.random(shape) < self.density)
+        fan = self.density * (fan_in or shape[0])
+        return self.constant((values / max(fan, 1) ** 0.5).astype(np.float32), name)
+
+
+def assert_same_as_onnxruntime(model, feeds, program=None, tolerance=2e-5):
+    """Compare all outputs, relative to the largest value of each; the program that ran."""
+    program = program or CpuProgram(model, ONE_THREAD)
+    outputs = program.run(feeds)
+    wanted = OnnxRuntimeProgram(model, ONE_THREAD).run(feeds)
+    assert list(outputs) == list(wanted)
+    for name, array in wanted.items():
+        assert outputs[name].shape == array.shape
+        assert outputs[name].dtype == array.dtype
+        scale = float(np.abs(array).max(initial=0)) or 1.0
+        np.testing.assert_allclose(outputs[name] / scale, array / scale, rtol=0, atol=tolerance, err_msg=name)
+    return program
+
+
+def assert_same_at_batches(model, batches, **options):
+    program = CpuProgram(model, ONE_THREAD)
+    for batch in batches:
+        assert_same_as_onnxruntime(model, random_feeds(program.inputs, batch), program, **options)
+    return program
+
+
+def places(program):
+    """Where the nodes went, by name."""
+    return {placement.name: placement.placement for placement in program.placements}
+
+
+def reasons(program):
+    return {placement.name: placement.reason for placement in program.placements}
