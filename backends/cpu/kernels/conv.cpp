@@ -24,7 +24,7 @@ void require(bool holds, const char* what) {
 }  // namespace
 
 Algorithm choose_algorithm(double density) {
-  if (density > 0.80) return Algorithm::dense;
+  if (density > 0.85) return Algorithm::dense;
   if (density > 0.18) return Algorithm::pair;
   return Algorithm::single;
 }

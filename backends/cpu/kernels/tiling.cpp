@@ -32,7 +32,10 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double channels = static_cast<double>(problem.channels) / slices;
   const double taps = static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * taps * channels;
-  const double per_nnz = 0.675 * blocks + 0.62;
+  // Dense rows share operands four at a time while the registers hold the sums of 4 x 7 blocks, else two.
+  const double per_nnz = problem.algorithm != Algorithm::dense ? 0.675 * blocks + 0.62
+                         : blocks <= 7                         ? 0.60 * blocks
+                                                               : 0.82 * blocks;
   const double per_row = nnz * per_nnz + 2.0 * blocks + 1.0;
   const double packing = static_cast<double>(panel.blocks_per_channel * tile.lanes_h) * channels *
                          (problem.layout == Layout::planes ? 2.5 : 2.0);
