@@ -34,7 +34,7 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double nnz = problem.density * taps * channels;
   // Dense rows share operands four at a time while the registers hold the sums of 4 x 7 blocks, else two.
   const double per_nnz = problem.algorithm != Algorithm::dense ? 0.675 * blocks + 0.62
-                         : blocks <= 7                         ? 0.60 * blocks
+                         : blocks <= 7                         ? 0.50 * blocks + 0.60
                                                                : 0.82 * blocks;
   const double per_row = nnz * per_nnz + 2.0 * blocks + 1.0;
   const double packing = static_cast<double>(panel.blocks_per_channel * tile.lanes_h) * channels *
