@@ -1,0 +1,187 @@
+"""Algorithms from numbers, dictionaries, lists and YAML."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
+from sift_onnx.training.sparse.group import Group
+
+__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm"]
+
+_DENSE_NAMES = ("embedding", "norm", "lm_head", "pe_helper")
+_LARGEST_FILE = 1 << 20
+
+
+def default_sparse_param_filter(name: str, param: torch.Tensor | None) -> bool:
+    """Whether a parameter is sparse when nothing else is said.
+
+    It is if it has two dimensions or more, and its name, in lower case, has none of ``embedding``, ``norm``,
+    ``lm_head`` and ``pe_helper`` in it.
+    """
+    return param is not None and param.dim() > 1 and not any(part in name.lower() for part in _DENSE_NAMES)
+
+
+def map_sparsity_algorithm(algorithm: str) -> type[SparsityAlgorithm]:
+    """The algorithm of a name: its class name in lower case, be it one of ours or a user's subclass.
+
+    Of several classes of one name the one that was defined last counts.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = {
+        cls.__name__.lower(): cls
+        for cls in _subclasses(SparsityAlgorithm)
+        if not inspect.isabstract(cls) and not issubclass(cls, Group)
+    }
+    if not isinstance(algorithm, str) or algorithm.lower() not in known:
+        names = ", ".join(sorted(known))
+        raise UsageError(f"sparsity algorithm {algorithm!r} is unknown; choose one of {names}, or import your own")
+    found: type[SparsityAlgorithm] = known[algorithm.lower()]
+    return found
+
+
+def configure(config: Any) -> Group | None:
+    """The group of algorithms that a configuration describes.
+
+    ::
+
+        configure(0.9)                                          # static
+        configure({"algorithm": "rigl", "sparsity": 0.9, "update": {"freq": 100, "stop": 1000}})
+        configure([{"algorithm": "set", "schedule": 0.9, "param_filter": "fc1.*"}, {"sparsity": 0.5, ...}])
+        configure(Path("sparsity.yaml"))
+
+    Keys of a dictionary: ``algorithm`` (``static`` if it is not given; ``type`` is its old name), ``sparsity`` or
+    ``schedule``, ``param_filter`` (a glob or a list of globs; :func:`default_sparse_param_filter` if it is not given),
+    and the arguments of the algorithm. ``groups`` and ``params``, by which configuration classes nest such
+    dictionaries, are flattened. The sparsity ``masks`` keeps that of the masks the model comes with.
+
+    Args:
+        config: a number, a dictionary, a list of such, the text of a YAML document of one of these, or the path of one.
+
+    Returns:
+        A group, of one algorithm for each dictionary; None if the sparsity is None.
+
+    Raises:
+        MissingSettingError: no sparsity (a KeyError).
+        UsageError: unknown names, two sparsities, arguments that the algorithm does not take (a ValueError).
+        WrongTypeError: ``param_filter`` is a function, or the configuration nothing of the above (a TypeError).
+    """
+    if isinstance(config, (Path, str)):
+        return configure(_read(config))
+    config = _flattened(config)
+    if isinstance(config, bool) or config is None:
+        raise WrongTypeError(f"{config!r} is no sparsity configuration; give a number, a dictionary or a list")
+    if isinstance(config, (int, float)):
+        return configure({"sparsity": config})
+    if isinstance(config, (list, tuple)):
+        group = Group()
+        for item in config:
+            part = configure(item)
+            if part is not None:
+                group.extend(part)
+        return group
+    if isinstance(config, Mapping):
+        return _configure_one(config)
+    raise WrongTypeError(f"{type(config).__name__} is no sparsity configuration; give a number, a dictionary or a list")
+
+
+def _configure_one(config: Mapping[str, Any]) -> Group | None:
+    settings = dict(config)
+    if "type" in settings and "algorithm" not in settings:
+        warnings.warn("the key 'type' is the old name of 'algorithm'", DeprecationWarning, stacklevel=4)
+        settings["algorithm"] = settings.pop("type")
+    cls = map_sparsity_algorithm(settings.pop("algorithm", "static"))
+    param_filter = settings.pop("param_filter", None)
+    if "schedule" in settings:
+        if "sparsity" in settings:
+            raise UsageError("'schedule' is another name of 'sparsity'; give one of them")
+        settings["sparsity"] = settings.pop("schedule")
+    if "sparsity" not in settings:
+        raise MissingSettingError(f"the configuration of {cls.__name__} has no 'sparsity'; its keys are {list(config)}")
+    if settings["sparsity"] is None:
+        return None
+    if settings["sparsity"] == "masks":
+        settings["sparsity"] = None
+    if param_filter is not None and not isinstance(param_filter, (str, list, tuple)):
+        raise WrongTypeError(f"param_filter is a glob or a list of globs, not {param_filter!r}")
+    group = Group()
+    group.add(default_sparse_param_filter if param_filter is None else param_filter, _made(cls, settings))
+    return group
+
+
+def _made(cls: type[SparsityAlgorithm], settings: Mapping[str, Any]) -> SparsityAlgorithm:
+    accepted = _arguments(cls)
+    unknown = [key for key in settings if accepted is not None and key not in accepted]
+    if unknown:
+        raise UsageError(
+            f"{cls.__name__} has no setting {unknown[0]!r}; it has {', '.join(sorted(accepted or ()))}, and "
+            "configurations have algorithm, sparsity or schedule, and param_filter"
+        )
+    return cls(**settings)
+
+
+def _arguments(cls: type) -> set[str] | None:
+    """Names of the arguments of a class whose constructors hand the rest on; None if that cannot be told."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        names.update(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return names
+    return None
+
+
+def _flattened(config: Any) -> Any:
+    if not isinstance(config, Mapping) or "groups" not in config:
+        return config
+    groups = config["groups"]
+    if isinstance(groups, Mapping):
+        return _without_params(groups)
+    if isinstance(groups, (list, tuple)):
+        return [_without_params(item) if isinstance(item, Mapping) else item for item in groups]
+    return groups
+
+
+def _without_params(item: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {key: value for key, value in item.items() if key != "params"}
+    return {**flat, **(item.get("params") or {})}
+
+
+def _read(config: Path | str) -> Any:
+    path = config if isinstance(config, Path) else Path(config) if config.endswith((".yaml", ".yml")) else None
+    try:
+        if path is not None:
+            with path.open("rb") as stream:
+                data = stream.read(_LARGEST_FILE + 1)
+            if len(data) > _LARGEST_FILE:
+                raise UsageError(f"{path} is no sparsity configuration: it has more than {_LARGEST_FILE:,} bytes")
+            text = data.decode()
+        else:
+            text = str(config)
+        document = yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path or 'the configuration'} is no YAML: {error}") from error
+    if isinstance(document, (str, Path)):
+        raise UsageError(f"{document!r} is no sparsity configuration; give a number, a mapping or a list")
+    return document
+
+
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

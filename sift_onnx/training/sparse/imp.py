@@ -1,0 +1,174 @@
+"""Iterative magnitude pruning with rewinding."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse import patterned
+from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.masks import make_mask_drop_minimum
+from sift_onnx.training.sparse.schedules import HyperParameterSchedule
+from sift_onnx.training.sparse.share import Share, ShareLike
+from sift_onnx.training.sparse.snapshot import Snapshot
+from sift_onnx.training.sparse.update_schedules import UpdateScheduleLike
+
+__all__ = ["IMP", "Rounds"]
+
+RewindHook = Callable[[SparsityAlgorithm, int], None]
+
+
+class Rounds(HyperParameterSchedule):
+    """One value for each update, in turn; the last one stays."""
+
+    def __init__(self, values: Sequence[ShareLike]) -> None:
+        self.values = [Share(value) for value in values]
+        self._index = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all values have been used."""
+        return self._index >= len(self.values)
+
+    def compute(self, step: int) -> Share:
+        return self.values[min(self._index, len(self.values) - 1)]
+
+    def update(self, is_update_step: bool) -> None:
+        self._index += int(is_update_step and not self.is_over)
+
+    def get_min_max_end(self, begin: int, end: int) -> tuple[float, float, float]:
+        return float(min(self.values)), float(max(self.values)), float(self.values[-1])
+
+    def visit_state(self, visit: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+        seen = visit(torch.tensor(self._index))
+        if seen is not None:
+            self._index = int(seen)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"index": self._index}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._index = int(state["index"])
+
+
+class IMP(DynamicSparsityAlgorithm):
+    """Train dense, prune the smallest weights, rewind the rest to an early step, train again, round after round.
+
+    Frankle & Carbin 2019 (arXiv:1803.03635), with the rewinding of Frankle et al. 2020 (arXiv:1912.05671). Each update
+    is the end of a round: it prunes, within the weights that are left, and then puts every parameter and buffer of the
+    model, pruned ones or not, and the optimizer's states back to what they were after step ``rewind_to``. Masks nest.
+    The learning rate is the loop's own; see :meth:`register_rewind_hook`.
+    """
+
+    def __init__(
+        self,
+        sparsity: Any = None,
+        rounds: int | None = None,
+        rewind_to: int = 0,
+        update: UpdateScheduleLike = None,
+        **kwargs: Any,
+    ) -> None:
+        """Settings.
+
+        Args:
+            sparsity: after the last round, or a list with that after each.
+            rounds: number of rounds, of which each prunes the same share of what is left; not with a list.
+            rewind_to: step to go back to; 0 for the weights before training. None of the updates may come earlier.
+            update: when rounds end, such as ``{"freq": 1000}``; see :class:`DynamicSparsityAlgorithm`.
+            kwargs: see :class:`DynamicSparsityAlgorithm`.
+
+        Raises:
+            UsageError: rounds that do not fit the sparsity, or a list that falls.
+        """
+        self.rounds = Rounds(_levels(sparsity, rounds))
+        super().__init__(self.rounds, update, start_sparse=False, **kwargs)
+        self.rewind_to = rewind_to
+        first = next((t for t in range(1, rewind_to) if self.update_schedule(t)), None)
+        if rewind_to < 0 or first is not None:
+            raise UsageError(f"cannot rewind to step {rewind_to}" + (f" at step {first}" if first else ""))
+        self._snapshot: Snapshot | None = None
+        self._module: torch.nn.Module | None = None
+        self._rewind_hooks: OrderedDict[int, RewindHook] = OrderedDict()
+
+    @property
+    def is_update_step(self) -> bool:
+        return super().is_update_step and not self.rounds.is_over
+
+    def register_rewind_hook(self, hook: RewindHook) -> RemovableHandle:
+        """Call ``hook(algorithm, rewind_to)`` after each rewinding, to set back a learning rate, say.
+
+        Returns:
+            A handle with ``remove()``.
+        """
+        handle = RemovableHandle(self._rewind_hooks)
+        self._rewind_hooks[handle.id] = hook
+        return handle
+
+    def on_sparsified(self, module: torch.nn.Module) -> None:
+        # No warning that training starts dense: that is the method.
+        self._module = module
+        if self.rewind_to == 0:
+            self._snapshot = Snapshot.of(module, None, self.masks())
+
+    @torch.no_grad()
+    def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        over = self.rounds.is_over
+        was = self.rounds.state_dict()
+        super().update(optimizer)
+        if self.step == self.rewind_to and self._module is not None:
+            self._snapshot = Snapshot.of(self._module, optimizer, self.masks())
+        if not over and self.rounds.state_dict() != was and self._snapshot is not None and self._module is not None:
+            self._snapshot.restore(self._module, optimizer)
+            for sparse in self.sparse_params.values():
+                sparse.prune()
+            for hook in self._rewind_hooks.values():
+                hook(self, self.rewind_to)
+
+    def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
+        scores = p.abs()
+        if self.pattern.kind != "unstructured":
+            matrix = self.current.matrix
+            count = patterned.room(self.pattern, matrix, self.rule.target(matrix.size, sparsity))
+            return patterned.choose_mask(self.pattern, matrix, count, scores, mask)
+        count = self.rule.target(mask.numel(), sparsity)
+        return make_mask_drop_minimum(scores, mask, _share_to_drop(mask, count), self.score_shaper)[0]
+
+    def settings(self) -> dict[str, str]:
+        return {**super().settings(), "rewind_to": str(self.rewind_to)}
+
+    def state_dict(self) -> dict[str, Any]:
+        snapshot = None if self._snapshot is None else self._snapshot.state_dict()
+        return {**super().state_dict(), "snapshot": snapshot}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        super().load_state_dict(state_dict)
+        snapshot = state_dict.get("snapshot")
+        self._snapshot = None if snapshot is None else Snapshot.from_state_dict(snapshot)
+
+
+def _levels(sparsity: Any, rounds: int | None) -> list[ShareLike]:
+    if isinstance(sparsity, (list, tuple)):
+        levels = [Share(value) for value in sparsity]
+        if rounds is not None and rounds != len(levels):
+            raise UsageError(f"{len(levels)} sparsities for {rounds} rounds; leave 'rounds' out")
+        if not levels or sorted(levels) != levels:
+            raise UsageError(f"sparsities of rounds rise, unlike {list(map(float, levels))}")
+        return list(levels)
+    if sparsity is None or callable(sparsity) or isinstance(sparsity, Mapping):
+        raise UsageError("iterative magnitude pruning needs the sparsity after the last round, or a list of them")
+    final, number = Share(sparsity), 1 if rounds is None else rounds
+    if not 0 <= final < 1 or number < 1:
+        raise UsageError(f"sparsity {sparsity} in {number} rounds is out of range; use 0 <= sparsity < 1, 1 or more")
+    return [*(1 - (1 - float(final)) ** (i / number) for i in range(1, number)), final]
+
+
+def _share_to_drop(mask: torch.Tensor, count: int) -> Share:
+    nnz = int(torch.count_nonzero(mask))
+    return Share(Fraction(max(nnz - count, 0), max(nnz, 1)))

@@ -1,0 +1,139 @@
+"""Masks from scores: the building blocks that algorithms are made of.
+
+Names and arguments are those of ``cstorch.sparse.utils``. Scores are tensors of a parameter's shape; comparisons are
+made in single precision, or double for double scores. What differs from cstorch: counts are whole numbers by a
+:class:`~sift_onnx.training.sparse.counts.CountRule`, ties go to active weights and then to lower flat indices, NaN comes
+last, and each balanced group is counted for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from sift_onnx.training.sparse.counts import EXACT, CountRule
+from sift_onnx.training.sparse.selection import largest
+from sift_onnx.training.sparse.shapers import ScoreFlattener, Unshape
+from sift_onnx.training.sparse.share import Share, ShareLike
+
+__all__ = ["Shaper", "make_mask_drop_minimum", "make_mask_grow_maximum", "make_mask_topk_sparsity"]
+
+Shaper = Callable[[torch.Tensor], tuple[torch.Tensor, Unshape]]
+
+
+def make_mask_topk_sparsity(
+    score: torch.Tensor,
+    sparsity: ShareLike,
+    score_shaper: Shaper | None = None,
+    *,
+    mask: torch.Tensor | None = None,
+    rule: CountRule = EXACT,
+) -> torch.Tensor:
+    """The mask of the highest scores.
+
+    Args:
+        score: one per weight.
+        sparsity: share of weights that the mask leaves out; clamped to [0, 1].
+        score_shaper: lays out which scores compete; all of them if None.
+        mask: the mask so far; its weights win ties.
+        rule: how weights are counted.
+
+    Returns:
+        A bool tensor like ``score``, with ``rule.target(n, sparsity)`` set in each group of ``n`` competitors.
+    """
+    level = Share(sparsity).clamped()
+    shaper = score_shaper or ScoreFlattener()
+    rows, unshape = _rows(shaper, _comparable(score))
+    active = None if mask is None else _rows(shaper, mask)[0]
+    count = rule.target(rows.shape[1], level)
+    return unshape(torch.stack([largest(row, count, _row(active, i)) for i, row in enumerate(rows)]))
+
+
+def make_mask_drop_minimum(
+    score: torch.Tensor,
+    mask: torch.Tensor,
+    drop_fraction: ShareLike,
+    score_shaper: Shaper | None = None,
+    *,
+    rule: CountRule = EXACT,
+) -> tuple[torch.Tensor, int]:
+    """A mask without the active weights of the lowest scores.
+
+    Args:
+        score: one per weight; only those of active weights matter.
+        mask: the active weights.
+        drop_fraction: share of the active weights of each group to drop; clamped to [0, 1].
+        score_shaper: lays out which scores compete; all of them if None.
+        rule: how weights are counted.
+
+    Returns:
+        The new mask, a subset of ``mask``, and the number of its weights.
+    """
+    fraction = Share(drop_fraction).clamped()
+    shaper = score_shaper or ScoreFlattener()
+    scores, unshape = _rows(shaper, _comparable(score))
+    active = _rows(shaper, mask)[0]
+    kept = torch.zeros_like(active)
+    total = 0
+    for row, on, out in zip(scores, active, kept, strict=True):
+        candidates = row[on]
+        count = rule.keep(candidates.numel(), fraction)
+        out[on] = largest(candidates, count)
+        total += count
+    return unshape(kept), total
+
+
+def make_mask_grow_maximum(
+    score: torch.Tensor,
+    mask: torch.Tensor,
+    sparsity: ShareLike,
+    mask_nonzero: object = None,
+    score_shaper: Shaper | None = None,
+    *,
+    preferred: torch.Tensor | None = None,
+    rule: CountRule = EXACT,
+) -> torch.Tensor:
+    """A mask with the inactive weights of the highest scores added, up to a sparsity.
+
+    Args:
+        score: one per weight; only those of inactive weights matter.
+        mask: the active weights, all of which stay.
+        sparsity: of the new mask. If ``mask`` is less sparse already, it is handed back.
+        mask_nonzero: what :func:`make_mask_drop_minimum` counted, as cstorch has it; ``mask`` itself is counted anyway.
+        score_shaper: lays out which scores compete; all of them if None.
+        preferred: weights that win ties, those that were active before a drop, say.
+        rule: how weights are counted.
+
+    Returns:
+        The new mask.
+    """
+    level = Share(sparsity).clamped()
+    shaper = score_shaper or ScoreFlattener()
+    scores, unshape = _rows(shaper, _comparable(score))
+    active = _rows(shaper, mask)[0]
+    liked = None if preferred is None else _rows(shaper, preferred)[0]
+    grown = active.clone()
+    for i, (row, on, out) in enumerate(zip(scores, active, grown, strict=True)):
+        count = rule.target(row.numel(), level) - int(torch.count_nonzero(on))
+        if count <= 0:
+            continue
+        off = ~on
+        likes = _row(liked, i)
+        out[off] = largest(row[off], count, None if likes is None else likes[off])
+    return unshape(grown)
+
+
+def _comparable(score: torch.Tensor) -> torch.Tensor:
+    return score.detach() if score.dtype == torch.float64 else score.detach().float()
+
+
+def _rows(shaper: Shaper, tensor: torch.Tensor) -> tuple[torch.Tensor, Unshape]:
+    """The competitors as ``[groups, n]``, whatever dimensions a shaper gives, and the way back."""
+    shaped, unshape = shaper(tensor)
+    shape = shaped.shape
+    return shaped.reshape(-1, shape[-1]), lambda rows: unshape(rows.reshape(shape))
+
+
+def _row(rows: torch.Tensor | None, index: int) -> torch.Tensor | None:
+    return None if rows is None else rows[index]

@@ -1,0 +1,153 @@
+"""What happens around ``optimizer.step``: gradients are masked before it, weights and states after it.
+
+There are no gradient hooks. Under DistributedDataParallel they would see this rank's gradients, and only ``p.grad``
+after the backward pass is the average of all ranks'; under FSDP2 they are never called. So gradients stay whole while
+they are accumulated, and are finalized once, before the step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.optimizer_states import sparse_states
+from sift_onnx.training.sparse.ranks import check_agreement, is_parallel
+
+if TYPE_CHECKING:
+    from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.sparse_parameter import SparseParameter
+
+__all__ = ["OptimizerHooks", "update_now"]
+
+
+class OptimizerHooks:
+    """An algorithm (or a group of them) at work on an optimizer."""
+
+    def __init__(self, algorithm: SparsityAlgorithm, optimizer: torch.optim.Optimizer) -> None:
+        self._algorithm = algorithm
+        # The optimizer holds this object by its hooks.
+        self._optimizer = weakref.ref(optimizer)
+        self._finalized: list[_SeenGradient] | None = None
+        self._agreed = False
+        optimizer.register_step_pre_hook(lambda *_: self.before_step())
+        optimizer.register_step_post_hook(lambda *_: self.after_step())
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer, while it exists."""
+        return self._optimizer()
+
+    def _params(self) -> list[SparseParameter]:
+        optimizer = self.optimizer
+        assert optimizer is not None
+        params = list(self._algorithm.get_sparse_params(optimizer))
+        if not params:
+            raise SparsityStateError(
+                "the optimizer has no sparse parameters; call model.apply(sparsity), and give the optimizer the "
+                "parameters of that model"
+            )
+        return params
+
+    def finalize_grads(self) -> None:
+        """Let the algorithm see the gradients, then mask them; calling it again changes nothing."""
+        params = self._params()
+        with_gradient = [sparse for sparse in params if sparse.param.grad is not None]
+        if self._finalized is not None and all(seen.is_unchanged() for seen in self._finalized):
+            return
+        for member in self._algorithm.members:
+            member.observe_gradients([s for s in with_gradient if member.sparse_params.get(s.name) is s])
+        for sparse in with_gradient:
+            grad = sparse.param.grad
+            assert grad is not None
+            if grad.is_sparse:
+                raise UsageError(f"the gradient of {sparse.name!r} is a sparse tensor; use Embedding(sparse=False)")
+            sparse.zero_where(~sparse.mask, [grad])
+        self._finalized = [_SeenGradient(sparse) for sparse in with_gradient]
+
+    def before_step(self) -> None:
+        """The step's pre-hook."""
+        # Gradients that were finalized may have been clipped since. Where they are other tensors by now, a GradScaler
+        # has skipped the step they were meant for.
+        if self._finalized is None or not all(seen.is_there() for seen in self._finalized):
+            self._finalized = None
+            self.finalize_grads()
+        optimizer = self.optimizer
+        if optimizer is not None and not all(m.takes_weight_step() for m in self._algorithm.members):
+            for group in optimizer.param_groups:
+                for param in group["params"]:
+                    param.grad = None
+
+    def after_step(self) -> None:
+        """The step's post-hook."""
+        self._finalized = None
+        optimizer = self.optimizer
+        assert optimizer is not None
+        if not _was_skipped(optimizer):
+            params = self._params()
+            for sparse in params:
+                sparse.prune()
+                sparse.mark_used()
+            masks_before = [(id(s.mask), s.mask._version) for s in params]
+            self._update(optimizer)
+            changed = masks_before != [(id(s.mask), s.mask._version) for s in params]
+            for sparse in params:
+                sparse.zero_where(~sparse.mask, sparse_states(optimizer, sparse.param))
+            self._check_ranks(changed)
+        for member in self._algorithm.members:
+            member.forget_gradients()
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._algorithm.autoupdate:
+            update_now(self._algorithm, optimizer)
+        for member in self._algorithm.members:
+            if member.densify_at is not None and member.step >= member.densify_at and not member.is_dense:
+                member.densify()
+
+    def _check_ranks(self, changed: bool) -> None:
+        algorithm = self._algorithm
+        if (changed or not self._agreed) and algorithm.synchronize and is_parallel(algorithm.process_group):
+            check_agreement(algorithm.masks(), algorithm.members[0].step, algorithm.process_group)
+            self._agreed = True
+
+
+class _SeenGradient:
+    """A gradient as it was when it was masked."""
+
+    def __init__(self, sparse: SparseParameter) -> None:
+        grad = sparse.param.grad
+        assert grad is not None
+        self._sparse = sparse
+        # Not its id: the next gradient may well lie where this one was.
+        self._grad = weakref.ref(grad)
+        self._version = grad._version
+
+    def is_there(self) -> bool:
+        """Whether it is still the parameter's gradient."""
+        grad = self._grad()
+        return grad is not None and grad is self._sparse.param.grad
+
+    def is_unchanged(self) -> bool:
+        """Whether, besides, nobody has written to it."""
+        grad = self._grad()
+        return grad is not None and self.is_there() and grad._version == self._version
+
+
+def update_now(algorithm: SparsityAlgorithm, optimizer: torch.optim.Optimizer) -> None:
+    """Call an algorithm's ``update``, which a user may have written with or without an argument."""
+    try:
+        inspect.signature(algorithm.update).bind(optimizer)
+    except TypeError:
+        algorithm.update()
+    else:
+        algorithm.update(optimizer)
+
+
+def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
+    # GradScaler does not call the step of most optimizers when it finds an infinity. Fused ones are called and told.
+    found_inf: Any = getattr(optimizer, "found_inf", None)
+    return found_inf is not None and float(found_inf) != 0

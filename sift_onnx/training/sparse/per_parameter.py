@@ -1,0 +1,63 @@
+"""Which sparsity schedule belongs to which parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from sift_onnx.training.sparse.errors import MissingSettingError
+from sift_onnx.training.sparse.schedules import HyperParameterSchedule, make_hyperparam_schedule
+
+__all__ = ["ParameterSchedules"]
+
+
+class ParameterSchedules:
+    """Schedules of single parameters, and one for all others.
+
+    Attributes:
+        default: of the parameters that have none of their own; None if there is no such schedule.
+    """
+
+    def __init__(self, sparsity: Any = None) -> None:
+        """The schedules that a setting stands for.
+
+        Args:
+            sparsity: what :func:`make_hyperparam_schedule` takes, ``{parameter: that}``, or None.
+        """
+        self.default: HyperParameterSchedule | None = None
+        self._own: Any = WeakIdKeyDictionary()
+        if isinstance(sparsity, Mapping) and any(isinstance(key, torch.Tensor) for key in sparsity):
+            for param, schedule in sparsity.items():
+                self[param] = schedule
+        elif sparsity is not None:
+            self.default = make_hyperparam_schedule(sparsity)
+
+    def __contains__(self, param: torch.Tensor) -> bool:
+        return self.default is not None or param in self._own
+
+    def __getitem__(self, param: torch.Tensor) -> HyperParameterSchedule:
+        schedule: HyperParameterSchedule | None = self._own.get(param, self.default)
+        if schedule is None:
+            what = "has no sparsity for this parameter" if len(self._own) else "expected `sparsity`, but got none"
+            raise MissingSettingError(f"the sparsity algorithm {what}; give a number, or one for every parameter")
+        return schedule
+
+    def __setitem__(self, param: torch.Tensor, schedule: Any) -> None:
+        self._own[param] = make_hyperparam_schedule(schedule)
+
+    def values(self) -> Iterator[HyperParameterSchedule]:
+        """Every schedule."""
+        if self.default is not None:
+            yield self.default
+        yield from self._own.values()
+
+    def with_default(self, sparsity: Any) -> ParameterSchedules:
+        """These, with another schedule for the parameters that have none of their own."""
+        changed = ParameterSchedules(sparsity)
+        for param, schedule in self._own.items():
+            if param not in changed._own:
+                changed._own[param] = schedule
+        return changed

@@ -1,0 +1,156 @@
+"""A parameter and its mask, where they live: in the module that owns them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+import torch
+
+from sift_onnx.patterns import WeightMatrix
+from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.schedules import HyperParameterSchedule
+from sift_onnx.training.sparse.sharded import local_part, shard_like
+
+__all__ = ["SparseParameter"]
+
+
+class SparseParameter:
+    """What an algorithm knows of a parameter.
+
+    The mask is a persistent bool buffer ``<name>_mask`` beside the parameter, of its shape; true where a weight is
+    active. It is looked up by name each time, so that whatever replaces parameters (FSDP, ``to_empty``) may do so.
+
+    Attributes:
+        name: of the parameter, in the module that the algorithm was applied to.
+        param_name: of the parameter, in the module that owns it.
+        mask_name: of its mask, in the module that owns it.
+        schedule: of its sparsity.
+    """
+
+    def __init__(self, module: torch.nn.Module, name: str, schedule: HyperParameterSchedule) -> None:
+        # No cycle: the module holds the algorithm, by its hooks, and the algorithm this.
+        self._module = weakref.ref(module)
+        self.name = name
+        self.param_name = name.rpartition(".")[2]
+        self.mask_name = f"{self.param_name}_mask"
+        self.schedule = schedule
+        self._initialized = False
+        self._used = False
+        self._seen: tuple[int, int, int, int] | None = None
+        self._nnz: tuple[int, int, int] | None = None
+        placeholder = torch.ones(self.param.shape, dtype=torch.bool, device=local_part(self.param).device)
+        module.register_buffer(self.mask_name, placeholder, persistent=True)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module that owns the parameter.
+
+        Raises:
+            SparsityStateError: it is gone.
+        """
+        module = self._module()
+        if module is None:
+            raise SparsityStateError(f"the module of {self.name!r} no longer exists")
+        return module
+
+    @property
+    def param(self) -> torch.nn.Parameter:
+        """The parameter."""
+        param = self.module._parameters[self.param_name]
+        assert param is not None
+        return param
+
+    @property
+    def data(self) -> torch.nn.Parameter:
+        """The parameter, by the name that cstorch gives it."""
+        return self.param
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """The mask; setting it prunes the parameter."""
+        mask = self.module._buffers[self.mask_name]
+        assert mask is not None
+        return mask
+
+    @mask.setter
+    def mask(self, mask: torch.Tensor) -> None:
+        self.update(mask)
+
+    @property
+    def initialized(self) -> bool:
+        """Whether the mask has been drawn or loaded."""
+        return self._initialized
+
+    @property
+    def nnz(self) -> int:
+        """Number of active weights."""
+        mask = self.mask
+        if self._nnz is None or self._nnz[:2] != (id(mask), mask._version):
+            self._nnz = (id(mask), mask._version, int(torch.count_nonzero(mask)))
+        return self._nnz[2]
+
+    @property
+    def matrix(self) -> WeightMatrix:
+        """The parameter as the matrices that patterns are stated on.
+
+        Output features are dimension 0 and input features dimension 1, as in torch's own layers, unless the parameter
+        has an attribute ``feature_axes = (out, in)``.
+
+        Raises:
+            ValueError: the parameter is a vector.
+        """
+        out_axis, in_axis = getattr(self.param, "feature_axes", (0, 1))
+        return WeightMatrix(tuple(self.param.shape), out_axis, in_axis)
+
+    def place(self, mask: torch.Tensor) -> None:
+        """Make ``mask`` the first mask, and prune the parameter."""
+        self.mask.copy_(mask)
+        self._initialized = True
+        self.prune()
+
+    def update(self, mask: torch.Tensor) -> None:
+        """Replace the mask, and prune the parameter.
+
+        Raises:
+            SparsityStateError: there is no first mask yet, or the module has not run with it.
+        """
+        if not self._initialized:
+            raise SparsityStateError(f"the mask of {self.name!r} is updated before it was initialized")
+        if not self._used:
+            raise SparsityStateError(f"the mask of {self.name!r} is updated before it was used in a forward pass")
+        self.mask.copy_(mask)
+        self.prune()
+
+    def mark_used(self) -> None:
+        """Note that the module has run with this mask."""
+        self._used = True
+
+    def prune(self, *others: torch.Tensor) -> None:
+        """Zero the inactive elements of the parameter, and of ``others`` of its shape."""
+        self.zero_where(~self.mask, [self.param, *others])
+        self._seen = self._fingerprint()
+
+    def prune_if_changed(self) -> None:
+        """Prune the parameter, unless it is the tensor that was pruned last, unchanged.
+
+        What writes to it behind autograd's back, by ``.data``, is not noticed; the next optimizer step prunes it.
+        """
+        if self._fingerprint() != self._seen:
+            self.prune()
+
+    def zero_where(self, off: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
+        """Zero ``tensors`` of the parameter's shape where ``off``; NaN and infinities there become zero as well."""
+        part = shard_like(off, self.param)
+        with torch.no_grad():
+            for tensor in tensors:
+                local_part(tensor).masked_fill_(part, 0)
+
+    def _fingerprint(self) -> tuple[int, int, int, int]:
+        # In-place changes count up a tensor's version. A forward pass that would write to weights without need breaks
+        # a backward pass that is still to come (two forwards, then one backward).
+        param, mask = self.param, self.mask
+        return id(param), param._version, id(mask), mask._version
+
+    def __repr__(self) -> str:
+        return f"SparseParameter({self.name})"
