@@ -35,9 +35,17 @@ class UnshareInitializers(Pass):
 
     name: ClassVar[str] = "unshare-initializers"
 
+    def __init__(self, *, renamed_only: bool = False) -> None:
+        """Settings of the pass.
+
+        Args:
+            renamed_only: stop after step 1; what several nodes read under one name is one parameter.
+        """
+        self.renamed_only = renamed_only
+
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the copies by the initializer that they came from."""
-        if not _renamed(model.graph) and not _shared(model.graph):
+        if not _renamed(model.graph) and (self.renamed_only or not _shared(model.graph)):
             return PassResult(model, False, {"copies": {}})
         copy = model.copy()
         copies: dict[str, list[str]] = defaultdict(list)
@@ -47,7 +55,7 @@ class UnshareInitializers(Pass):
         for constant in _renamed(copy.graph):
             _remove_identities(constant, copy.graph, copies)
         copy.graph.nodes = [n for n in copy.graph.nodes if not (n.op == "Identity" and not n.outputs)]
-        for constant in _shared(copy.graph):
+        for constant in [] if self.renamed_only else _shared(copy.graph):
             for group in _tied_groups(constant, copy.graph)[1:]:
                 name = _free_name(f"{constant.name}_{group[0][0].name or group[0][0].outputs[0].name}", taken)
                 duplicate = _duplicate(constant, name)

@@ -10,20 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sift_onnx.axis_rules import register_axis_rule
+    from sift_onnx.backends.cpu.session import InferenceSession
     from sift_onnx.cost import inspect
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
+    from sift_onnx.training.importer import to_torch
+    from sift_onnx.training.write_back import write_back
 
-__all__ = ["Model", "errors", "inspect", "load", "masks", "passes", "register_axis_rule", "save", "transform"]
+__all__ = [
+    "InferenceSession",
+    "Model",
+    "errors",
+    "inspect",
+    "load",
+    "masks",
+    "passes",
+    "register_axis_rule",
+    "save",
+    "to_torch",
+    "transform",
+    "write_back",
+]
 
 _HOMES = {
+    "InferenceSession": "sift_onnx.backends.cpu.session",
     "Model": "sift_onnx.model",
     "inspect": "sift_onnx.cost",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",
     "register_axis_rule": "sift_onnx.axis_rules",
     "save": "sift_onnx.model",
+    "to_torch": "sift_onnx.training.importer",
     "transform": "sift_onnx.passes.pipeline",
+    "write_back": "sift_onnx.training.write_back",
 }
 
 

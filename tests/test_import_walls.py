@@ -25,7 +25,8 @@ sys.modules["torch"] = None
 for room in sys.argv[1:]:
     package = importlib.import_module(room)
     for module in pkgutil.walk_packages(package.__path__, room + "."):
-        if not module.name.startswith(("sift_onnx.training", "sift_onnx.models")):
+        # An editable install has the folder of the sources on the package's path: its rooms appear a second time.
+        if not {"training", "models"} & set(module.name.split(".")):
             importlib.import_module(module.name)
 print(*sorted(name for name in sys.modules if name.startswith("sift_onnx")))
 """

@@ -1,0 +1,64 @@
+"""``to_torch``: a torch.fx module from an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from sift_onnx.constants import array_of, sparse_weight_of
+from sift_onnx.model import Model, ModelLike
+from sift_onnx.training.lowering import Lowering
+from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.names import attribute_paths
+from sift_onnx.training.parameters import roles_of
+from sift_onnx.training.prepare import prepare
+from sift_onnx.training.stored import stored_constants
+from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array
+
+__all__ = ["to_torch"]
+
+
+def to_torch(model: ModelLike, *, trainable: Sequence[str] = ()) -> ImportedModule:
+    """A torch module that computes what the model computes, and can be trained.
+
+    Weights, biases, scales and tables are parameters in ONNX's layout, one for each initializer; running statistics of
+    BatchNormalization are buffers. ``state_dict`` keys are initializer names; what :class:`UnshareInitializers` gives a
+    tensor of its own has the name that it gets there. BatchNormalization and Dropout follow ``train()`` and ``eval()``;
+    the module comes in evaluation mode. Parameters of 16 bits are kept as float32, and rounded where they are used.
+
+    Args:
+        model: a path, a Model, an ``onnx.ModelProto``, an ``onnx_graphsurgeon.Graph`` or an ``onnx_ir.Model``; it is
+            not changed.
+        trainable: globs of further initializers that are parameters; see :mod:`sift_onnx.training.parameters` for
+            those that are found.
+
+    Returns:
+        The module. ``forward`` takes the model's inputs in their order, or by name, and returns its output, or a tuple
+        of its outputs.
+
+    Raises:
+        UnsupportedError: an operator or data type has no kernel; the message names the node.
+        SiftError: the model cannot be read, see :meth:`~sift_onnx.model.Model.load`.
+    """
+    prepared = prepare(Model.load(model))
+    stored = stored_constants(prepared.graph)
+    roles = roles_of(prepared.graph, trainable)
+    paths = attribute_paths(roles, reserved=Lowering.RESERVED)
+    lowering = Lowering.of_model(prepared, paths)
+    lowering.run()
+    tensors: dict[str, torch.Tensor] = {}
+    for name, role in roles.items():
+        tensor = tensor_from_array(array_of(stored[name]))
+        if role == "parameter":
+            tensor = nn.Parameter(tensor.float() if tensor.dtype in HALF_TYPES else tensor)
+        tensors[name] = tensor
+    module = ImportedModule(lowering.graph, tensors, paths)
+    for holder, contents in lowering.holders().items():
+        module.add_module(holder, contents)
+    for name in roles:
+        weight = sparse_weight_of(stored[name])
+        if weight is not None:
+            module.masks[name] = torch.from_numpy(weight.mask())
+    return module.eval()

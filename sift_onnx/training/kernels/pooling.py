@@ -1,0 +1,189 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sift_onnx.training.host import ints
+from sift_onnx.training.registry import kernel
+from sift_onnx.training.windows import explicit_pads, pad
+
+__all__: list[str] = []
+
+_MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+
+
+def _output_size(size: int, extent: int, stride: int, ceil_mode: int, before: int) -> int:
+    """Windows along one axis of padded ``size``; one that starts in the padding at the end does not count."""
+    count = -(-(size - extent) // stride) if ceil_mode else (size - extent) // stride
+    return count + 1
+
+
+def _settle(
+    x: Tensor,
+    kernel_shape: Sequence[int],
+    auto_pad: str,
+    pads: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    ceil_mode: int,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Pads, strides, dilations, and the padding at the end that lets every window fit."""
+    rank = len(kernel_shape)
+    strides, dilations = tuple(strides) or (1,) * rank, tuple(dilations) or (1,) * rank
+    pads = explicit_pads(auto_pad, pads, x.shape[2:], kernel_shape, strides, dilations)
+    short = []
+    for i in range(rank):
+        size, extent = x.shape[2 + i] + pads[i] + pads[rank + i], dilations[i] * (kernel_shape[i] - 1) + 1
+        count = _output_size(size, extent, strides[i], ceil_mode, pads[i])
+        if ceil_mode and (count - 1) * strides[i] >= x.shape[2 + i] + pads[i]:
+            count -= 1
+        short.append(max((count - 1) * strides[i] + extent - size, 0))
+    return pads, strides, dilations, tuple(short)
+
+
+@kernel("MaxPool", since=11)
+def max_pool(
+    x: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] = (),
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] = (),
+    storage_order: int = 0,
+    strides: Sequence[int] = (),
+    outputs: int = 1,
+) -> tuple[Tensor, ...]:
+    """Maximum over windows, and where it was, as a flat position in the whole input."""
+    rank = len(kernel_shape)
+    pads, strides, dilations, short = _settle(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    values = x if x.dtype.is_floating_point else x.to(torch.float64)
+    lowest = -math.inf
+    symmetric = pads[:rank] == pads[rank:] and not any(short)
+    if symmetric and all(2 * p <= k for p, k in zip(pads, kernel_shape, strict=False)) and outputs == 1:
+        pooled = _MAX[rank](values, tuple(kernel_shape), strides, pads[:rank], dilations)
+        return (pooled.to(x.dtype),)
+    ends = [pads[rank + i] + short[i] for i in range(rank)]
+    padded = pad(values, (*pads[:rank], *ends), lowest)
+    if outputs == 1:
+        return (_MAX[rank](padded, tuple(kernel_shape), strides, 0, dilations).to(x.dtype),)
+    pooled, where = _MAX[rank](padded, tuple(kernel_shape), strides, 0, dilations, return_indices=True)
+    return pooled.to(x.dtype), _positions(where, padded.shape, x.shape, pads, storage_order)
+
+
+def _positions(where: Tensor, padded: Sequence[int], shape: Sequence[int], pads: Sequence[int], order: int) -> Tensor:
+    """Positions in one padded plane as positions in the whole tensor, row-major or column-major within the plane."""
+    rank = len(shape) - 2
+    rest, flat = where, torch.zeros_like(where)
+    places: list[Tensor] = []
+    for i in reversed(range(rank)):
+        places.insert(0, rest % padded[2 + i] - pads[i])
+        rest = rest // padded[2 + i]
+    step = 1
+    for i in range(rank) if order else reversed(range(rank)):
+        flat = flat + places[i] * step
+        step *= shape[2 + i]
+    planes = torch.arange(shape[0] * shape[1], device=where.device).reshape(shape[0], shape[1], *(1,) * rank)
+    return flat + planes * step
+
+
+def _windows(x: Tensor, extents: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Tensor:
+    """Every window of the spatial axes: their counts, then the elements of a window as one last axis."""
+    rank = len(extents)
+    for i in range(rank):
+        span = dilations[i] * (extents[i] - 1) + 1
+        x = x.unfold(2 + i, span, strides[i])[..., :: dilations[i]]
+    return x.reshape(*x.shape[: 2 + rank], -1)
+
+
+@kernel("AveragePool", since=7)
+def average_pool(
+    x: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] = (),
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Tensor:
+    """Mean over windows, of what is inside the input or, with ``count_include_pad``, its padding."""
+    rank = len(kernel_shape)
+    pads, strides, dilations, short = _settle(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    if not any(pads) and not any(short) and rank == 2 and set(dilations) == {1}:
+        return functional.avg_pool2d(x, tuple(kernel_shape), strides)
+    ends = [pads[rank + i] + short[i] for i in range(rank)]
+    counted = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
+    if count_include_pad:
+        counted = pad(counted, pads, 1.0)
+        counted = pad(counted, (*(0,) * rank, *short))
+    else:
+        counted = pad(counted, (*pads[:rank], *ends))
+    sums = _windows(pad(x, (*pads[:rank], *ends)), kernel_shape, strides, dilations).sum(-1)
+    return sums / _windows(counted, kernel_shape, strides, dilations).sum(-1)
+
+
+@kernel("LpPool", since=2)
+def lp_pool(
+    x: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] = (),
+    kernel_shape: Sequence[int],
+    p: int = 2,
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Tensor:
+    """The p-norm of every window."""
+    rank = len(kernel_shape)
+    pads, strides, dilations, short = _settle(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    padded = pad(x, (*pads[:rank], *(pads[rank + i] + short[i] for i in range(rank))))
+    return _windows(padded, kernel_shape, strides, dilations).abs().pow(p).sum(-1).pow(1 / p)
+
+
+def _spatial(x: Tensor) -> list[int]:
+    return list(range(2, x.dim()))
+
+
+@kernel("GlobalAveragePool")
+def global_average_pool(x: Tensor) -> Tensor:
+    return x.mean(_spatial(x), keepdim=True)
+
+
+@kernel("GlobalMaxPool")
+def global_max_pool(x: Tensor) -> Tensor:
+    return x.amax(_spatial(x), keepdim=True)
+
+
+@kernel("GlobalLpPool", since=2)
+def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
+    return x.abs().pow(p).sum(_spatial(x), keepdim=True).pow(1 / p)
+
+
+@kernel("MaxUnpool", since=9, host=(2,))
+def max_unpool(
+    x: Tensor,
+    indices: Tensor,
+    output_shape: Any = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Tensor:
+    """Zeros, with the values of ``x`` at flat positions of the whole output that MaxPool came from."""
+    rank = len(kernel_shape)
+    strides, pads = strides or (1,) * rank, pads or (0,) * (2 * rank)
+    sizes = [(x.shape[2 + i] - 1) * strides[i] + kernel_shape[i] - pads[i] - pads[rank + i] for i in range(rank)]
+    inferred = [*x.shape[:2], *sizes]
+    flat = x.new_zeros(math.prod(inferred)).scatter(0, indices.reshape(-1), x.reshape(-1)).reshape(inferred)
+    wanted = ints(output_shape) if output_shape is not None else inferred
+    return pad(flat, (*(0,) * len(wanted), *(w - n for w, n in zip(wanted, inferred, strict=True))))

@@ -1,0 +1,320 @@
+"""From an ONNX graph to a torch.fx graph, node by node.
+
+Every ONNX tensor becomes one of three things: a stored constant, a host value (numbers that are computed from shapes,
+see :mod:`sift_onnx.training.host`), or a torch value. A node whose operator has a host kernel and whose inputs are all
+host values or small constants runs on the host, at import if it can; every other node runs by a kernel of torch, and
+what of its inputs is a host value becomes a tensor first, unless the kernel wants numbers there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+import torch
+from torch import fx, nn
+
+import sift_onnx.training.kernels  # noqa: F401  # registers them
+from sift_onnx.axis_rules.context import constant_values
+from sift_onnx.constants import array_of, shape_of
+from sift_onnx.data_types import data_type_of
+from sift_onnx.errors import SiftError, UnsupportedError
+from sift_onnx.model import Model
+from sift_onnx.training.host import as_tensor
+from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
+from sift_onnx.training.registry import Kernel, find_kernel
+from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array, torch_dtype
+
+__all__ = ["Lowering", "rounded"]
+
+Array = npt.NDArray[Any]
+
+# Larger constants are data, and computed with on the tensors' device.
+_HOST_ELEMENTS = 1 << 14
+_ILLEGAL = re.compile(r"\W")
+
+
+def rounded(master: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A parameter in the type that the model computes in; its gradient reaches the parameter."""
+    return master.to(dtype)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A constant: what it holds, and the attribute path if it is a parameter or a statistic."""
+
+    constant: gs.Constant
+    path: str | None = None
+
+    def is_host(self) -> bool:
+        if self.path is not None:
+            return False
+        size, kind = int(np.prod(shape_of(self.constant), dtype=np.int64)), np.dtype(self.constant._values.dtype).kind
+        return size <= (_HOST_ELEMENTS if kind in "iub" else 16) and kind in "iubf"
+
+
+@dataclass(frozen=True)
+class _Host:
+    node: fx.Node
+
+
+_Value = Any  # _Stored, _Host, or an fx.Node
+
+
+class Lowering:
+    """The lowering of one graph; subgraphs of control flow have one each.
+
+    Attributes:
+        graph: the fx graph, complete after :meth:`run`.
+    """
+
+    # Attributes of the root module beside the parameters: constants, and modules of nodes that have one.
+    RESERVED = ("constants", "layers")
+
+    def __init__(self, source: gs.Graph, opsets: Mapping[str, int], paths: Mapping[str, str]) -> None:
+        """A lowering of ``source``; ``paths`` are attribute paths of parameters and statistics by name."""
+        self.graph = fx.Graph()
+        self._source = source
+        self._opsets = opsets
+        self._paths = paths
+        self._values: dict[int, _Value] = {}
+        self._tensors: dict[Any, fx.Node] = {}
+        self._constants = nn.Module()
+        self._layers = nn.Module()
+        self._arguments = {"self"}
+        self._anchor: fx.Node | None = None
+        # Outer values that a subgraph reads, with their placeholders here.
+        self.captured: list[tuple[gs.Tensor, fx.Node]] = []
+
+    @classmethod
+    def of_model(cls, model: Model, paths: Mapping[str, str]) -> Lowering:
+        """The lowering of a model's main graph."""
+        domains = model.graph.import_domains or []
+        opsets = {"" if d.domain == "ai.onnx" else d.domain: int(d.version) for d in domains}
+        opsets.setdefault("", int(model.graph.opset))
+        return cls(model.graph, opsets, paths)
+
+    def run(self) -> None:
+        """Lower the graph.
+
+        Raises:
+            UnsupportedError: an operator or data type has no kernel; the message names the node.
+        """
+        for tensor in self._source.inputs:
+            self._add_input(tensor)
+        for node in self._source.nodes:
+            try:
+                self._lower(node)
+            except SiftError as error:
+                label = node.name or (node.outputs[0].name if node.outputs else "")
+                raise type(error)(f"node {label!r} ({node.op}): {error}") from error
+        outputs = [self._tensor(self._value(tensor)) for tensor in self._source.outputs]
+        self.graph.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
+        self.graph.eliminate_dead_code(is_impure_node=_is_impure)
+
+    def holders(self) -> dict[str, nn.Module]:
+        """What the root module has besides its parameters."""
+        return dict(zip(self.RESERVED, (self._constants, self._layers), strict=True))
+
+    def _add_input(self, tensor: gs.Tensor) -> None:
+        name = _ILLEGAL.sub("_", tensor.name) or "input"
+        name = f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
+        while name in self._arguments:
+            name += "_"
+        self._arguments.add(name)
+        placeholder = self.graph.placeholder(name)
+        self._values[id(tensor)] = placeholder
+        if self._anchor is None and vars(tensor).get("type", "tensor_type") == "tensor_type":
+            self._anchor = placeholder
+
+    def capture(self, tensor: gs.Tensor, host: bool) -> None:
+        """Make a value of the graph around this one known here."""
+        placeholder = self.graph.placeholder(f"outer_{len(self.captured)}")
+        self.captured.append((tensor, placeholder))
+        self._values[id(tensor)] = _Host(placeholder) if host else placeholder
+
+    def _lower(self, node: gs.Node) -> None:
+        if node.op == "Constant" and (node.domain or "") in ("", "ai.onnx"):
+            return  # found by _value() from whoever reads it
+        inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
+        attributes = {name: _attribute(name, value) for name, value in node.attrs.items()}
+        if self._lower_on_host(node, inputs, attributes):
+            return
+        entry = find_kernel(node.op, node.domain, self._opsets.get(node.domain or "", 1))
+        self._check(entry, node, attributes)
+        arguments = [self._argument(value, i in entry.host) for i, value in enumerate(inputs)]
+        while arguments and arguments[-1] is None:
+            arguments.pop()
+        extra = {}
+        if entry.takes("outputs"):
+            extra["outputs"] = len(node.outputs)
+        if entry.takes("anchor"):
+            extra["anchor"] = self._anchor_node()
+        name = _ILLEGAL.sub("_", node.outputs[0].name or node.name or node.op) if node.outputs else node.op
+        if entry.is_module:
+            target = self._add_layer(name, entry.run(**attributes, **extra))
+            result = self.graph.create_node("call_module", target, tuple(arguments), name=name)
+        else:
+            keywords = {**attributes, **extra}
+            result = self.graph.create_node("call_function", entry.run, tuple(arguments), keywords, name=name)
+        result.meta["onnx_node"] = node.name
+        self._give(node, result, several=entry.takes("outputs"))
+
+    def _check(self, entry: Kernel, node: gs.Node, attributes: Mapping[str, Any]) -> None:
+        for name, value in attributes.items():
+            if isinstance(value, (gs.Graph, gs.Node.AttributeRef)) or not entry.takes(name):
+                raise UnsupportedError(f"its attribute {name!r} is not known to the torch kernel")
+
+    def _lower_on_host(self, node: gs.Node, inputs: list[_Value], attributes: dict[str, Any]) -> bool:
+        if (node.domain or "") not in ("", "ai.onnx") or node.op not in HOST_KERNELS or not inputs:
+            return False
+        run, given = HOST_KERNELS[node.op], [value for value in inputs if value is not None]
+        if node.op in READS_SHAPE:
+            given = []
+        if not all(isinstance(v, _Host) or (isinstance(v, _Stored) and v.is_host()) for v in given):
+            return False
+        if node.op == "ConstantOfShape" and not _is_integer(attributes.get("value")):
+            return False
+        if node.op in ("Range", "Expand", "Tile") and any(isinstance(v, _Host) for v in given[1:]):
+            return False  # data, as a rule: position numbers, masks
+        several = "outputs" in inspect.signature(run).parameters
+        extra = {"outputs": len(node.outputs)} if several else {}
+        stored = [v for v in inputs if isinstance(v, _Stored)]
+        if len(stored) == len([v for v in inputs if v is not None]):
+            if node.op in READS_SHAPE:
+                folded = run(_Shaped(shape_of(stored[0].constant)), **attributes)
+            else:
+                values = [None if v is None else array_of(v.constant) for v in inputs]
+                folded = run(*values, **attributes, **extra)
+            for tensor, value in zip(node.outputs, folded if several else (folded,), strict=False):
+                self._values[id(tensor)] = _Stored(gs.Constant(tensor.name, np.asarray(value)))
+            return True
+        arguments = [self._argument(v, not isinstance(v, fx.Node)) for v in inputs]
+        result = self.graph.create_node(
+            "call_function", run, tuple(arguments), {**attributes, **extra}, name=f"{node.op.lower()}_host"
+        )
+        self._give(node, result, several=several, host=True)
+        return True
+
+    def _give(self, node: gs.Node, result: fx.Node, *, several: bool, host: bool = False) -> None:
+        for i, tensor in enumerate(node.outputs):
+            if tensor.is_empty():
+                continue
+            value = self.graph.call_function(operator.getitem, (result, i)) if several else result
+            self._values[id(tensor)] = _Host(value) if host else value
+            if not several:
+                break
+
+    def _value(self, tensor: gs.Tensor) -> _Value:
+        if id(tensor) not in self._values:
+            constant = constant_values(tensor)
+            if constant is None:
+                raise UnsupportedError(f"tensor {tensor.name!r} is read before anything makes it, or is of a rare kind")
+            self._values[id(tensor)] = _Stored(constant, self._paths.get(tensor.name))
+        return self._values[id(tensor)]
+
+    def _argument(self, value: _Value, host: bool) -> Any:
+        """What a kernel gets: a tensor, or numbers if it wants ``host`` values."""
+        if value is None:
+            return None
+        if not host:
+            return self._tensor(value)
+        if isinstance(value, _Host):
+            return value.node
+        if isinstance(value, _Stored) and value.path is None:
+            return self._numbers(value.constant)
+        return self._tensor(value)
+
+    def _numbers(self, constant: gs.Constant) -> Any:
+        array = array_of(constant)
+        if array.dtype == np.int64 and array.size <= 64 and (array.size or array.ndim == 1):
+            return _literal(array.tolist())
+        if array.ndim == 0 and array.dtype in (np.float32, np.float64, np.bool_):
+            return array.item()
+        key = ("numbers", id(constant))
+        if key not in self._tensors:
+            name = self._free_name(self._constants, f"{constant.name}_numbers")
+            setattr(self._constants, name, np.array(array))
+            self._tensors[key] = self.graph.get_attr(f"constants.{name}")
+        return self._tensors[key]
+
+    def _tensor(self, value: _Value) -> fx.Node:
+        if isinstance(value, fx.Node):
+            return value
+        if isinstance(value, _Host):
+            if value.node not in self._tensors:
+                node = self.graph.call_function(as_tensor, (value.node, self._anchor_node()))
+                self._tensors[value.node] = node
+            return self._tensors[value.node]
+        key = value.path if value.path is not None else id(value.constant)
+        if key not in self._tensors:
+            self._tensors[key] = self._load(value)
+        return self._tensors[key]
+
+    def _load(self, stored: _Stored) -> fx.Node:
+        if stored.path is None:
+            name = self._free_name(self._constants, stored.constant.name)
+            self._constants.register_buffer(name, tensor_from_array(array_of(stored.constant)), persistent=False)
+            return self.graph.get_attr(f"constants.{name}")
+        dtype, loaded = torch_dtype(stored.constant._values.dtype), self.graph.get_attr(stored.path)
+        return self.graph.call_function(rounded, (loaded, dtype)) if dtype in HALF_TYPES else loaded
+
+    def _anchor_node(self) -> fx.Node | None:
+        return self._anchor
+
+    def _add_layer(self, name: str, layer: nn.Module) -> str:
+        free = self._free_name(self._layers, name)
+        self._layers.add_module(free, layer)
+        return f"layers.{free}"
+
+    @staticmethod
+    def _free_name(holder: nn.Module, wanted: str) -> str:
+        wanted = _ILLEGAL.sub("_", wanted).strip("_") or "constant"
+        wanted = wanted if not wanted[0].isdigit() else f"c{wanted}"
+        name, i = wanted, 1
+        while hasattr(holder, name):
+            name, i = f"{wanted}_{i}", i + 1
+        return name
+
+
+@dataclass(frozen=True)
+class _Shaped:
+    """Stands for a tensor whose shape alone is asked for."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def _attribute(name: str, value: Any) -> Any:
+    if isinstance(value, gs.Constant) and name == "value":
+        # Of ConstantOfShape: a number and its data type.
+        array = array_of(value).reshape(-1)
+        return array[0].item(), data_type_of(array.dtype)
+    if isinstance(value, (type, np.dtype)):
+        return data_type_of(np.dtype(value))
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    return value
+
+
+def _is_integer(value: Any) -> bool:
+    return value is not None and isinstance(value[0], int)
+
+
+def _literal(numbers: Any) -> Any:
+    return tuple(_literal(n) for n in numbers) if isinstance(numbers, list) else numbers
+
+
+def _is_impure(node: fx.Node) -> bool:
+    return node.op in ("placeholder", "output", "call_module")

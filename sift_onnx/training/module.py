@@ -1,0 +1,82 @@
+"""The torch module that an ONNX model becomes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+__all__ = ["ImportedModule"]
+
+_MASK = "_mask"
+
+
+class ImportedModule(fx.GraphModule):
+    """An ONNX model as a torch.fx graph with trainable parameters.
+
+    ``state_dict`` keys are initializer names. Attribute paths, and with them the names that ``named_parameters`` gives,
+    are the same, save for the few names that torch cannot take as a path.
+
+    Attributes:
+        masks: masks of the model's masked weights by initializer name; boolean tensors of the weights' shapes, on the
+            CPU. They say how the model came: a sparsity algorithm starts from them and keeps its own.
+        parameter_paths: attribute path by initializer name, of parameters and statistics.
+    """
+
+    masks: dict[str, torch.Tensor]
+    parameter_paths: dict[str, str]
+
+    def __init__(self, graph: fx.Graph, tensors: Mapping[str, torch.Tensor], paths: Mapping[str, str]) -> None:
+        """A module without its graph's other attributes, which are set before :meth:`recompile`.
+
+        Args:
+            graph: the graph.
+            tensors: parameters (``nn.Parameter``) and statistics by initializer name.
+            paths: attribute paths by initializer name.
+        """
+        super().__init__({}, fx.Graph(), "ImportedModule")
+        self.masks = {}
+        self.parameter_paths = dict(paths)
+        for name, tensor in tensors.items():
+            *folders, leaf = paths[name].split(".")
+            owner: nn.Module = self
+            for folder in folders:
+                if folder not in owner._modules:
+                    owner.add_module(folder, nn.Module())
+                owner = owner.get_submodule(folder)
+            if isinstance(tensor, nn.Parameter):
+                owner.register_parameter(leaf, tensor)
+            else:
+                owner.register_buffer(leaf, tensor)
+        self._renamed = {path: name for name, path in paths.items() if path != name}
+        if self._renamed:
+            self.register_state_dict_post_hook(_to_initializer_names)
+            self.register_load_state_dict_pre_hook(_to_attribute_paths)
+        self.graph = graph
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ImportedModule:
+        """A copy with everything that was attached since; fx would keep only what the graph refers to."""
+        twin: ImportedModule = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        twin.graph = twin._graph
+        return twin
+
+
+def _to_initializer_names(module: ImportedModule, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    _rename(state, prefix, {p + s: n + s for p, n in module._renamed.items() for s in ("", _MASK)})
+
+
+def _to_attribute_paths(module: ImportedModule, state: dict[str, Any], prefix: str, *details: Any) -> None:
+    _rename(state, prefix, {n + s: p + s for p, n in module._renamed.items() for s in ("", _MASK)})
+
+
+def _rename(state: dict[str, Any], prefix: str, names: Mapping[str, str]) -> None:
+    """Rename keys in place, in their order."""
+    entries = [(names.get(key.removeprefix(prefix)) if key.startswith(prefix) else None, key) for key in state]
+    renamed = {prefix + new if new is not None else key: state[key] for new, key in entries}
+    state.clear()
+    state.update(renamed)

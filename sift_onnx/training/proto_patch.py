@@ -1,0 +1,89 @@
+"""A ModelProto with some of its tensors replaced, and every other byte as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+
+from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.mask_storage import MASKS_KEY, mask_records, sparse_tensor_of
+from sift_onnx.sparse import SparseWeight, encode_positions
+from sift_onnx.stored_values import bare_header
+
+__all__ = ["patched_proto"]
+
+Array = npt.NDArray[Any]
+
+
+def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWeight]) -> onnx.ModelProto:
+    """A copy of ``model`` with other values in some tensors.
+
+    Args:
+        model: not changed.
+        values: by name of an initializer, or of the output of a Constant node; an array, or a weight with its mask. A
+            weight stays where the tensor lies, among the dense or the sparse initializers.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    # A node's value has no mask: sparsity belongs to initializers.
+    for name, tensor in _constant_nodes(copy.graph):
+        if name in values:
+            _fill(tensor, _dense(values[name]))
+    stored = {tensor.name: tensor for tensor in copy.graph.initializer}
+    active_zeros: dict[str, str] = {}
+    for name, value in values.items():
+        if name in stored:
+            _fill(stored[name], _dense(value))
+            if isinstance(value, SparseWeight):
+                zeros = value.active_zeros()
+                active_zeros[name] = encode_positions(zeros) if zeros.size else ""
+    for sparse in copy.graph.sparse_initializer:
+        value = values.get(sparse.values.name)
+        if isinstance(value, SparseWeight):
+            constant = gs.Constant(sparse.values.name, np.empty(0, value.dtype))
+            masked_constant(constant, MaskedValues(value))
+            assert isinstance(constant, MaskedConstant)
+            sparse.CopyFrom(sparse_tensor_of(constant, bare_header(sparse.values)))
+    _note_masks(copy, active_zeros)
+    return copy
+
+
+def _dense(value: Array | SparseWeight) -> Array:
+    return value.to_dense() if isinstance(value, SparseWeight) else value
+
+
+def _constant_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for node in graph.node:
+        if node.op_type == "Constant":
+            yield from ((node.output[0], attribute.t) for attribute in node.attribute if attribute.name == "value")
+
+
+def _fill(tensor: onnx.TensorProto, array: Array) -> None:
+    """Replace the data of a tensor, in the field where it has been."""
+    if tensor.HasField("raw_data"):
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else None)
+        tensor.raw_data = little.tobytes()
+        return
+    field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+    # 16-bit floats lie in a field of integers, as their bits.
+    numbers = array.reshape(-1).view(np.uint16) if array.dtype.itemsize == 2 else array.reshape(-1)
+    tensor.ClearField(field)  # type: ignore[arg-type]
+    getattr(tensor, field).extend(numbers.tolist())
+
+
+def _note_masks(model: onnx.ModelProto, active_zeros: Mapping[str, str]) -> None:
+    if not active_zeros:
+        return
+    entry = next((entry for entry in model.metadata_props if entry.key == MASKS_KEY), None)
+    records = mask_records(entry.value if entry is not None else None)
+    text = json.dumps({**records, **active_zeros})
+    if entry is None:
+        model.metadata_props.add(key=MASKS_KEY, value=text)
+    elif records != {**records, **active_zeros}:
+        entry.value = text

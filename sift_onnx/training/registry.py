@@ -1,0 +1,156 @@
+"""Which kernel runs which version of an operator.
+
+A kernel is a function of tensors. It takes a node's inputs in their order, None for one that is left out, and the
+node's attributes by their names, with ONNX's defaults. Its signature says what else it wants:
+
+- ``outputs``: how many outputs the node has; such a kernel returns a tuple of at least as many.
+- ``anchor``: a tensor on the device where new tensors belong.
+
+Inputs that are numbers rather than tensors (shapes, axes, sizes) are declared as ``host`` inputs. They come as Python
+numbers and tuples where the model has constants, as numpy arrays where the model computes them from shapes, and as
+tensors where it computes them from data; :func:`~sift_onnx.training.host.ints` reads all of them.
+
+A kernel may also be a subclass of ``torch.nn.Module``, for operators that differ between training and evaluation: it is
+made once per node with the attributes, and called with the inputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import onnx
+
+from sift_onnx.errors import UnsupportedError, UsageError
+
+__all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel"]
+
+# Kernels of this package are vouched for up to this opset; a later version of an operator may mean something else.
+NEWEST_OPSET = 28
+
+_STANDARD_DOMAINS = ("", "ai.onnx")
+
+Run = Callable[..., Any]
+_Run = TypeVar("_Run", bound=Run)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How an operator is run.
+
+    Attributes:
+        op: the operator type.
+        domain: its domain; empty for the standard one.
+        since: the first version of the operator that the kernel computes; later ones too, up to the next kernel.
+        until: the last version that it is known to compute; None for no limit.
+        run: the function, or the module class.
+        host: positions of inputs that are numbers.
+    """
+
+    op: str
+    domain: str
+    since: int
+    until: int | None
+    run: Run
+    host: frozenset[int]
+
+    @property
+    def is_module(self) -> bool:
+        """Whether :attr:`run` is a module class."""
+        return isinstance(self.run, type)
+
+    @property
+    def parameters(self) -> Collection[inspect.Parameter]:
+        """What the kernel can be called with, attributes included."""
+        try:
+            return inspect.signature(self.run).parameters.values()
+        except ValueError:
+            return ()  # a builtin of torch: tensors only
+
+    def takes(self, name: str) -> bool:
+        """Whether the kernel has a parameter that is called ``name``."""
+        return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in self.parameters)
+
+
+_KERNELS: dict[tuple[str, str], dict[int, Kernel]] = {}
+
+
+def kernel(*ops: str, since: int = 1, host: Collection[int] = (), domain: str = "") -> Callable[[_Run], _Run]:
+    """Decorator: the function or module class runs ``ops`` from version ``since`` on."""
+
+    def register(run: _Run) -> _Run:
+        for op in ops:
+            until = NEWEST_OPSET if domain in _STANDARD_DOMAINS else None
+            _add(Kernel(op, domain, since, until, run, frozenset(host)))
+        return run
+
+    return register
+
+
+def register_kernel(op: str, run: Run, *, since: int = 1, host: Collection[int] = (), domain: str = "") -> None:
+    """Teach the importer an operator, or replace how it runs one.
+
+    Args:
+        op: the operator type.
+        run: a function or a subclass of ``torch.nn.Module``, see the head of this module.
+        since: the first version of the operator that ``run`` computes.
+        host: positions of inputs that are numbers.
+        domain: the operator's domain; the standard one by default.
+
+    Raises:
+        UsageError: ``run`` cannot be called.
+    """
+    if not callable(run):
+        raise UsageError(
+            f"register_kernel: the kernel of {op!r} is a {type(run).__name__}; give a function or a module"
+        )
+    _add(Kernel(op, domain, since, None, run, frozenset(host)))
+
+
+def _add(entry: Kernel) -> None:
+    domain = "" if entry.domain in _STANDARD_DOMAINS else entry.domain
+    _KERNELS.setdefault((domain, entry.op), {})[entry.since] = entry
+
+
+def find_kernel(op: str, domain: str | None, opset: int) -> Kernel:
+    """The kernel of an operator.
+
+    Args:
+        op: the operator type.
+        domain: its domain.
+        opset: version of the domain's operator set that the model imports.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    domain = "" if (domain or "") in _STANDARD_DOMAINS else str(domain)
+    versions = _KERNELS.get((domain, op))
+    shown = f"{domain}::{op}" if domain else op
+    if versions is None:
+        raise UnsupportedError(f"operator {shown} has no torch kernel; sift_onnx.training.register_kernel adds one")
+    version = _version(op, domain, opset)
+    fitting = [entry for since, entry in versions.items() if since <= version]
+    if not fitting:
+        raise UnsupportedError(f"operator {shown} has no torch kernel for its version {version} (opset {opset})")
+    found = max(fitting, key=lambda entry: entry.since)
+    if found.until is not None and version > found.until:
+        raise UnsupportedError(
+            f"operator {shown} changed in opset {version}, and kernels are known to be right up to {found.until}; "
+            "convert the model to an earlier opset"
+        )
+    return found
+
+
+def _version(op: str, domain: str, opset: int) -> int:
+    """``since_version`` of the operator; the opset itself where ONNX does not define it."""
+    try:
+        return int(onnx.defs.get_schema(op, opset, domain).since_version)
+    except onnx.defs.SchemaError:
+        return opset
+
+
+def kernels() -> list[Kernel]:
+    """Every kernel, by domain, operator and version."""
+    return [versions[since] for _, versions in sorted(_KERNELS.items()) for since in sorted(versions)]
