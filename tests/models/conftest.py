@@ -12,6 +12,7 @@ NEED_TORCH = [
     "test_export_refusals.py",
     "test_fold_batch_norm.py",
     "test_gpt.py",
+    "test_local_architectures.py",
     "test_mobilenetv2.py",
     "test_mobilevit.py",
     "test_resnet.py",
