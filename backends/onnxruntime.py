@@ -84,6 +84,10 @@ class OnnxRuntimeProgram(Program):
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """See :meth:`Program.run`."""
         check_feeds(self.inputs, feeds)
+        return self.run_unchecked(feeds)
+
+    def run_unchecked(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """As :meth:`run`, for feeds that are known to fit: the check takes inputs of unknown rank for scalars."""
         return self._run(self._session, feeds)
 
     def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -112,6 +116,10 @@ class OnnxRuntimeProgram(Program):
         if feeds is None:
             feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
         check_feeds(self.inputs, feeds)
+        return self.profile_unchecked(feeds)
+
+    def profile_unchecked(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Profile:
+        """As :meth:`profile`, for feeds that are known to fit."""
         with tempfile.TemporaryDirectory() as folder:
             options = _session_options(self.threads)
             options.enable_profiling = True

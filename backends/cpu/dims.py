@@ -14,17 +14,23 @@ Dim = int | str | tuple["Dim", ...]
 Dims = tuple[Dim, ...]
 
 
-def window(size: Dim, kernel: int, stride: int, dilation: int, pads: int, ceil_mode: bool = False) -> Dim:
-    """Positions of a sliding window along an axis of ``size``, padded by ``pads`` in all."""
+def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool = False) -> Dim:
+    """Positions of a sliding window along an axis of ``size``, padded by ``pads`` before and behind.
+
+    With ``ceil_mode`` the last window may reach beyond the padding, but not begin in the padding behind.
+    """
     reach = dilation * (kernel - 1) + 1
     if isinstance(size, int):
-        room = size + pads - reach
+        room = size + sum(pads) - reach
         if room < 0:
             return 0
-        return (-(-room // stride) if ceil_mode else room // stride) + 1
-    if stride == 1 and pads == reach - 1:
+        if not ceil_mode:
+            return room // stride + 1
+        count = -(-room // stride) + 1
+        return count - 1 if (count - 1) * stride >= size + pads[0] else count
+    if stride == 1 and sum(pads) == reach - 1:
         return size
-    return ("window", size, stride, pads - reach, int(ceil_mode))
+    return ("window", size, stride, sum(pads) - reach, int(ceil_mode))
 
 
 def product(sizes: Iterable[Dim]) -> Dim:

@@ -67,7 +67,7 @@ def profile_region(
                 placement="kernels",
                 reason=f"{reason}; {fused} nodes behind it are fused into it" if fused else reason,
                 ms=1e3 * seconds,
-                kernel=program.kernel_name(number, shapes[number].shape),
+                kernel=program.kernel_name(number, shapes[number].shape, shapes[number].layout),
                 density=spec.weights.density if isinstance(spec, (Conv, Matmul, Depthwise)) else None,
                 gflops=gflops,
                 share_of_peak=gflops / peak if gflops is not None else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,14 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
-from sift_onnx.backends.cpu.profiling import profile_region
+from sift_onnx.backends.cpu.profiling import peak_gflops, profile_region
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.errors import UsageError
 from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
 from sift_onnx.model import Model
 
-__all__ = ["CpuBackend", "CpuProgram", "PartTime"]
+__all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]
 
 Array = npt.NDArray[Any]
 _PROFILED_RUNS = 10
@@ -47,6 +48,18 @@ class CpuBackend(Backend):
     def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
         """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
         return CpuProgram(model, options)
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says about itself, under onnxruntime's names."""
+
+    graph_name: str
+    producer_name: str
+    domain: str
+    description: str
+    version: int
+    custom_metadata_map: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,7 @@ class CpuProgram(Program):
         inputs: what :meth:`run` takes.
         outputs: what it returns.
         isa: instruction set of the kernels.
+        metadata: what the file says about itself.
     """
 
     def __init__(self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS) -> None:
@@ -87,6 +101,7 @@ class CpuProgram(Program):
         self._pool = _kernels.ThreadPool(self.threads)
         self._workspace = _kernels.Workspace()
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        self.metadata = _metadata(loaded)
         graph = GraphView(loaded)
         plan = lower(graph)
         self._placements = plan.placements
@@ -109,7 +124,7 @@ class CpuProgram(Program):
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See :meth:`Program.run`."""
-        check_feeds(self.inputs, feeds)
+        _check(self.inputs, feeds)
         values = dict(feeds)
         for part in self._parts:
             _run_part(part, values, None)
@@ -119,7 +134,7 @@ class CpuProgram(Program):
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
-        check_feeds(self.inputs, feeds)
+        _check(self.inputs, feeds)
         values = dict(feeds)
         begin = time.perf_counter()
         times = []
@@ -140,11 +155,16 @@ class CpuProgram(Program):
         """Every node of the model, and why it is where it is."""
         return self._placements
 
+    @property
+    def peak_gflops(self) -> float:
+        """Multiply-adds per second of all threads, twice, in 10**9."""
+        return peak_gflops(self._pool, self.isa)
+
     def profile(self, feeds: Mapping[str, Array] | None = None) -> Profile:
         """See :meth:`Program.profile`. Nodes that were fused appear under the name of the first one."""
         if feeds is None:
             feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
-        check_feeds(self.inputs, feeds)
+        _check(self.inputs, feeds)
         reasons = {placement.name: placement.reason for placement in self._placements}
         nodes: list[NodeProfile] = []
         values = dict(feeds)
@@ -153,7 +173,7 @@ class CpuProgram(Program):
                 nodes += profile_region(part.program, values, reasons, _PROFILED_RUNS)
             else:
                 own = {name: values[name] for name in part.inputs}
-                for node in part.program.profile(own).nodes:
+                for node in part.program.profile_unchecked(own).nodes:
                     reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
                     nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
             _run_part(part, values, None)
@@ -164,7 +184,7 @@ def _run_part(part: _Part, values: dict[str, Array], times: list[StepTime] | Non
     if isinstance(part.program, RegionProgram):
         values.update(zip(part.outputs, part.program.run(values, times), strict=True))
     else:
-        values.update(part.program.run({name: values[name] for name in part.inputs}))
+        values.update(part.program.run_unchecked({name: values[name] for name in part.inputs}))
 
 
 def _with_lifetimes(programs: list[RegionProgram | OnnxRuntimeProgram], outputs: list[str]) -> tuple[_Part, ...]:
@@ -181,6 +201,32 @@ def _with_lifetimes(programs: list[RegionProgram | OnnxRuntimeProgram], outputs:
         parts.append(_Part(program, reads, made, dead))
         needed.update(reads)
     return tuple(reversed(parts))
+
+
+def _check(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
+    """Also that axes of one name have one size: the lowering relies on it.
+
+    Raises:
+        UsageError: see :func:`check_feeds`, or two sizes contradict each other.
+    """
+    check_feeds(inputs, feeds)
+    sizes: dict[str, tuple[int, str]] = {}
+    for spec in inputs:
+        for axis, (name, size) in enumerate(zip(spec.shape, feeds[spec.name].shape, strict=True)):
+            if not isinstance(name, str):
+                continue
+            known, where = sizes.setdefault(name, (size, spec.name))
+            if known != size:
+                raise UsageError(
+                    f"input {spec.name!r} has {size} along axis {axis}, but {name!r} is {known} in input {where!r}"
+                )
+
+
+def _metadata(model: Model) -> ModelMetadata:
+    proto = model.origin
+    return ModelMetadata(
+        proto.graph.name, proto.producer_name, proto.domain, proto.doc_string, proto.model_version, dict(model.metadata)
+    )
 
 
 def _spec(graph: GraphView, name: str) -> TensorSpec:

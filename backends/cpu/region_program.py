@@ -20,6 +20,7 @@ from sift_onnx.backends.cpu.operators import build
 from sift_onnx.backends.cpu.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.slabs import Slab, cut
 from sift_onnx.backends.cpu.specs import Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
 
@@ -49,6 +50,7 @@ class StepTime:
     start: float
     seconds: float
     shape: Shape
+    layout: Layout
 
 
 class RegionProgram:
@@ -101,7 +103,7 @@ class RegionProgram:
             at = time.perf_counter() - begin
             planned.sequence.run(self.pool, self._workspace, views, seconds)
             for step, shape, took in zip(planned.steps, planned.shapes, seconds, strict=True):
-                times.append(StepTime(step, at, float(took), shape))
+                times.append(StepTime(step, at, float(took), shape, slab.layout))
                 at += float(took)
         return outputs
 
@@ -125,10 +127,9 @@ class RegionProgram:
         sizes = result_dims(spec, shape if not isinstance(spec, Matmul) else shape[:2])
         return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
 
-    def kernel_name(self, step: int, shape: Shape) -> str:
+    def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
         """What runs a step on an operand of ``shape``, for people: kernel, layout and tile."""
         spec = self.region.steps[step].spec
-        layout: Layout = next((layout for number, layout in self._ops if number == step), "planes")
         op = self._op(step, layout)
         if not isinstance(op, _kernels.Conv):
             return f"{type(op).__name__.lower()} {layout}"
@@ -149,8 +150,13 @@ class RegionProgram:
         for (name, view), size in zip(self.region.inputs, sizes, strict=True):
             dims[name] = size
             shapes[input_key(name, view)] = kernel_shape(size, view)
-        for step in self.region.steps:
+        for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
             dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
+            if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
+                raise UsageError(
+                    f"node {name_of_step!r}: its window does not fit an input of {list(dims[step.inputs[0]])}; "
+                    "feed a larger one"
+                )
             shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
         outputs = tuple(concrete(dims[name]) for name in self.region.outputs)
         count = next(iter(shapes.values()))[0]

@@ -68,9 +68,12 @@ class _Builder:
     sizes: dict[str, int] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def call(self, op: _kernels.Op, shape: Shape, inputs: tuple[str, ...], output: str, step: int | None) -> None:
+    def call(self, op: _kernels.Op, shape: Shape, inputs: tuple[str, ...], output: str, step: int | None) -> Shape:
+        """Add a call; the shape of its result."""
+        made = op.output_shape(shape)
         self.calls.append(_Call(op, shape, inputs, output, step))
-        self.sizes[output] = _floats(op.output_shape(shape), op.output_layout)  # type: ignore[arg-type]
+        self.sizes[output] = _floats(made, op.output_layout)  # type: ignore[arg-type]
+        return made
 
 
 def schedule(
@@ -127,7 +130,8 @@ def schedule(
         else:
             in_place = layout == "planes" and step.output in direct
             result = direct[step.output] if in_place else f"{step.output}:lanes"
-            builder.call(op_of(index, layout), shape, inputs, result, index)
+            made_shape = builder.call(op_of(index, layout), shape, inputs, result, index)
+            assert made_shape == shapes[step.output], f"{step.output}: {made_shape}, not {shapes[step.output]}"
         where[step.output, None] = result
         if step.output in direct and result != direct[step.output]:
             out = direct[step.output]

@@ -49,7 +49,7 @@ class Geometry:
     def positions(self, dims: Dims, ceil_mode: bool = False) -> Dims:
         """Height and width of the result for an operand of ``dims`` = (n, c, h, w)."""
         top, left, bottom, right = self.pads
-        pads = (top + bottom, left + right)
+        pads = ((top, bottom), (left, right))
         return tuple(
             window(dims[2 + i], self.kernel[i], self.stride[i], self.dilation[i], pads[i], ceil_mode) for i in range(2)
         )

@@ -20,6 +20,7 @@ VERBS = {
     "inspect": "inspect",
     "check": "check",
     "benchmark": "benchmark",
+    "profile": "profile",
     "models": "models",
     "doctor": "doctor",
 }

@@ -77,7 +77,7 @@ class Entry:
     multiple=True,
     default=("onnxruntime",),
     show_default=True,
-    help="Back end to time on: onnxruntime, or FILE.py:CLASS for your own (repeatable).",
+    help="Back end to time on: cpu, onnxruntime, or FILE.py:CLASS for your own (repeatable).",
 )
 @click.option("--baseline", metavar="MODEL", help="Model to compare with; timed on the same back ends.")
 @click.option("--batch", "batches", type=Batches(), help="Batch sizes, e.g. 1,64.  [default: the model's own, or 1]")

@@ -1,0 +1,1 @@
+"""Other runtimes' interfaces, for programs that move here with one changed import."""
