@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from sift_onnx.patterns import Pattern
 from sift_onnx.training.sparse.counts import Compat, count_rule
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
 from sift_onnx.training.sparse.first_masks import first_mask
+from sift_onnx.training.sparse.forward_hook import PruneBeforeForward, keep_from_ddp
 from sift_onnx.training.sparse.init_methods import InitMethod, make_init_method
 from sift_onnx.training.sparse.levels import Levels
 from sift_onnx.training.sparse.metrics import MaskHistory
@@ -25,6 +24,7 @@ from sift_onnx.training.sparse.schedules import Constant, HyperParameterSchedule
 from sift_onnx.training.sparse.shapers import ScoreShaper
 from sift_onnx.training.sparse.share import Share
 from sift_onnx.training.sparse.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.sparsity_hooks import SparsityHook, SparsityHooks
 from sift_onnx.training.sparse.state import algorithm_state, load_algorithm_state
 from sift_onnx.training.sparse.traversal import is_inner_call_of_apply, owned_parameters, unwrapped
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 __all__ = ["SparsityAlgorithm"]
-
-SparsityHook = Callable[["SparsityAlgorithm", str, Share], None]
 
 
 class SparsityAlgorithm(ABC):
@@ -113,8 +111,8 @@ class SparsityAlgorithm(ABC):
         self._dense = False
         self._given: Mapping[str, torch.Tensor] = {}
         self._cycled: set[int] = set()
-        self._target_sparsity_hooks: OrderedDict[int, SparsityHook] = OrderedDict()
-        self._computed_sparsity_hooks: OrderedDict[int, SparsityHook] = OrderedDict()
+        self.target_sparsity_hooks = SparsityHooks()
+        self.computed_sparsity_hooks = SparsityHooks()
         self._optimizer_hooks: OptimizerHooks | None = None
 
     @property
@@ -242,11 +240,8 @@ class SparsityAlgorithm(ABC):
             return
         for member in self.members:
             member.on_sparsified(module)
-        # Masks are equal on all ranks, and DDP would send the buffers of rank 0 in every forward pass.
-        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        ignored.update(f"{name}_mask" for member in self.members for name in member.sparse_params)
-        module._ddp_params_and_buffers_to_ignore = sorted(ignored)  # type: ignore[assignment]
-        module.register_forward_pre_hook(_PruneBeforeForward(self))
+        keep_from_ddp(module, (f"{name}_mask" for name in self.masks()))
+        module.register_forward_pre_hook(PruneBeforeForward(self))
 
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
         """Give a mask to one parameter, all ones until :meth:`initialize`.
@@ -357,7 +352,7 @@ class SparsityAlgorithm(ABC):
         Returns:
             A handle with ``remove()``; of a group, a list of them.
         """
-        return _register(self._target_sparsity_hooks, hook)
+        return self.target_sparsity_hooks.register(hook)
 
     def register_computed_sparsity_hook(self, hook: SparsityHook) -> Any:
         """Call ``hook(algorithm, name, sparsity of the mask)`` at each :meth:`update`, for each parameter.
@@ -365,7 +360,7 @@ class SparsityAlgorithm(ABC):
         Returns:
             A handle with ``remove()``; of a group, a list of them.
         """
-        return _register(self._computed_sparsity_hooks, hook)
+        return self.computed_sparsity_hooks.register(hook)
 
     def visit_state(self, f: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         """Call ``f`` with each stateful number, as a tensor, and take over what it returns if that is not None."""
@@ -403,27 +398,6 @@ class SparsityAlgorithm(ABC):
             UsageError: it is of another algorithm, other settings or other parameters; the message says which.
         """
         load_algorithm_state(self, state_dict)
-
-
-class _PruneBeforeForward:
-    """The forward pre-hook. A deep copy of the model shares it, and has no parameters that it knows."""
-
-    def __init__(self, algorithm: SparsityAlgorithm) -> None:
-        self.algorithm = algorithm
-
-    def __call__(self, module: torch.nn.Module, args: Any) -> None:
-        for sparse in self.algorithm.get_sparse_params(module):
-            sparse.mark_used()
-            sparse.prune_if_changed()
-
-    def __deepcopy__(self, memo: Any) -> _PruneBeforeForward:
-        return self
-
-
-def _register(hooks: OrderedDict[int, SparsityHook], hook: SparsityHook) -> RemovableHandle:
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
 
 
 def _sparsity_of(mask: torch.Tensor) -> Share:

@@ -81,6 +81,14 @@ class DropGrow(DynamicSparsityAlgorithm):
     def schedules(self) -> list[HyperParameterSchedule]:
         return [*super().schedules(), self.drop_fraction]
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "drop_fraction": self.drop_fraction.state_dict()}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        super().load_state_dict(state_dict)
+        if state_dict.get("drop_fraction"):
+            self.drop_fraction.load_state_dict(state_dict["drop_fraction"])
+
     def settings(self) -> dict[str, str]:
         return {
             **super().settings(),

@@ -144,9 +144,9 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
             self._update_masks(params, optimizer)
             for schedule in self.schedules():
                 schedule.update(True)
-        for hook in self._computed_sparsity_hooks.values():
+        if self.computed_sparsity_hooks:
             for sparse in params:
-                hook(self, sparse.name, Share(1 - sparse.nnz / sparse.param.numel()))
+                self.computed_sparsity_hooks(self, sparse.name, Share(1 - sparse.nnz / sparse.param.numel()))
 
     @abstractmethod
     def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
@@ -176,11 +176,10 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
 
     def _updated_params(self, optimizer: torch.optim.Optimizer | None) -> list[SparseParameter]:
         """The parameters that had a gradient; the others were not trained, and their masks stay."""
-        own = self.sparse_params
-        params = own.values() if optimizer is None else self.get_sparse_params(optimizer)
-        if self._gradients_seen is not None:
-            return [sparse for sparse in params if sparse.name in self._gradients_seen]
-        return [sparse for sparse in params if sparse.param.grad is not None]
+        params = self.sparse_params.values() if optimizer is None else self.get_sparse_params(optimizer)
+        # Gradients are gone by now where weight steps are skipped, and come late where a closure computes them.
+        seen = self._gradients_seen or ()
+        return [sparse for sparse in params if sparse.name in seen or sparse.param.grad is not None]
 
     def survivors(self) -> torch.Tensor | None:
         """Weights of :attr:`current` that keep value and optimizer states if they are in the new mask; None for all.
@@ -223,13 +222,14 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         return mask, mask if survivors is None else survivors
 
     def _report_targets(self, params: Sequence[SparseParameter]) -> None:
-        if not self._target_sparsity_hooks:
+        if not self.target_sparsity_hooks:
             return
         for schedule in self.schedules():
             names = [sparse.name for sparse in params if sparse.schedule is schedule]
             if names:
-                for hook in self._target_sparsity_hooks.values():
-                    hook(self, os.path.commonprefix(names) + "*", schedule(self.step).clamped())
+                # By characters, as cstorch does it: "fc1.weight" and "fc2.weight" are "fc*".
+                glob = os.path.commonprefix(names) + "*"  # noqa: RUF071
+                self.target_sparsity_hooks(self, glob, schedule(self.step).clamped())
 
     def _check_range(self, sparse: SparseParameter) -> None:
         """Refuse a schedule that will leave no weight, before any training, where its end is known."""

@@ -101,6 +101,19 @@ class Group(SparsityAlgorithm):
         return len(self._groups)
 
     @property
+    def sparsity(self) -> Any:
+        """Not to be had.
+
+        Raises:
+            SparsityStateError: always; the algorithms of a group have sparsities.
+        """
+        raise SparsityStateError("a group has no sparsity; its algorithms have: group[0].sparsity")
+
+    @sparsity.setter
+    def sparsity(self, sparsity: Any) -> None:
+        raise SparsityStateError("a group has no sparsity; set those of its algorithms: group[0].sparsity = 0.9")
+
+    @property
     def members(self) -> Sequence[SparsityAlgorithm]:
         # An algorithm that was added twice, with two filters, is updated once.
         return list({id(group.algorithm): group.algorithm for group in self._groups}.values())

@@ -115,7 +115,7 @@ class IMP(DynamicSparsityAlgorithm):
         # No warning that training starts dense: that is the method.
         self._module = module
         if self.rewind_to == 0:
-            self._snapshot = Snapshot.of(module, None, self.masks())
+            self._snapshot = Snapshot.of(module, None)
 
     @torch.no_grad()
     def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -123,11 +123,9 @@ class IMP(DynamicSparsityAlgorithm):
         was = self.rounds.state_dict()
         super().update(optimizer)
         if self.step == self.rewind_to and self._module is not None:
-            self._snapshot = Snapshot.of(self._module, optimizer, self.masks())
+            self._snapshot = Snapshot.of(self._module, optimizer)
         if not over and self.rounds.state_dict() != was and self._snapshot is not None and self._module is not None:
             self._snapshot.restore(self._module, optimizer)
-            for sparse in self.sparse_params.values():
-                sparse.prune()
             for hook in self._rewind_hooks.values():
                 hook(self, self.rewind_to)
 

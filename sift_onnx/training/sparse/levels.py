@@ -19,8 +19,8 @@ class Levels:
     """Sparsities under a distribution.
 
     Attributes:
-        distribution: ``uniform``: that of the schedule for every parameter; ``erk``: that of the schedule for all of its
-            parameters together.
+        distribution: ``uniform``: every parameter has the sparsity of its schedule; ``erk``: all parameters of a
+            schedule have it together.
     """
 
     def __init__(self, distribution: str = "uniform") -> None:

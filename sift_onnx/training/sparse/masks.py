@@ -2,8 +2,8 @@
 
 Names and arguments are those of ``cstorch.sparse.utils``. Scores are tensors of a parameter's shape; comparisons are
 made in single precision, or double for double scores. What differs from cstorch: counts are whole numbers by a
-:class:`~sift_onnx.training.sparse.counts.CountRule`, ties go to active weights and then to lower flat indices, NaN comes
-last, and each balanced group is counted for itself.
+:class:`~sift_onnx.training.sparse.counts.CountRule`, ties go to active weights and then to lower flat indices, NaN
+comes last, and each balanced group is counted for itself.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class OptimizerHooks:
         self._optimizer = weakref.ref(optimizer)
         self._finalized: list[_SeenGradient] | None = None
         self._agreed = False
+        self._masks_seen: list[tuple[int, int]] = []
         optimizer.register_step_pre_hook(lambda *_: self.before_step())
         optimizer.register_step_post_hook(lambda *_: self.after_step())
 
@@ -76,6 +77,8 @@ class OptimizerHooks:
         if self._finalized is None or not all(seen.is_there() for seen in self._finalized):
             self._finalized = None
             self.finalize_grads()
+        # Masks that were loaded, or updated by hand.
+        self._prune_states(self._params())
         optimizer = self.optimizer
         if optimizer is not None and not all(m.takes_weight_step() for m in self._algorithm.members):
             for group in optimizer.param_groups:
@@ -90,16 +93,28 @@ class OptimizerHooks:
         if not _was_skipped(optimizer):
             params = self._params()
             for sparse in params:
-                sparse.prune()
                 sparse.mark_used()
-            masks_before = [(id(s.mask), s.mask._version) for s in params]
+                sparse.prune(*sparse_states(optimizer, sparse.param))
+            self._masks_seen = _versions(params)
             self._update(optimizer)
-            changed = masks_before != [(id(s.mask), s.mask._version) for s in params]
             for sparse in params:
-                sparse.zero_where(~sparse.mask, sparse_states(optimizer, sparse.param))
+                # An update that rewinds weights may do so beyond its own parameters.
+                sparse.prune_if_changed()
+            changed = self._masks_seen != _versions(params)
+            self._prune_states(params)
             self._check_ranks(changed)
         for member in self._algorithm.members:
-            member.forget_gradients()
+            if self._algorithm.autoupdate and member.autoupdate:
+                member.forget_gradients()
+
+    def _prune_states(self, params: list[SparseParameter]) -> None:
+        """Prune the optimizer's states, if masks have changed since they were."""
+        optimizer = self.optimizer
+        versions = _versions(params)
+        if optimizer is not None and versions != self._masks_seen:
+            for sparse in params:
+                sparse.zero_where(~sparse.mask, sparse_states(optimizer, sparse.param))
+            self._masks_seen = versions
 
     def _update(self, optimizer: torch.optim.Optimizer) -> None:
         if self._algorithm.autoupdate:
@@ -113,6 +128,10 @@ class OptimizerHooks:
         if (changed or not self._agreed) and algorithm.synchronize and is_parallel(algorithm.process_group):
             check_agreement(algorithm.masks(), algorithm.members[0].step, algorithm.process_group)
             self._agreed = True
+
+
+def _versions(params: list[SparseParameter]) -> list[tuple[int, int]]:
+    return [(id(sparse.mask), sparse.mask._version) for sparse in params]
 
 
 class _SeenGradient:

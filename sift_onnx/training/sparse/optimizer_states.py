@@ -12,10 +12,5 @@ def sparse_states(optimizer: torch.optim.Optimizer, param: torch.nn.Parameter) -
 
     No table of optimizers is needed: what has the parameter's shape belongs to its weights one by one.
     """
-    return [
-        state
-        for state in optimizer.state.get(param, {}).values()
-        if isinstance(state, torch.Tensor)
-        and state.shape == param.shape
-        and not getattr(state, "requires_dense", False)
-    ]
+    states = [state for state in optimizer.state.get(param, {}).values() if isinstance(state, torch.Tensor)]
+    return [state for state in states if state.shape == param.shape and not getattr(state, "requires_dense", False)]

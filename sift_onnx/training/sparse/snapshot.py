@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,17 +18,14 @@ class Snapshot:
         self._states = {int(index): dict(state) for index, state in states.items()}
 
     @classmethod
-    def of(
-        cls, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, masks: Collection[str] = ()
-    ) -> Snapshot:
+    def of(cls, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
         """A snapshot.
 
         Args:
             module: the model.
             optimizer: of the model; None if it has no states yet.
-            masks: names of the parameters that have a mask.
         """
-        without = {f"{name}_mask" for name in masks}
+        without = {f"{name}_mask" for name, _ in module.named_parameters()}
         tensors = {name: t.detach().clone() for name, t in _tensors(module).items() if name not in without}
         params = [] if optimizer is None else _params(optimizer)
         states = {} if optimizer is None else {i: _copied(optimizer.state.get(p, {})) for i, p in enumerate(params)}

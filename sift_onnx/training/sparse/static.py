@@ -39,11 +39,11 @@ class Static(SparsityAlgorithm):
 
     def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         self.step += 1
-        if self._target_sparsity_hooks or self._computed_sparsity_hooks:
+        if self.target_sparsity_hooks or self.computed_sparsity_hooks:
             size = sum(sparse.param.numel() for sparse in self.sparse_params.values())
             level = Share(1 - sum(sparse.nnz for sparse in self.sparse_params.values()) / max(size, 1))
-            for hook in [*self._target_sparsity_hooks.values(), *self._computed_sparsity_hooks.values()]:
-                hook(self, "*", level)
+            self.target_sparsity_hooks(self, "*", level)
+            self.computed_sparsity_hooks(self, "*", level)
 
 
 def _is_per_parameter(sparsity: Any) -> bool:
