@@ -28,6 +28,7 @@ from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.linear_units import LinearUnit, Site, UnitFinder
 from sift_onnx.passes.masking import Masking
+from sift_onnx.passes.placing import drop_unread, place, release
 from sift_onnx.passes.resizing import check_shapes
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
@@ -197,8 +198,9 @@ class LocalPass(Pass):
             )
             done[name] = self.replace(workshop)
             for site in unit.sites:
-                _place(copy.graph, builder, site, self.connect(workshop, site, done[name].parts))
-        _drop_unread(copy.graph)
+                place(copy.graph, builder, site, self.connect(workshop, site, done[name].parts))
+            release(unit, done[name].parts[0].constant)
+        drop_unread(copy.graph)
         still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
         check_shapes(copy, analysis, still, self.input_shapes)
         record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
@@ -343,34 +345,3 @@ class LocalPass(Pass):
                 "reason": reason,
                 "search_space": search_space,
             } | entry
-
-
-def _place(graph: gs.Graph, builder: Builder, site: Site, result: gs.Variable) -> None:
-    """Put the builder's nodes where the site's nodes are; ``result`` becomes what they made."""
-    old, output = site.nodes, site.output
-    index = next(i for i, node in enumerate(graph.nodes) if node is old[-1])
-    for node in old:
-        node.inputs.clear()
-        node.outputs.clear()
-    result.inputs[0].outputs[0] = output
-    graph.nodes[index : index + 1] = builder.take_nodes()
-    gone = {id(node) for node in old}
-    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
-
-
-def _drop_unread(graph: gs.Graph) -> None:
-    """Remove what carried or made the weights that nobody reads any more."""
-    ends = {id(t) for t in graph.outputs}
-    while True:
-        unread = {
-            id(node)
-            for node in graph.nodes
-            if node.op in ("Constant", "Identity", "Transpose")
-            and not any(t.outputs or id(t) in ends for t in node.outputs)
-        }
-        if not unread:
-            return
-        for node in graph.nodes:
-            if id(node) in unread:
-                node.inputs.clear()
-        graph.nodes = [node for node in graph.nodes if id(node) not in unread]
