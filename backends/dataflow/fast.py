@@ -15,7 +15,7 @@ machine (``event.py``) says how far off this is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +24,15 @@ import numpy.typing as npt
 
 from sift_onnx.backends.dataflow.machine import GridMachine
 from sift_onnx.backends.dataflow.mapping import Mapping, map_product
-from sift_onnx.backends.dataflow.pattern import ShardCounts, shard_counts
+from sift_onnx.backends.dataflow.pattern import Pattern, ShardCounts, shard_counts
 from sift_onnx.backends.dataflow.result import Bound, LayerResult
 from sift_onnx.backends.dataflow.workload import SparseProduct
 
-__all__ = ["RowCosts", "axpy_cycles", "layer_of", "row_costs", "simulate_product", "window_limits"]
+__all__ = ["RowCosts", "axpy_cycles", "layer_of", "pass_limits", "row_costs", "simulate_product", "window_limits"]
 
 Array = npt.NDArray[Any]
 _PJ = 1e-12
+Counter = Callable[[Pattern, Array, int], ShardCounts]
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,12 @@ def _windows(counts: ShardCounts, window_rows: float) -> Iterator[tuple[Array, A
 
 
 def simulate_product(
-    product: SparseProduct, machine: GridMachine, *, resident: bool = False, resident_bytes: float = 0.0
+    product: SparseProduct,
+    machine: GridMachine,
+    *,
+    resident: bool = False,
+    resident_bytes: float = 0.0,
+    count: Counter = shard_counts,
 ) -> LayerResult:
     """Cycles, traffic and energy of one product.
 
@@ -145,13 +151,32 @@ def simulate_product(
         machine: the grid.
         resident: weights stay in SRAM and do not pass the wafer's edge.
         resident_bytes: what all weights together take of each core.
+        count: counts non-zeros; a :class:`CountMemory` where the same product is simulated on several machines.
 
     Raises:
         UnsupportedError: it does not fit in SRAM.
     """
     mapping = map_product(product, machine, resident_bytes)
-    counts = shard_counts(product.pattern, mapping.shard, mapping.columns_used * mapping.parts)
+    counts = count(product.pattern, mapping.shard, mapping.columns_used * mapping.parts)
     costs = row_costs(product, machine, mapping, resident)
+    limits = pass_limits(counts, costs, mapping, machine)
+    runs = mapping.token_passes * product.sequential
+    per_column = counts.per_shard.reshape(mapping.parts, mapping.columns_used).sum(axis=0)
+    return layer_of(product, machine, mapping, costs, {k: v * runs for k, v in limits.items()}, per_column)
+
+
+def pass_limits(
+    counts: ShardCounts, costs: RowCosts, mapping: Mapping, machine: GridMachine, scale: float = 1.0
+) -> dict[Bound, float]:
+    """Cycles of one pass over the weights, by what bound them; filling and draining the fabric included.
+
+    Args:
+        counts: non-zeros per row and grid column of each part.
+        costs: of a row.
+        mapping: of the product onto the grid.
+        machine: the grid.
+        scale: how many times the rows of ``counts`` the matrix has, where they are a sample.
+    """
     used = mapping.columns_used
     # Where nothing is added up across columns, nothing holds them together.
     window = machine.window_rows if mapping.reduced else math.inf
@@ -159,13 +184,11 @@ def simulate_product(
     for part in range(mapping.parts):
         piece = ShardCounts(counts.values[:, part * used : (part + 1) * used], counts.repeat)
         for name, cycles in window_limits(piece, costs, window, machine.edge_bytes_per_cycle).items():
-            limits[name] = limits.get(name, 0.0) + cycles
+            limits[name] = limits.get(name, 0.0) + cycles * scale
     limits["stream"] += (mapping.rows_used - 1) * machine.hop_cycles * mapping.parts
     if mapping.reduced:
         limits["reduce"] += (costs.reduce + (used - 1) * machine.hop_cycles) * mapping.parts
-    runs = mapping.token_passes * product.sequential
-    per_column = counts.per_shard.reshape(mapping.parts, used).sum(axis=0)
-    return layer_of(product, machine, mapping, costs, {k: v * runs for k, v in limits.items()}, per_column)
+    return limits
 
 
 def layer_of(
@@ -235,5 +258,6 @@ def layer_of(
         edge_energy_j=(edge[0] + edge[1]) * machine.edge_byte_pj * _PJ,
         notes=mapping.notes,
         column_busy=column_busy,
+        column_wavelets=per_column * runs,
         row_share=(full, mapping.rows_used - full, ratio),
     )

@@ -13,6 +13,7 @@ from sift_onnx.backends.dataflow.matrix_maps import IndexMap
 from sift_onnx.sparse import SparseWeight, generator, sample_positions
 
 __all__ = [
+    "CountMemory",
     "Csr",
     "FullPattern",
     "Pattern",
@@ -21,6 +22,7 @@ __all__ = [
     "StoredPattern",
     "as_full",
     "csr_of",
+    "identity_of",
     "shard_counts",
     "shards_of",
     "with_map",
@@ -111,6 +113,29 @@ class Csr:
     indptr: npt.NDArray[np.int64]
     columns: npt.NDArray[np.int64]
     order: npt.NDArray[np.int64]
+
+
+def identity_of(pattern: Pattern) -> tuple[object, ...]:
+    """Equal for patterns that are the same; only as long as both are alive."""
+    if isinstance(pattern, StoredPattern):
+        return ("stored", id(pattern.weight), id(pattern.map))
+    if isinstance(pattern, SampledPattern):
+        return ("sampled", pattern.key, pattern.seed, pattern.nnz, id(pattern.map))
+    return ("full", id(pattern.map))
+
+
+class CountMemory:
+    """:func:`shard_counts` that counts each matrix once; for one workload on grids of one width."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], ShardCounts] = {}
+
+    def __call__(self, pattern: Pattern, shard: Array, shards: int) -> ShardCounts:
+        """See :func:`shard_counts`."""
+        key = (*identity_of(pattern), shards)
+        if key not in self._known:
+            self._known[key] = shard_counts(pattern, shard, shards)
+        return self._known[key]
 
 
 def with_map(pattern: Pattern, index_map: IndexMap) -> Pattern:

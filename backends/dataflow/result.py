@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.backends.dataflow.event_log import EventLog
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine
 from sift_onnx.backends.dataflow.workload import Step, Uncosted
 
@@ -51,7 +52,9 @@ class LayerResult:
         edge_energy_j: of bytes over the wafer's edge.
         notes: what was split or assumed for this layer.
         column_busy: busy cycles per grid column in grid rows with the most tokens, ``[columns]``; empty if none.
+        column_wavelets: weights that each core of a grid column gets, ``[columns]``.
         row_share: ``(grid rows with the most tokens, grid rows with one less, their busy cycles over the former's)``.
+        events: what the event-driven model saw; None of the fast one.
     """
 
     name: str
@@ -81,7 +84,11 @@ class LayerResult:
     edge_energy_j: float
     notes: tuple[str, ...] = ()
     column_busy: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    column_wavelets: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False
+    )
     row_share: tuple[int, int, float] = (0, 0, 1.0)
+    events: EventLog | None = field(default=None, repr=False, compare=False)
 
     @property
     def bound(self) -> Bound:

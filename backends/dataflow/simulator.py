@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from sift_onnx.backends.dataflow.band import band_of, corners
 from sift_onnx.backends.dataflow.contrast import simulate_product_without_grid
+from sift_onnx.backends.dataflow.event import simulate_product_by_events
 from sift_onnx.backends.dataflow.fast import simulate_product
 from sift_onnx.backends.dataflow.lower import lower
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine, load_machine
-from sift_onnx.backends.dataflow.pattern import as_full
+from sift_onnx.backends.dataflow.pattern import CountMemory, as_full, identity_of
 from sift_onnx.backends.dataflow.result import Bound, LayerResult, Simulation, Speedup
 from sift_onnx.backends.dataflow.training import (
     MaskUpdates,
@@ -103,13 +105,8 @@ def simulate_workload(
 ) -> Simulation:
     """Like :func:`simulate`, for a workload that is already lowered."""
     settings = settings or Settings()
-    layers = run(workload, machine, settings)
-    cycles = sum(layer.cycles for layer in layers)
-    # Both comparisons are made with the fast model: they are about the machine, not about one run of it.
-    fast = replace(settings, fidelity="fast")
-    ours = cycles if settings.fidelity == "fast" else _cycles(workload, machine, fast)
-    wide = _cycles(as_dense(workload), machine, fast) / ours if cycles else None
-    narrow = _cycles(original, machine, fast) / ours if original is not None and cycles else None
+    count = CountMemory()
+    layers = run(workload, machine, settings, count)
     notes = list(workload.assumptions)
     if settings.training:
         notes.append(
@@ -126,9 +123,26 @@ def simulate_workload(
         layers=layers,
         uncosted=workload.uncosted,
         notes=tuple(notes),
-        vs_dense_wide=None if wide is None else Speedup(wide, wide, wide),
-        vs_dense_original=None if narrow is None else Speedup(narrow, narrow, narrow),
+        vs_dense_wide=speedup(workload, as_dense(workload), machine, settings, count),
+        vs_dense_original=None if original is None else speedup(workload, original, machine, settings, count),
     )
+
+
+def speedup(
+    workload: Workload, other: Workload, machine: Machine, settings: Settings, count: CountMemory
+) -> Speedup | None:
+    """How much faster ``workload`` is than ``other``, with a band over what is unknown of the machine.
+
+    Both are run by the fast model: this is about the machine, not about one run of it.
+    """
+    fast = replace(settings, fidelity="fast")
+
+    def ratio(at: Machine) -> float:
+        return _cycles(other, at, fast, count) / _cycles(workload, at, fast, count)
+
+    if not workload.products and not workload.weightless:
+        return None
+    return band_of(ratio(machine), [ratio(corner) for corner in corners(machine)])
 
 
 def as_dense(workload: Workload) -> Workload:
@@ -141,17 +155,25 @@ def activation_bytes(workload: Workload, machine: Machine) -> int:
     return sum(p.pattern.map.columns * p.tokens * p.sequential * machine.value_bytes for p in workload.products)
 
 
-def _cycles(workload: Workload, machine: Machine, settings: Settings) -> int:
-    return sum(layer.cycles for layer in run(workload, machine, settings))
+def _cycles(workload: Workload, machine: Machine, settings: Settings, count: CountMemory) -> int:
+    return sum(layer.cycles for layer in run(workload, machine, settings, count))
 
 
-def run(workload: Workload, machine: Machine, settings: Settings) -> tuple[LayerResult, ...]:
+def run(
+    workload: Workload, machine: Machine, settings: Settings, count: CountMemory | None = None
+) -> tuple[LayerResult, ...]:
     """All layers in the order in which they are executed.
+
+    Args:
+        workload: what is run.
+        machine: what it runs on.
+        settings: how.
+        count: keeps counts for further runs of the same workload on grids of the same width.
 
     Raises:
         UnsupportedError: a layer does not fit.
     """
-    model = _product_model(workload, machine, settings)
+    model = _once_each(_product_model(workload, machine, settings, count or CountMemory()))
     layers = [model(product) for product in workload.products]
     layers += [simulate_weightless(op, machine) for op in workload.weightless]
     if settings.training:
@@ -159,7 +181,20 @@ def run(workload: Workload, machine: Machine, settings: Settings) -> tuple[Layer
     return tuple(layers)
 
 
-def _product_model(workload: Workload, machine: Machine, settings: Settings) -> ProductModel:
+def _once_each(model: ProductModel) -> ProductModel:
+    """Products that differ in name only are simulated once."""
+    known: dict[tuple[object, ...], LayerResult] = {}
+
+    def simulated(product: SparseProduct) -> LayerResult:
+        key = (*identity_of(product.pattern), product.step, product.tokens, product.sequential)
+        if key not in known:
+            known[key] = model(product)
+        return replace(known[key], name=product.name, node=product.node, op=product.op, kind=product.kind)
+
+    return simulated
+
+
+def _product_model(workload: Workload, machine: Machine, settings: Settings, count: CountMemory) -> ProductModel:
     resident = settings.weights == "resident"
     if not isinstance(machine, GridMachine):
         if settings.fidelity == "event":
@@ -167,14 +202,10 @@ def _product_model(workload: Workload, machine: Machine, settings: Settings) -> 
         plain = machine
         return lambda product: simulate_product_without_grid(product, plain)
     grid = machine
-    resident_bytes = _resident_bytes(workload, grid) if resident else 0.0
+    held = _resident_bytes(workload, grid) if resident else 0.0
     if settings.fidelity == "event":
-        from sift_onnx.backends.dataflow.event import simulate_product_by_events
-
-        return lambda product: simulate_product_by_events(
-            product, grid, resident=resident, resident_bytes=resident_bytes
-        )
-    return lambda product: simulate_product(product, grid, resident=resident, resident_bytes=resident_bytes)
+        return lambda product: simulate_product_by_events(product, grid, resident=resident, resident_bytes=held)
+    return lambda product: simulate_product(product, grid, resident=resident, resident_bytes=held, count=count)
 
 
 def _resident_bytes(workload: Workload, machine: GridMachine) -> float:
