@@ -40,6 +40,7 @@ ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
 _BACKENDS = {
     "onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend",
     "cpu": "sift_onnx.backends.cpu.program:CpuBackend",
+    "dataflow": "sift_onnx.backends.dataflow.backend:DataflowBackend",
 }
 
 
@@ -152,6 +153,11 @@ class Program(ABC):
     def placements(self) -> tuple[Placement, ...]:
         """Where each node of the model went, and why; empty where the back end does not tell."""
         return ()
+
+    @property
+    def simulated_ms(self) -> float | None:
+        """How long a run takes on a machine that is simulated, in milliseconds; None where runs are to be timed."""
+        return None
 
     def profile(self, feeds: Mapping[str, npt.NDArray[Any]] | None = None) -> Profile:
         """Time per executed node.

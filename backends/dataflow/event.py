@@ -2,9 +2,9 @@
 
 A wavelet passes the routers of its grid column one hop at a time and is copied into the input queue of every core on
 its way; a router passes it on only when that queue and the next router have room. A core takes wavelets from its queue
-one by one, each for the length of an AXPY. Once a row is complete in a core, its partial sums go around the row of cores,
-word by word over one link per cycle, to the core that owns the output feature; the queues between cores are bounded as
-well. A core has partial sums of ``W`` rows, and of one more that is on its way out.
+one by one, each for the length of an AXPY. Once a row is complete in a core, its partial sums go around the row of
+cores, word by word over one link per cycle, to the core that owns the output feature; the queues between cores are
+bounded as well. A core has partial sums of ``W`` rows, and of one more that is on its way out.
 
 All of these are conditions of the form "not before": the time of an event is the latest of a few earlier ones. Visiting
 rows, wavelets and cores in order reaches each event after everything that it waits for, so that no event queue is

@@ -62,7 +62,8 @@ class Entry:
 
     @property
     def label(self) -> str:
-        return f"{self.subject.name} on {self.backend}"
+        simulated = " (simulated)" if self.program.simulated_ms is not None else ""
+        return f"{self.subject.name} on {self.backend}{simulated}"
 
     def run(self) -> None:
         self.program.run(self.feeds)
@@ -77,7 +78,8 @@ class Entry:
     multiple=True,
     default=("onnxruntime",),
     show_default=True,
-    help="Back end to time on: cpu, onnxruntime, or FILE.py:CLASS for your own (repeatable).",
+    help="Back end to time on: cpu, onnxruntime, dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
+    "(repeatable).",
 )
 @click.option("--baseline", metavar="MODEL", help="Model to compare with; timed on the same back ends.")
 @click.option("--batch", "batches", type=Batches(), help="Batch sizes, e.g. 1,64.  [default: the model's own, or 1]")
@@ -216,7 +218,8 @@ def _compile(
                 note(f"compiling {subject.name} for {name}, batch {options.batch}")
             try:
                 program = backend.compile(subject.path, replace(options, input_shapes=subject.shapes))
-                program.run(feeds)
+                if program.simulated_ms is None:
+                    program.run(feeds)
             except SiftError:
                 raise
             except Exception as error:
@@ -228,6 +231,23 @@ def _compile(
 
 
 def _time(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
+    """Timings of the entries in turn; simulated ones get theirs from the simulation, slice by slice the same."""
+    timed = [entry for entry in entries if entry.program.simulated_ms is None]
+    measured = iter(_measure(timed, seconds, warmup, verbosity) if timed else [])
+    timings = [next(measured) if entry.program.simulated_ms is None else None for entry in entries]
+    slices = next((len(timing.slices) for timing in timings if timing is not None), 1)
+    return [
+        timing if timing is not None else Timing(((_simulated_ns(entry),),) * slices)
+        for entry, timing in zip(entries, timings, strict=True)
+    ]
+
+
+def _simulated_ns(entry: Entry) -> int:
+    assert entry.program.simulated_ms is not None
+    return max(1, round(1e6 * entry.program.simulated_ms))
+
+
+def _measure(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
     with progress_bar(verbosity) as progress:
         bar = progress.add_task(f"batch {entries[0].batch}: {len(entries)} in turn", total=None)
 
@@ -254,6 +274,7 @@ def _run_record(entry: Entry, timing: Timing) -> dict[str, Any]:
         "backend": entry.backend,
         "batch": entry.batch,
         "threads": entry.program.threads,
+        "simulated": entry.program.simulated_ms is not None,
         **asdict(summary),
         "items_per_second": 1e3 * entry.batch / summary.median_ms,
     }

@@ -21,7 +21,7 @@ def runs_table(result: Mapping[str, Any]) -> Table:
     for run in result["runs"]:
         table.add_row(
             Text(run["model"] + " (baseline)" * run["baseline"]),
-            Text(run["backend"]),
+            Text(run["backend"] + " (simulated)" * run.get("simulated", False)),
             str(run["batch"]),
             str(run["threads"]),
             *(_significant(run[key]) for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
