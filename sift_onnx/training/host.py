@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.training.tensors import tensor_from_array
+from sift_onnx.training.tensors import array_from_tensor, tensor_from_array
 
 __all__ = ["Host", "array", "as_tensor", "floats", "ints", "number"]
 
@@ -22,7 +22,7 @@ Host = Any  # int, float, bool, nested tuples of them, a numpy array, or a tenso
 def array(value: Host) -> npt.NDArray[Any]:
     """A host value as an array; a tensor is fetched from its device."""
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu().numpy()
+        return array_from_tensor(value)
     return np.asarray(value, dtype=np.int64) if isinstance(value, tuple) and not value else np.asarray(value)
 
 

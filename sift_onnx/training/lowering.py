@@ -39,6 +39,7 @@ Array = npt.NDArray[Any]
 
 # Larger constants are data, and computed with on the tensors' device.
 _HOST_ELEMENTS = 1 << 14
+_TYPE_ATTRIBUTES = ("dtype", "output_dtype", "to")
 _ILLEGAL = re.compile(r"\W")
 
 
@@ -91,8 +92,8 @@ class Lowering:
         self._layers = nn.Module()
         self._arguments = {"self"}
         self._anchor: fx.Node | None = None
-        # Outer values that a subgraph reads, with their placeholders here.
-        self.captured: list[tuple[gs.Tensor, fx.Node]] = []
+        # Lowered subgraphs of the node at hand, by attribute, and what they read of this graph.
+        self._captured: dict[str, tuple[Any, ...]] = {}
 
     @classmethod
     def of_model(cls, model: Model, paths: Mapping[str, str]) -> Lowering:
@@ -135,25 +136,46 @@ class Lowering:
         if self._anchor is None and vars(tensor).get("type", "tensor_type") == "tensor_type":
             self._anchor = placeholder
 
-    def capture(self, tensor: gs.Tensor, host: bool) -> None:
-        """Make a value of the graph around this one known here."""
-        placeholder = self.graph.placeholder(f"outer_{len(self.captured)}")
-        self.captured.append((tensor, placeholder))
-        self._values[id(tensor)] = _Host(placeholder) if host else placeholder
+    def _lower_subgraph(self, name: str, source: gs.Graph) -> nn.Module:
+        """A module of a subgraph, whose first inputs are the values that it reads of this graph."""
+        inner = Lowering(source, self._opsets, {})
+        captured: list[Any] = []
+        for tensor in _outer_tensors(source):
+            value = self._value(tensor)
+            if isinstance(value, _Stored) and value.path is None:
+                inner._values[id(tensor)] = value
+                continue
+            placeholder = inner.graph.placeholder(f"outer_{len(captured)}")
+            inner._values[id(tensor)] = _Host(placeholder) if isinstance(value, _Host) else placeholder
+            captured.append(value.node if isinstance(value, _Host) else self._tensor(value))
+        if self._anchor is not None:
+            inner._anchor = inner.graph.placeholder("anchor")
+            captured.append(self._anchor)
+        inner.run()
+        module = fx.GraphModule(nn.Module(), fx.Graph(), "Subgraph")
+        for holder, contents in inner.holders().items():
+            module.add_module(holder, contents)
+        module.graph = inner.graph
+        self._captured[name] = tuple(captured)
+        return module
 
     def _lower(self, node: gs.Node) -> None:
         if node.op == "Constant" and (node.domain or "") in ("", "ai.onnx"):
             return  # found by _value() from whoever reads it
         inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
         attributes = {name: _attribute(name, value) for name, value in node.attrs.items()}
+        self._captured = {}
         if self._lower_on_host(node, inputs, attributes):
             return
         entry = find_kernel(node.op, node.domain, self._opsets.get(node.domain or "", 1))
         self._check(entry, node, attributes)
         arguments = [self._argument(value, i in entry.host) for i, value in enumerate(inputs)]
+        for attribute, value in attributes.items():
+            if isinstance(value, gs.Graph):
+                attributes[attribute] = self._lower_subgraph(attribute, value)
         while arguments and arguments[-1] is None:
             arguments.pop()
-        extra = {}
+        extra: dict[str, Any] = {}
         if entry.takes("outputs"):
             extra["outputs"] = len(node.outputs)
         if entry.takes("anchor"):
@@ -161,17 +183,20 @@ class Lowering:
         name = _ILLEGAL.sub("_", node.outputs[0].name or node.name or node.op) if node.outputs else node.op
         if entry.is_module:
             target = self._add_layer(name, entry.run(**attributes, **extra))
-            result = self.graph.create_node("call_module", target, tuple(arguments), name=name)
+            keywords: dict[str, Any] = {"captured": dict(self._captured)} if self._captured else {}
+            result = self.graph.create_node("call_module", target, tuple(arguments), keywords, name=name)
         else:
-            keywords = {**attributes, **extra}
+            keywords = attributes | extra
             result = self.graph.create_node("call_function", entry.run, tuple(arguments), keywords, name=name)
         result.meta["onnx_node"] = node.name
         self._give(node, result, several=entry.takes("outputs"))
 
     def _check(self, entry: Kernel, node: gs.Node, attributes: Mapping[str, Any]) -> None:
         for name, value in attributes.items():
-            if isinstance(value, (gs.Graph, gs.Node.AttributeRef)) or not entry.takes(name):
+            if isinstance(value, gs.Node.AttributeRef) or not entry.takes(name):
                 raise UnsupportedError(f"its attribute {name!r} is not known to the torch kernel")
+            if name in _TYPE_ATTRIBUTES and value:
+                torch_dtype(value)
 
     def _lower_on_host(self, node: gs.Node, inputs: list[_Value], attributes: dict[str, Any]) -> bool:
         if (node.domain or "") not in ("", "ai.onnx") or node.op not in HOST_KERNELS or not inputs:
@@ -283,6 +308,17 @@ class Lowering:
         while hasattr(holder, name):
             name, i = f"{wanted}_{i}", i + 1
         return name
+
+
+def _outer_tensors(graph: gs.Graph) -> list[gs.Tensor]:
+    """What a subgraph, or one inside it, reads without making it; each tensor once."""
+    found: dict[int, gs.Tensor] = {}
+    made = {id(tensor) for tensor in graph.inputs} | {id(tensor) for node in graph.nodes for tensor in node.outputs}
+    for node in graph.nodes:
+        inside = [t for v in node.attrs.values() if isinstance(v, gs.Graph) for t in _outer_tensors(v)]
+        found.update((id(t), t) for t in (*node.inputs, *inside) if not t.is_empty())
+    found.update((id(t), t) for t in graph.outputs)
+    return [tensor for key, tensor in found.items() if key not in made]
 
 
 @dataclass(frozen=True)

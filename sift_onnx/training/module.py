@@ -53,8 +53,8 @@ class ImportedModule(fx.GraphModule):
                 owner.register_buffer(leaf, tensor)
         self._renamed = {path: name for name, path in paths.items() if path != name}
         if self._renamed:
-            self.register_state_dict_post_hook(_to_initializer_names)
-            self.register_load_state_dict_pre_hook(_to_attribute_paths)
+            self.register_state_dict_post_hook(_to_initializer_names)  # type: ignore[no-untyped-call]
+            self.register_load_state_dict_pre_hook(_to_attribute_paths)  # type: ignore[no-untyped-call]
         self.graph = graph
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ImportedModule:

@@ -44,10 +44,10 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWei
                 zeros = value.active_zeros()
                 active_zeros[name] = encode_positions(zeros) if zeros.size else ""
     for sparse in copy.graph.sparse_initializer:
-        value = values.get(sparse.values.name)
-        if isinstance(value, SparseWeight):
-            constant = gs.Constant(sparse.values.name, np.empty(0, value.dtype))
-            masked_constant(constant, MaskedValues(value))
+        weight = values.get(sparse.values.name)
+        if isinstance(weight, SparseWeight):
+            constant = gs.Constant(sparse.values.name, np.empty(0, weight.dtype))
+            masked_constant(constant, MaskedValues(weight))
             assert isinstance(constant, MaskedConstant)
             sparse.CopyFrom(sparse_tensor_of(constant, bare_header(sparse.values)))
     _note_masks(copy, active_zeros)
@@ -73,7 +73,7 @@ def _fill(tensor: onnx.TensorProto, array: Array) -> None:
     field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
     # 16-bit floats lie in a field of integers, as their bits.
     numbers = array.reshape(-1).view(np.uint16) if array.dtype.itemsize == 2 else array.reshape(-1)
-    tensor.ClearField(field)  # type: ignore[arg-type]
+    tensor.ClearField(field)
     getattr(tensor, field).extend(numbers.tolist())
 
 

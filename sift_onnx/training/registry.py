@@ -71,7 +71,7 @@ class Kernel:
 
     def takes(self, name: str) -> bool:
         """Whether the kernel has a parameter that is called ``name``."""
-        return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in self.parameters)
+        return any(parameter.name == name for parameter in self.parameters)
 
 
 _KERNELS: dict[tuple[str, str], dict[int, Kernel]] = {}

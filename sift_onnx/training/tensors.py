@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.data_types import data_type_of, numpy_dtype, type_name
+from sift_onnx.data_types import numpy_dtype, type_name
 from sift_onnx.errors import UnsupportedError
 
 __all__ = ["HALF_TYPES", "array_from_tensor", "tensor_from_array", "torch_dtype"]
@@ -69,15 +69,10 @@ def array_from_tensor(tensor: torch.Tensor, dtype: np.dtype[Any] | None = None) 
     if found.dtype in _INTEGERS.values() or str(found.dtype).removeprefix("torch.") in _NATIVE:
         array: npt.NDArray[Any] = found.numpy()
     else:
-        name = str(found.dtype).removeprefix("torch.")
-        if name not in _BITS:
+        target = next((numpy_name for numpy_name, (_, known) in _BITS.items() if known == found.dtype), None)
+        if target is None:
             raise UnsupportedError(f"ONNX has no tensors of {found.dtype}")
-        target = numpy_dtype(data_type_of(_named(name)))
-        array = found.view(_INTEGERS[target.itemsize]).numpy().view(target)
+        import ml_dtypes
+
+        array = found.view(_INTEGERS[found.itemsize]).numpy().view(np.dtype(getattr(ml_dtypes, target)))
     return array if dtype is None or dtype == array.dtype else array.astype(dtype)
-
-
-def _named(name: str) -> np.dtype[Any]:
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, name))

@@ -118,3 +118,8 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 @kernel("Hardmax", since=13)
 def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.zeros_like(x).scatter(axis, x.argmax(axis, keepdim=True), 1)
+
+
+@kernel("SwiGLU", since=28)
+def swiglu(a: Tensor, b: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return swish(a, alpha=alpha) * b

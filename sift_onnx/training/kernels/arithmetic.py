@@ -24,7 +24,6 @@ _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "Asinh": torch.asinh,
     "Atan": torch.atan,
     "Atanh": torch.atanh,
-    "BitwiseNot": torch.bitwise_not,
     "Ceil": torch.ceil,
     "Cos": torch.cos,
     "Cosh": torch.cosh,
@@ -154,6 +153,11 @@ def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
 @kernel("BitwiseOr", since=18)
 def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
     return widened(torch.bitwise_or, x, y)
+
+
+@kernel("BitwiseNot", since=18)
+def bitwise_not(x: Tensor) -> Tensor:
+    return widened(lambda a, _: torch.bitwise_not(a), x, x)
 
 
 @kernel("BitwiseXor", since=18)

@@ -68,7 +68,7 @@ def convolve_transposed(
         sizes = list(output_shape)[-rank:] or [x.shape[2 + i] * strides[i] for i in range(rank)]
         totals = [full[i] - sizes[i] for i in range(rank)]
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-        pads = (*small, *large) if auto_pad != "SAME_LOWER" else (*large, *small)
+        pads = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
     pads = pads or (0,) * (2 * rank)
     # What output_padding adds at the end is inside the full result, once that is computed without cropping.
     result = _TRANSPOSED[rank](x, weight, bias, tuple(strides), 0, _valid(extra, strides, dilations), group, dilations)
@@ -94,9 +94,9 @@ def _valid(extra: Sequence[int], strides: Sequence[int], dilations: Sequence[int
 
 
 def _bias_at_end(result: Tensor, bias: Tensor, missing: Sequence[int]) -> Tensor:
-    inside = torch.zeros_like(result)
-    region = inside[(..., *(slice(0, n - m) for n, m in zip(result.shape[2:], missing, strict=True)))]
-    region += 1
+    inside = torch.ones_like(result)
+    for axis, extra in enumerate(missing, 2):
+        inside.narrow(axis, inside.shape[axis] - extra, extra).zero_()
     return result + (1 - inside) * bias.reshape(1, -1, *(1,) * len(missing))
 
 
@@ -109,7 +109,6 @@ def causal_convolve(
     *,
     activation: str = "none",
     outputs: int = 1,
-    **other: Any,
 ) -> tuple[Tensor, ...]:
     """Depthwise convolution over the past; x is batch x channels x length."""
     kept = weight.shape[-1] - 1
@@ -149,4 +148,6 @@ def fold_columns(
     flat = x.new_zeros(x.shape[0], channels, math.prod(padded))
     values = x.reshape(x.shape[0], channels, -1)
     summed = flat.index_add(2, positions.reshape(-1), values).reshape(x.shape[0], channels, *padded)
-    return summed[(..., *(slice(pads[i], pads[i] + image[i]) for i in range(rank)))]
+    for i in range(rank):
+        summed = summed.narrow(2 + i, pads[i], image[i])
+    return summed

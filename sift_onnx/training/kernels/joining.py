@@ -32,5 +32,5 @@ def split(
     """Pieces of the given sizes, or of equal ones, the last of which may be smaller."""
     sizes = sizes if sizes is not None else split
     if sizes is not None:
-        return x.split(ints(sizes), axis)
-    return x.split(-(-x.shape[axis] // (num_outputs or outputs)), axis)
+        return torch.split(x, ints(sizes), axis)
+    return torch.split(x, -(-x.shape[axis] // (num_outputs or outputs)), axis)

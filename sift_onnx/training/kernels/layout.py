@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,7 +54,7 @@ def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 
 @kernel("Expand", since=8, host=(1,))
 def expand(x: Tensor, shape: Any) -> Tensor:
-    return x.expand(torch.broadcast_shapes(x.shape, tuple(ints(shape))))
+    return x.expand(np.broadcast_shapes(x.shape, tuple(ints(shape))))
 
 
 @kernel("Tile", since=6, host=(1,))

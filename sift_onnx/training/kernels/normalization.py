@@ -70,7 +70,7 @@ def layer_norm(
     shape = x.shape[axis:]
     if outputs == 1 and scale.shape == shape and (shift is None or shift.shape == shape):
         return (functional.layer_norm(x, shape, scale, shift, epsilon),)
-    wide = x.to(torch_dtype(stash_type))
+    wide = x.to(torch.promote_types(x.dtype, torch_dtype(stash_type)))
     axes = list(range(axis, x.dim()))
     mean = wide.mean(axes, keepdim=True)
     inverse = torch.rsqrt((wide - mean).square().mean(axes, keepdim=True) + epsilon)
@@ -80,7 +80,7 @@ def layer_norm(
 
 @kernel("RMSNormalization", since=23)
 def rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
-    wide = x.to(torch_dtype(stash_type))
+    wide = x.to(torch.promote_types(x.dtype, torch_dtype(stash_type)))
     axes = list(range(axis % x.dim(), x.dim()))
     return (wide * torch.rsqrt(wide.square().mean(axes, keepdim=True) + epsilon)).to(x.dtype) * scale
 

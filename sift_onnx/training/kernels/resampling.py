@@ -32,7 +32,7 @@ def _places(out: int, size: int, scale: float, mode: str, start: float, end: flo
     if mode == "tf_half_pixel_for_nn":
         return (i + 0.5) / scale
     if mode == "align_corners":
-        return i * (size - 1) / (out - 1) if out > 1 else torch.zeros_like(i)
+        return i * (size - 1) / (size * scale - 1) if size * scale != 1 else torch.zeros_like(i)
     if mode == "tf_crop_and_resize":
         if out > 1:
             return start * (size - 1) + i * (end - start) * (size - 1) / (out - 1)

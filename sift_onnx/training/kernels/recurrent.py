@@ -1,0 +1,201 @@
+"""Recurrent layers: inputs are length x batch x features, weights have an axis of directions in front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.training.registry import kernel
+
+__all__: list[str] = []
+
+Activation = Callable[[Tensor], Tensor]
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "softplus": functional.softplus,
+    "softsign": functional.softsign,
+    "tanh": torch.tanh,
+}
+
+State = tuple[Tensor, ...]
+Step = Callable[[Tensor, State, Tensor, Tensor, Tensor, "Tensor | None", Sequence[Activation]], State]
+
+
+def _activations(names: Sequence[str], default: Sequence[str], directions: int) -> list[list[Activation]]:
+    chosen = list(names) or list(default) * directions
+    unknown = [name for name in chosen if name.lower() not in _ACTIVATIONS]
+    if unknown:
+        raise UnsupportedError(f"activation {unknown[0]!r} is not known to the torch kernel")
+    functions = [_ACTIVATIONS[name.lower()] for name in chosen]
+    return [functions[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
+
+
+def _run(
+    step: Step,
+    x: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor | None],
+    lengths: Tensor | None,
+    states: Sequence[Tensor | None],
+    peepholes: Tensor | None,
+    activations: Sequence[Sequence[Activation]],
+    direction: str,
+    layout: int,
+) -> tuple[Tensor, ...]:
+    """Every direction over all steps: outputs (length x directions x batch x hidden) and last states."""
+    if layout:
+        x = x.transpose(0, 1)
+        states = [None if s is None else s.transpose(0, 1) for s in states]
+    w, r, b = weights
+    steps, batch, hidden = x.shape[0], x.shape[1], r.shape[2]
+    outputs, lasts = [], []
+    for d in range(w.shape[0]):
+        backwards = direction == "reverse" or d == 1
+        state = tuple(x.new_zeros(batch, hidden) if s is None else s[d] for s in states)
+        bias = x.new_zeros(2 * w.shape[1]) if b is None else b[d]
+        seen: list[Tensor] = []
+        for i in reversed(range(steps)) if backwards else range(steps):
+            new = step(x[i], state, w[d], r[d], bias, None if peepholes is None else peepholes[d], activations[d])
+            if lengths is not None:
+                inside = (i < lengths.to(x.device)).unsqueeze(1)
+                state = tuple(torch.where(inside, n, s) for n, s in zip(new, state, strict=True))
+                seen.append(torch.where(inside, new[0], torch.zeros_like(new[0])))
+            else:
+                state = new
+                seen.append(new[0])
+        outputs.append(torch.stack(seen[::-1] if backwards else seen))
+        lasts.append(state)
+    whole = torch.stack(outputs, 1)
+    finals = [torch.stack(parts) for parts in zip(*lasts, strict=True)]
+    if layout:
+        whole, finals = whole.permute(2, 0, 1, 3), [final.transpose(0, 1) for final in finals]
+    return whole, *finals
+
+
+def _rnn_step(
+    x: Tensor, state: State, w: Tensor, r: Tensor, bias: Tensor, peephole: Tensor | None, f: Sequence[Activation]
+) -> State:
+    input_bias, state_bias = bias.chunk(2)
+    return (f[0](functional.linear(x, w, input_bias) + functional.linear(state[0], r, state_bias)),)
+
+
+def _gru_step(linear_before_reset: int) -> Step:
+    def step(
+        x: Tensor, state: State, w: Tensor, r: Tensor, bias: Tensor, peephole: Tensor | None, f: Sequence[Activation]
+    ) -> State:
+        (hidden,) = state
+        w_bias, r_bias = bias.chunk(2)
+        from_input = functional.linear(x, w, w_bias).chunk(3, 1)
+        if linear_before_reset:
+            from_state = functional.linear(hidden, r, r_bias).chunk(3, 1)
+            update, reset = f[0](from_input[0] + from_state[0]), f[0](from_input[1] + from_state[1])
+            new = f[1](from_input[2] + reset * from_state[2])
+        else:
+            (r_gates, r_new), (b_gates, b_new) = (
+                (t[: 2 * hidden.shape[1]], t[2 * hidden.shape[1] :]) for t in (r, r_bias)
+            )
+            gates = functional.linear(hidden, r_gates, b_gates).chunk(2, 1)
+            update, reset = f[0](from_input[0] + gates[0]), f[0](from_input[1] + gates[1])
+            new = f[1](from_input[2] + functional.linear(reset * hidden, r_new, b_new))
+        return ((1 - update) * new + update * hidden,)
+
+    return step
+
+
+def _lstm_step(input_forget: int) -> Step:
+    def step(
+        x: Tensor, state: State, w: Tensor, r: Tensor, bias: Tensor, peephole: Tensor | None, f: Sequence[Activation]
+    ) -> State:
+        hidden, cell = state
+        w_bias, r_bias = bias.chunk(2)
+        i, o, forget, c = (functional.linear(x, w, w_bias) + functional.linear(hidden, r, r_bias)).chunk(4, 1)
+        p_i, p_o, p_f = peephole.chunk(3) if peephole is not None else (0.0, 0.0, 0.0)
+        i = f[0](i + p_i * cell)
+        forget = 1 - i if input_forget else f[0](forget + p_f * cell)
+        cell = forget * cell + i * f[1](c)
+        return f[0](o + p_o * cell) * f[2](cell), cell
+
+    return step
+
+
+def _refuse(clip: float | None, alpha: Sequence[float], beta: Sequence[float]) -> None:
+    if clip or alpha or beta:
+        raise UnsupportedError("clip, activation_alpha and activation_beta are not known to the torch kernel")
+
+
+@kernel("RNN", since=7)
+def rnn(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    outputs: int = 1,
+) -> tuple[Tensor, ...]:
+    _refuse(clip, activation_alpha, activation_beta)
+    functions = _activations(activations, ("Tanh",), w.shape[0])
+    return _run(_rnn_step, x, (w, r, b), lengths, [h], None, functions, direction, layout)
+
+
+@kernel("GRU", since=7)
+def gru(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    outputs: int = 1,
+) -> tuple[Tensor, ...]:
+    _refuse(clip, activation_alpha, activation_beta)
+    functions = _activations(activations, ("Sigmoid", "Tanh"), w.shape[0])
+    return _run(_gru_step(linear_before_reset), x, (w, r, b), lengths, [h], None, functions, direction, layout)
+
+
+@kernel("LSTM", since=7)
+def lstm(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    outputs: int = 1,
+) -> tuple[Tensor, ...]:
+    _refuse(clip, activation_alpha, activation_beta)
+    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), w.shape[0])
+    return _run(_lstm_step(input_forget), x, (w, r, b), lengths, [h, c], p, functions, direction, layout)
