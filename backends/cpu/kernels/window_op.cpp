@@ -142,6 +142,24 @@ void WindowRun::images16(std::size_t channel, const float* in, float* out) const
   }
 }
 
+// Copies `count` columns, the first of which lies behind `pad` columns of padding, sorted by their remainder modulo the
+// stride: `phase` floats for each remainder.
+void sort_columns(const float* from, std::int64_t count, std::int64_t pad, std::int64_t stride, std::int64_t phase,
+                  float* row) {
+  for (std::int64_t first = 0; first < std::min(stride, count); ++first) {
+    float* const to = row + (first + pad) % stride * phase + (first + pad) / stride;
+    const std::int64_t columns = ceil_div(count - first, stride);
+    // Strides known to the compiler become copies and shuffles; nearly all networks have these.
+    if (stride == 1) {
+      std::copy(from, from + columns, to);
+    } else if (stride == 2) {
+      for (std::int64_t i = 0; i < columns; ++i) to[i] = from[first + 2 * i];
+    } else {
+      for (std::int64_t i = 0; i < columns; ++i) to[i] = from[first + stride * i];
+    }
+  }
+}
+
 // Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
 // stride, so that the operands of neighbours lie side by side.
 void WindowRun::planes(std::size_t channel, const float* in, float* out) const {
@@ -158,14 +176,7 @@ void WindowRun::planes(std::size_t channel, const float* in, float* out) const {
   const std::int64_t last_x = std::min(in_.w, reach_w - g_.pad_left);
   for (std::int64_t y = 0; y < std::min(in_.h, reach_h - g_.pad_top); ++y) {
     float* const row = rows + (y + g_.pad_top) * pitch;
-    if (g_.stride_w == 1) {
-      std::copy(in + y * in_.w, in + y * in_.w + last_x, row + g_.pad_left);
-      continue;
-    }
-    for (std::int64_t x = 0; x < last_x; ++x) {
-      const std::int64_t at = x + g_.pad_left;
-      row[at % g_.stride_w * phase + at / g_.stride_w] = in[y * in_.w + x];
-    }
+    sort_columns(in + y * in_.w, last_x, g_.pad_left, g_.stride_w, phase, row);
   }
 
   scratch.taps.clear();
