@@ -25,7 +25,7 @@ from sift_onnx.training.sparse.shapers import ScoreShaper
 from sift_onnx.training.sparse.share import Share
 from sift_onnx.training.sparse.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.sparsity_hooks import SparsityHook, SparsityHooks
-from sift_onnx.training.sparse.state import algorithm_state, load_algorithm_state
+from sift_onnx.training.sparse.state import algorithm_state, load_algorithm_state, sparsity_schedules
 from sift_onnx.training.sparse.traversal import is_inner_call_of_apply, owned_parameters, unwrapped
 
 if TYPE_CHECKING:
@@ -372,12 +372,12 @@ class SparsityAlgorithm(ABC):
 
     def schedules(self) -> list[HyperParameterSchedule]:
         """Every schedule once: those of sparsities, then those of other settings."""
-        return list({id(s.schedule): s.schedule for s in self.sparse_params.values()}.values())
+        return [schedule for _, schedule in sparsity_schedules(self)]
 
     def settings(self) -> dict[str, str]:
         """What a run must have in common with the one it resumes, in words."""
         return {
-            "sparsity": ", ".join(map(repr, self.schedules())),
+            "sparsity": ", ".join(repr(schedule) for _, schedule in sparsity_schedules(self)),
             "pattern": str(self.pattern),
             "distribution": self.levels.distribution,
             "compat": str(self.compat),

@@ -9,8 +9,9 @@ from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
     from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.schedules import HyperParameterSchedule
 
-__all__ = ["algorithm_state", "load_algorithm_state"]
+__all__ = ["algorithm_state", "load_algorithm_state", "sparsity_schedules"]
 
 
 def algorithm_state(algorithm: SparsityAlgorithm) -> dict[str, Any]:
@@ -22,7 +23,9 @@ def algorithm_state(algorithm: SparsityAlgorithm) -> dict[str, Any]:
         "dense": algorithm.is_dense,
         "parameters": {name: list(sparse.param.shape) for name, sparse in algorithm.sparse_params.items()},
         "settings": algorithm.settings(),
-        "sparsity": {name: saved for name, schedule in _named(algorithm) if (saved := schedule.state_dict())},
+        "sparsity": {
+            name: saved for name, schedule in sparsity_schedules(algorithm) if (saved := schedule.state_dict())
+        },
     }
     if algorithm.history is not None:
         state["metrics"] = algorithm.history.state_dict()
@@ -48,7 +51,7 @@ def load_algorithm_state(algorithm: SparsityAlgorithm, state: Any) -> None:
     algorithm.step = int(state["step"])
     algorithm.seed = int(state.get("seed", algorithm.seed))
     algorithm._dense = bool(state.get("dense", False))
-    schedules = dict(_named(algorithm))
+    schedules = dict(sparsity_schedules(algorithm))
     for name, saved in state.get("sparsity", {}).items():
         if name not in schedules:
             raise UsageError(f"the state has a sparsity schedule for {name!r}, which has none here")
@@ -57,7 +60,7 @@ def load_algorithm_state(algorithm: SparsityAlgorithm, state: Any) -> None:
         algorithm.history.load_state_dict(state["metrics"])
 
 
-def _named(algorithm: SparsityAlgorithm) -> list[tuple[str, Any]]:
+def sparsity_schedules(algorithm: SparsityAlgorithm) -> list[tuple[str, HyperParameterSchedule]]:
     """Each sparsity schedule once, under the name of its first parameter."""
     seen: set[int] = set()
     named = []
@@ -70,6 +73,4 @@ def _named(algorithm: SparsityAlgorithm) -> list[tuple[str, Any]]:
 
 def _compare(what: str, saved: object, own: object) -> None:
     if saved is not None and saved != own:
-        raise UsageError(
-            f"the saved run has {what} {saved}, this one {own}; resume with the recipe and the model of it"
-        )
+        raise UsageError(f"the saved run has {what} {saved}, this one {own}; resume with its own recipe and model")

@@ -65,7 +65,7 @@ def train(
         loss.backward()
         optimizer.step()
         after_step(step)
-    return float(loss)
+    return loss.item()
 
 
 def trace(algorithm: sparse.SparsityAlgorithm, steps: int) -> tuple[list[int], list[int]]:
