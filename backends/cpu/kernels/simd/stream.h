@@ -1,4 +1,8 @@
-// Few rows of activations: the weights are read once, in order, and that is what takes the time.
+// Few rows of activations: the weights are read once, in order.
+//
+// With the activations in the first-level cache, loading is what takes the time, and of loads there are as many for one
+// activation as for eight: an operand and a weight per non-zero. Operands of several non-zeros are therefore joined to
+// one vector, whose weights come with one load.
 #pragma once
 
 #include "../kernel_table.h"
@@ -6,17 +10,73 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// `Width` activations at a time, `Chains` non-zeros in flight: a single sum would wait for its own latency.
+template <int Width>
+struct LanesOf {
+  typedef float Type __attribute__((vector_size(Width * 4), aligned(4), may_alias));
+};
+template <int Width>
+using Lanes = typename LanesOf<Width>::Type;
+
+template <int Width>
+[[gnu::always_inline]] inline Lanes<Width> lanes_at(const float* x, std::uint32_t column) {
+  return *reinterpret_cast<const Lanes<Width>*>(x + std::size_t{column} * Width);
+}
+
+#if defined(__AVX2__)
+[[gnu::always_inline]] inline __m256 join(Lanes<4> low, Lanes<4> high) {
+  return _mm256_set_m128(reinterpret_cast<__m128>(high), reinterpret_cast<__m128>(low));
+}
+
+template <int Width>
+[[gnu::always_inline]] inline Vec joined_operands(const float* x, const std::uint16_t* columns) {
+  const auto at = [&](int i) { return lanes_at<Width>(x, columns[i]); };
+#if defined(__AVX512F__)
+  if constexpr (Width == 4) {
+    const __m512 low = _mm512_castps256_ps512(join(at(0), at(1)));
+    const __m512 three = _mm512_insertf32x4(low, reinterpret_cast<__m128>(at(2)), 2);
+    return reinterpret_cast<Vec>(_mm512_insertf32x4(three, reinterpret_cast<__m128>(at(3)), 3));
+  } else {
+    const __m512 low = _mm512_castps256_ps512(reinterpret_cast<__m256>(at(0)));
+    return reinterpret_cast<Vec>(_mm512_insertf32x8(low, reinterpret_cast<__m256>(at(1)), 1));
+  }
+#else
+  static_assert(Width == 4);
+  return reinterpret_cast<Vec>(join(at(0), at(1)));
+#endif
+}
+
+// Weight `First` and those after it, each as many times as its operand has lanes, of four that lie at `values`.
+template <int Width, int First>
+[[gnu::always_inline]] inline Vec joined_weights(const float* values) {
+  const __m128 four = _mm_loadu_ps(values);
+  const auto of_lane = [](int lane) { return First + lane / Width; };
+#if defined(__AVX512F__)
+  const __m512i index = _mm512_setr_epi32(
+      of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5), of_lane(6), of_lane(7), of_lane(8),
+      of_lane(9), of_lane(10), of_lane(11), of_lane(12), of_lane(13), of_lane(14), of_lane(15));
+  return reinterpret_cast<Vec>(_mm512_permutexvar_ps(index, _mm512_castps128_ps512(four)));
+#else
+  const __m256i index = _mm256_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5),
+                                          of_lane(6), of_lane(7));
+  return reinterpret_cast<Vec>(_mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), index));
+#endif
+}
+#endif
+
+template <int Width>
+[[gnu::always_inline]] inline void finish_row(const StreamArgs& args, std::uint32_t row, Lanes<Width> sum) {
+  Lanes<Width>* const acc = reinterpret_cast<Lanes<Width>*>(args.acc + std::size_t{row} * Width);
+  *acc = args.bias != nullptr ? sum + args.bias[row] : *acc + sum;
+}
+
+// `Chains` non-zeros in flight: a single sum would wait for its own latency.
 template <int Width, int Chains>
 void stream_of_width(const StreamArgs& args) {
-  typedef float Lanes __attribute__((vector_size(Width * 4), aligned(4), may_alias));
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
-    Lanes sums[Chains]{};
-    const auto operand = [&](std::uint32_t at) {
-      return *reinterpret_cast<const Lanes*>(args.x + std::size_t{args.columns[at]} * Width);
-    };
+    Lanes<Width> sums[Chains]{};
+    const auto operand = [&](std::uint32_t at) { return lanes_at<Width>(args.x, args.columns[at]); };
     for (; i + Chains <= end; i += Chains) {
 #pragma GCC unroll 8
       for (std::uint32_t c = 0; c < Chains; ++c) sums[c] += args.values[i + c] * operand(i + c);
@@ -24,24 +84,59 @@ void stream_of_width(const StreamArgs& args) {
     for (; i < end; ++i) sums[0] += args.values[i] * operand(i);
 #pragma GCC unroll 8
     for (int c = 1; c < Chains; ++c) sums[0] += sums[c];
-    Lanes* const acc = reinterpret_cast<Lanes*>(args.acc + std::size_t{row} * Width);
-    *acc = args.bias != nullptr ? sums[0] + args.bias[row] : *acc + sums[0];
+    finish_row<Width>(args, row, sums[0]);
   }
 }
 
-inline void stream_one(const StreamArgs& args) {
-  constexpr int kChains = 8;
+#if defined(__AVX2__)
+template <int Width>
+void stream_joined(const StreamArgs& args) {
+  constexpr int kParts = kVecLanes / Width;
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
     std::uint32_t i = args.starts[row];
     const std::uint32_t end = args.starts[row + 1];
-    float sums[kChains]{};
-    for (; i + kChains <= end; i += kChains) {
-#pragma GCC unroll 8
-      for (std::uint32_t c = 0; c < kChains; ++c) sums[c] += args.values[i + c] * args.x[args.columns[i + c]];
+    Vec sums[4]{};
+    for (; i + 8 <= end; i += 8) {
+      const std::uint16_t* const columns = args.columns + i;
+      const float* const values = args.values + i;
+      const auto four = [&](int from, Vec& first, Vec& second) {
+        first += joined_weights<Width, 0>(values + from) * joined_operands<Width>(args.x, columns + from);
+        if constexpr (kParts == 2) {
+          second += joined_weights<Width, 2>(values + from) * joined_operands<Width>(args.x, columns + from + 2);
+        }
+      };
+      four(0, sums[0], sums[1]);
+      four(4, sums[2], sums[3]);
     }
-    for (; i < end; ++i) sums[0] += args.values[i] * args.x[args.columns[i]];
-    float sum = 0;
-    for (const float part : sums) sum += part;
+    const Vec all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    Lanes<Width> parts[kParts];
+    __builtin_memcpy(parts, &all, sizeof(all));
+    for (; i < end; ++i) parts[0] += args.values[i] * lanes_at<Width>(args.x, args.columns[i]);
+#pragma GCC unroll 4
+    for (int part = 1; part < kParts; ++part) parts[0] += parts[part];
+    finish_row<Width>(args, row, parts[0]);
+  }
+}
+#endif
+
+// Operands of four non-zeros become one small vector.
+inline void stream_one(const StreamArgs& args) {
+  constexpr int kSums = 4;
+  for (std::uint32_t row = args.row_begin; row < args.row_end; ++row) {
+    std::uint32_t i = args.starts[row];
+    const std::uint32_t end = args.starts[row + 1];
+    Lanes<4> sums[kSums]{};
+    for (; i + 4 * kSums <= end; i += 4 * kSums) {
+#pragma GCC unroll 4
+      for (std::uint32_t s = 0; s < kSums; ++s) {
+        const std::uint16_t* const columns = args.columns + i + 4 * s;
+        const Lanes<4> operands{args.x[columns[0]], args.x[columns[1]], args.x[columns[2]], args.x[columns[3]]};
+        sums[s] += *reinterpret_cast<const Lanes<4>*>(args.values + i + 4 * s) * operands;
+      }
+    }
+    const Lanes<4> four = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    float sum = (four[0] + four[1]) + (four[2] + four[3]);
+    for (; i < end; ++i) sum += args.values[i] * args.x[args.columns[i]];
     args.acc[row] = (args.bias != nullptr ? args.bias[row] : args.acc[row]) + sum;
   }
 }
@@ -49,8 +144,16 @@ inline void stream_one(const StreamArgs& args) {
 inline void stream(const StreamArgs& args) {
   switch (args.width) {
     case 1: return stream_one(args);
+#if defined(__AVX2__)
+    case 4: return stream_joined<4>(args);
+#else
     case 4: return stream_of_width<4, 4>(args);
+#endif
+#if defined(__AVX512F__)
+    case 8: return stream_joined<8>(args);
+#else
     case 8: return stream_of_width<8, kVecLanes >= 8 ? 4 : 2>(args);
+#endif
     default: return stream_of_width<16, kVecLanes >= 8 ? 4 : 1>(args);
   }
 }
