@@ -10,9 +10,8 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import onnx_graphsurgeon as gs
 
@@ -29,6 +28,7 @@ from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.linear_units import LinearUnit, Site, UnitFinder
 from sift_onnx.passes.masking import Masking
 from sift_onnx.passes.placing import drop_unread, place, release
+from sift_onnx.passes.replacement import Part, Replacement
 from sift_onnx.passes.resizing import check_shapes
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
@@ -36,60 +36,7 @@ from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.workshop import Workshop
 from sift_onnx.patterns import Pattern, WeightMatrix
 
-__all__ = ["Init", "LocalPass", "Part", "Replacement"]
-
-Init = Literal["random", "embed", "svd"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the weights that take a layer's place.
-
-    Attributes:
-        role: ``branch``, ``U``, ``V`` or ``sparse``.
-        constant: the initializer.
-    """
-
-    role: str
-    constant: gs.Constant
-
-    @property
-    def nnz(self) -> int:
-        """Active weights."""
-        weight = sparse_weight_of(self.constant)
-        return weight.nnz if weight is not None else self.weights
-
-    @property
-    def weights(self) -> int:
-        """Weights, active or not."""
-        return math.prod(int(n) for n in self.constant._values.shape)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the report."""
-        shape = [int(n) for n in self.constant._values.shape]
-        sparsity = 1 - self.nnz / self.weights
-        return {
-            "name": self.constant.name,
-            "role": self.role,
-            "shape": shape,
-            "nnz": self.nnz,
-            "sparsity": sparsity,
-        }
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """What a layer became.
-
-    Attributes:
-        parts: its new weights.
-        search_space: weights that a mask chooses from (paper, Table 1).
-        error: relative Frobenius norm of the difference to the original weight, where it was approximated.
-    """
-
-    parts: tuple[Part, ...]
-    search_space: int
-    error: float | None = None
+__all__ = ["LocalPass"]
 
 
 class LocalPass(Pass):

@@ -20,7 +20,8 @@ from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied
 from sift_onnx.passes.embedding import active_weights
 from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.linear_units import LinearUnit, Site
-from sift_onnx.passes.local import LocalPass, Part, Replacement
+from sift_onnx.passes.local import LocalPass
+from sift_onnx.passes.replacement import Part, Replacement
 from sift_onnx.passes.settings import exact_number, noted_number
 from sift_onnx.passes.wide import Wide
 from sift_onnx.passes.workshop import Workshop

@@ -13,7 +13,8 @@ from sift_onnx.errors import UsageError
 from sift_onnx.passes.activations import Activation, second_moment
 from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.linear_units import LinearUnit, Site
-from sift_onnx.passes.local import LocalPass, Part, Replacement
+from sift_onnx.passes.local import LocalPass
+from sift_onnx.passes.replacement import Part, Replacement
 from sift_onnx.passes.workshop import Workshop
 from sift_onnx.patterns import UNSTRUCTURED, Pattern
 from sift_onnx.sparse import SparseWeight, generator

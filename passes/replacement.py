@@ -1,0 +1,64 @@
+"""The weights that take a layer's place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.constants import sparse_weight_of
+
+__all__ = ["Part", "Replacement"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the weights that take a layer's place.
+
+    Attributes:
+        role: ``branch``, ``U``, ``V`` or ``sparse``.
+        constant: the initializer.
+    """
+
+    role: str
+    constant: gs.Constant
+
+    @property
+    def nnz(self) -> int:
+        """Active weights."""
+        weight = sparse_weight_of(self.constant)
+        return weight.nnz if weight is not None else self.weights
+
+    @property
+    def weights(self) -> int:
+        """Weights, active or not."""
+        return math.prod(int(n) for n in self.constant._values.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the report."""
+        shape = [int(n) for n in self.constant._values.shape]
+        sparsity = 1 - self.nnz / self.weights
+        return {
+            "name": self.constant.name,
+            "role": self.role,
+            "shape": shape,
+            "nnz": self.nnz,
+            "sparsity": sparsity,
+        }
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a layer became.
+
+    Attributes:
+        parts: its new weights.
+        search_space: weights that a mask chooses from (paper, Table 1).
+        error: relative Frobenius norm of the difference to the original weight, where it was approximated.
+    """
+
+    parts: tuple[Part, ...]
+    search_space: int
+    error: float | None = None
