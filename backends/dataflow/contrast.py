@@ -59,6 +59,7 @@ def simulate_product_without_grid(product: SparseProduct, machine: ArrayMachine 
         rows=matrix.rows,
         columns=matrix.columns,
         tokens=product.tokens,
+        size=matrix.size,
         nnz=nnz,
         macs=executed,
         cycles=cycles,

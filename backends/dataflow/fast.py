@@ -239,6 +239,7 @@ def layer_of(
         rows=matrix.rows,
         columns=matrix.columns,
         tokens=product.tokens,
+        size=matrix.size,
         nnz=product.pattern.nnz,
         macs=product.macs,
         cycles=cycles,

@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
@@ -17,11 +20,11 @@ from sift_onnx.backends.dataflow.matrix_maps import IndexMap, conv_maps, conv_tr
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, StoredPattern
 from sift_onnx.backends.dataflow.weightless import VIEWS, cost_of
 from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, WeightlessOp, Workload
-from sift_onnx.constants import array_of, sparse_weight_of
+from sift_onnx.constants import MaskedConstant, MaskedValues, array_of
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.roles import first_and_last
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.sparse import decode_positions
 
 __all__ = ["lower"]
 
@@ -133,14 +136,23 @@ def _transposed_out(layer: WeightLayer) -> int:
 
 
 def _pattern(constant: gs.Constant, shape: tuple[int, ...], index_map: IndexMap) -> Pattern:
-    weight = sparse_weight_of(constant)
-    if weight is None:
-        values = array_of(constant)
-        nonzero = int((values != 0).sum())
-        if nonzero * _CSR_BYTES_PER_DENSE >= math.prod(shape) or not nonzero:
-            return FullPattern(index_map)
-        weight = SparseWeight.from_dense(values)
-    return FullPattern(index_map) if weight.nnz == weight.size else StoredPattern(index_map, weight)
+    indices = _active(constant)
+    worth_it = len(indices) * _CSR_BYTES_PER_DENSE < math.prod(shape)
+    if not len(indices) or len(indices) == math.prod(shape) or not (worth_it or isinstance(constant, MaskedConstant)):
+        return FullPattern(index_map)
+    return StoredPattern(index_map, indices)
+
+
+def _active(constant: gs.Constant) -> npt.NDArray[np.signedinteger[Any]]:
+    """Flat positions of the active weights, ascending; without their values, which no cycle depends on."""
+    values = constant._values
+    if isinstance(values, MaskedValues) and values.stored is None:
+        return values.weight.indices
+    dense = array_of(constant).reshape(-1)
+    indices = np.flatnonzero(dense)
+    if isinstance(values, MaskedValues) and values.active_zeros:
+        indices = np.union1d(indices, decode_positions(values.active_zeros, dense.size))
+    return indices.astype(np.int32 if dense.size < 2**31 else np.int64)
 
 
 def _lookups(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction) -> list[WeightlessOp]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap
-from sift_onnx.sparse import SparseWeight, generator, sample_positions
+from sift_onnx.sparse import generator, sample_positions
 
 __all__ = [
     "CountMemory",
@@ -33,15 +33,20 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class StoredPattern:
-    """The mask of a real weight."""
+    """The mask of a real weight.
+
+    Attributes:
+        map: of the matrix.
+        indices: flat positions of the active weights in the tensor, ascending.
+    """
 
     map: IndexMap
-    weight: SparseWeight
+    indices: Array
 
     @property
     def nnz(self) -> int:
         """Non-zeros; active zeros count."""
-        return self.weight.nnz
+        return len(self.indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +123,7 @@ class Csr:
 def identity_of(pattern: Pattern) -> tuple[object, ...]:
     """Equal for patterns that are the same; only as long as both are alive."""
     if isinstance(pattern, StoredPattern):
-        return ("stored", id(pattern.weight), id(pattern.map))
+        return ("stored", id(pattern.indices), id(pattern.map))
     if isinstance(pattern, SampledPattern):
         return ("sampled", pattern.key, pattern.seed, pattern.nnz, id(pattern.map))
     return ("full", id(pattern.map))
@@ -179,7 +184,7 @@ def _count_stored(pattern: StoredPattern, shard: Array, shards: int) -> Array:
     cells = np.zeros(0, np.int64)
     if pattern.nnz:
         inner = len(index_map.inner_rows)
-        a, b = np.divmod(pattern.weight.indices, pattern.weight.indices.dtype.type(inner))
+        a, b = np.divmod(pattern.indices, pattern.indices.dtype.type(inner))
         if not index_map.inner_rows.any() and not index_map.outer_columns.any():
             # The usual case by far, in half the time: the row depends on one index, the column on the other.
             cells = (index_map.outer_rows * shards)[a] + shard[index_map.inner_columns][b]
@@ -235,7 +240,7 @@ def _draw_counts(pattern: SampledPattern, full: ShardCounts) -> Array:
 def csr_of(pattern: Pattern) -> Csr:
     """The matrix row by row; a sampled one is drawn position by position."""
     if isinstance(pattern, StoredPattern):
-        positions = pattern.weight.indices
+        positions = pattern.indices
     elif isinstance(pattern, FullPattern):
         positions = np.arange(pattern.map.size)
     else:

@@ -34,6 +34,7 @@ class LayerResult:
         rows: of the matrix.
         columns: of the matrix.
         tokens: columns of the activations.
+        size: weights of the matrix, active or not.
         nnz: non-zeros that are streamed.
         macs: multiply-accumulates that are executed; operations of a SIMD lane where there is no weight.
         cycles: until the last result is there.
@@ -66,6 +67,7 @@ class LayerResult:
     rows: int
     columns: int
     tokens: int
+    size: int
     nnz: int
     macs: int
     cycles: int
@@ -117,6 +119,7 @@ class LayerResult:
             "stall_cycles wavelets fabric_bytes sram_bytes edge_index_bytes edge_value_bytes energy_j"
         ).split()
         entry = {key: getattr(self, key) for key in keys}
+        entry["size"] = self.size
         entry["limits"] = {name: self.limits.get(name, 0.0) for name in BOUNDS}
         entry["energy_parts_j"] = {"busy": self.busy_energy_j, "idle": self.idle_energy_j, "edge": self.edge_energy_j}
         entry["notes"] = list(self.notes)

@@ -11,7 +11,7 @@ from sift_onnx.backends.dataflow.band import band_of, corners
 from sift_onnx.backends.dataflow.fast import pass_limits, row_costs
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine
 from sift_onnx.backends.dataflow.mapping import map_product
-from sift_onnx.backends.dataflow.pattern import FullPattern, SampledPattern, ShardCounts, identity_of, shard_counts
+from sift_onnx.backends.dataflow.pattern import FullPattern, SampledPattern, ShardCounts, shard_counts
 from sift_onnx.backends.dataflow.result import Speedup
 from sift_onnx.backends.dataflow.training import gradient_products
 from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
@@ -41,8 +41,10 @@ class _Masks:
 
     def __call__(self, product: SparseProduct, machine: GridMachine, sparsity: float) -> tuple[ShardCounts, float]:
         """The counts, and how many times as many rows the matrix has."""
-        full = FullPattern(product.pattern.map)
-        key = (*identity_of(full), sparsity)
+        matrix = product.pattern.map
+        full = FullPattern(matrix)
+        # Layers of one shape share a sample: the rows of one stand for the other's as well as for its own.
+        key = (matrix.rows, matrix.columns, matrix.unit, matrix.size, product.step, sparsity)
         if key not in self._known:
             mapping = map_product(product, machine)
             counts = shard_counts(full, mapping.shard, mapping.columns_used * mapping.parts)
@@ -52,7 +54,7 @@ class _Masks:
                 if counts.repeat > 1
                 else (counts.values[:rows])
             )
-            rng = generator(self.seed, "sweep", product.name, product.step, str(sparsity))
+            rng = generator(self.seed, "sweep", *map(str, key))
             drawn = ShardCounts(rng.binomial(room, 1 - sparsity).astype(np.int32))
             self._known[key] = drawn, counts.rows / rows
         return self._known[key]

@@ -112,6 +112,7 @@ def _result(
         rows=0,
         columns=0,
         tokens=0,
+        size=0,
         nnz=0,
         macs=op.operations,
         cycles=cycles,

@@ -20,6 +20,7 @@ VERBS = {
     "inspect": "inspect",
     "check": "check",
     "benchmark": "benchmark",
+    "simulate": "simulate",
     "profile": "profile",
     "models": "models",
     "doctor": "doctor",

@@ -1,0 +1,184 @@
+"""``sift-onnx simulate``: how long a machine that skips every zero would take for a model, and why."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sift_onnx.cli.options import force_option, input_shapes_option, json_option, seed_option, verbosity_options
+from sift_onnx.cli.output import note, print_all, status_line, write_json
+from sift_onnx.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from sift_onnx.backends.dataflow.decoder import Decoder
+    from sift_onnx.backends.dataflow.machine import Machine
+    from sift_onnx.backends.dataflow.workload import Workload
+
+
+class Grid(click.ParamType[Any]):
+    """``16x16``."""
+
+    name = "CxR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d+)x(\d+)", value)
+        if match is None:
+            self.fail(f"{value!r} is not of the form 16x16 (columns x rows)", param, ctx)
+        return int(match[1]), int(match[2])
+
+
+@click.command()
+@click.argument("model")
+@click.option("--preset", default="wse2", show_default=True, help="Machine: a preset, or a TOML file of your own.")
+@click.option("--grid", type=Grid(), help="Another number of cores, columns x rows, all else as in the preset.")
+@click.option("--batch", type=click.IntRange(min=1), help="Items processed together.  [default: the model's own, or 1]")
+@click.option("--training", is_flag=True, help="A training step: forward, both gradients, mask updates.")
+@click.option(
+    "--grow",
+    type=click.Choice(["random", "gradient"]),
+    default="random",
+    show_default=True,
+    help="How masks grow in training: at random (SET), or by gradient (RigL).",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["streamed", "resident"]),
+    default="streamed",
+    show_default=True,
+    help="Weights cross the wafer's edge at every use, or stay in SRAM.",
+)
+@click.option(
+    "--fidelity",
+    type=click.Choice(["fast", "event"]),
+    default="fast",
+    show_default=True,
+    help="Windows of rows, or every wavelet (grids up to 16x16).",
+)
+@click.option("--baseline", metavar="MODEL", help="The original model, to compare with.")
+@click.option(
+    "--wide",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
+)
+@click.option("--trace", metavar="FILE", help="Write a trace for chrome://tracing or Perfetto.")
+@click.option(
+    "--max-events", type=click.IntRange(min=1), default=200_000, show_default=True, help="Events in the trace at most."
+)
+@click.option("--html", metavar="FILE", help="Write a report as one self-contained page.")
+@input_shapes_option
+@seed_option
+@force_option
+@json_option
+@verbosity_options
+def simulate(
+    model: str,
+    preset: str,
+    grid: tuple[int, int] | None,
+    batch: int | None,
+    training: bool,
+    grow: Any,
+    weights: Any,
+    fidelity: Any,
+    baseline: str | None,
+    wide: float | None,
+    trace: str | None,
+    max_events: int,
+    html: str | None,
+    input_shapes: Any,
+    seed: int,
+    force: bool,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Cycles, traffic and energy of MODEL on a dataflow machine that skips every zero weight.
+
+    MODEL is an ONNX file, or a decoder by its sizes: gpt3-1.3b, or a TOML file. All of the figures come from a model of
+    the machine, not from the machine; docs/simulator.md says what it rests on.
+
+    \b
+    sift-onnx simulate wide.onnx --batch 64 --html report.html
+    """
+    from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
+    from sift_onnx.backends.dataflow.training import MaskUpdates
+    from sift_onnx.report.simulate import simulate_tables
+    from sift_onnx.shapes import parse_input_shapes
+
+    for option, path in (("--trace", trace), ("--html", html)):
+        _check_output(option, path, force)
+    machine = _machine(preset, grid)
+    settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow))
+    shapes = parse_input_shapes(input_shapes)
+    with status_line(f"simulating {model}", verbosity):
+        workload, decoder = _workload(model, batch, wide, shapes, seed)
+        original = None
+        if baseline is not None:
+            original = _workload(baseline, workload.batch, None, shapes, seed)[0]
+        elif decoder is not None and wide:
+            original = _workload(model, workload.batch, 0.0, shapes, seed)[0]
+        simulation = simulate_workload(workload, machine, settings, original)
+        document = simulation.to_dict()
+        if decoder is not None and training:
+            document["published"] = [
+                vars(entry) for entry in decoder.published if (entry.wide, entry.preset) == (wide, machine.name)
+            ]
+    if trace is not None:
+        from sift_onnx.backends.dataflow.trace import write_trace
+
+        written = write_trace(trace, simulation, max_events)
+        document["trace"] = {"events": written.events, "dropped": written.dropped}
+        if written.dropped:
+            note(f"{trace}: {written.dropped} events dropped beyond --max-events {max_events}", verbosity)
+    if html is not None:
+        from sift_onnx.backends.dataflow.heat import heat_maps
+        from sift_onnx.backends.dataflow.sweep import sparsity_sweep
+        from sift_onnx.report.simulate_page import write_page
+
+        with status_line("sweeping sparsities", verbosity):
+            sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
+        write_page(html, document, heat_maps(simulation), sweep)
+    if json_path is not None:
+        write_json(document, json_path)
+    if json_path != "-":
+        print_all(simulate_tables(document))
+
+
+def _check_output(option: str, path: str | None, force: bool) -> None:
+    if path is None:
+        return
+    if not Path(path).absolute().parent.is_dir():
+        raise OutputError(f"cannot write {path!r} ({option}): the folder does not exist")
+    if Path(path).exists() and not force:
+        raise OutputError(f"{path} exists ({option}); choose another name, or overwrite it with --force")
+
+
+def _machine(preset: str, grid: tuple[int, int] | None) -> Machine:
+    from sift_onnx.backends.dataflow.machine import GridMachine, load_machine, with_grid
+
+    machine = load_machine(preset)
+    if grid is None:
+        return machine
+    if not isinstance(machine, GridMachine):
+        raise UsageError(f"{machine.name} has no grid; leave --grid out")
+    return with_grid(machine, *grid)
+
+
+def _workload(
+    model: str, batch: int | None, wide: float | None, shapes: Any, seed: int
+) -> tuple[Workload, Decoder | None]:
+    """What the machine is given; the second part is set if it is a decoder that is given by its sizes."""
+    from sift_onnx.backends.dataflow.decoder import available_decoders, decoder_workload, load_decoder
+    from sift_onnx.backends.dataflow.lower import lower
+
+    if model.endswith(".toml") or (model in available_decoders() and not Path(model).exists()):
+        if shapes:
+            raise UsageError(f"{model} is given by its sizes, which --input-shapes cannot change; use --batch")
+        decoder = load_decoder(model)
+        return decoder_workload(decoder, wide or 0.0, batch, seed=seed), decoder
+    if wide is not None:
+        raise UsageError(f"--wide is for decoders that are given by their sizes; transform {model} --wide first")
+    return lower(model, batch, shapes), None

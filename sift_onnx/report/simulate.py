@@ -1,0 +1,158 @@
+"""The result of ``simulate`` in words: a table of layers, the totals, and speed-ups with what they are against."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from sift_onnx.report.numbers import file_size, si
+
+__all__ = ["energy_text", "simulate_tables", "speedup_lines", "time_text"]
+
+_MOST_ROWS = 60
+_STEPS = {
+    "forward": "",
+    "input_gradient": "input gradient",
+    "weight_gradient": "weight gradient",
+    "mask_update": "mask update",
+}
+
+
+def simulate_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Tables and lines for the JSON document of ``sift-onnx simulate``."""
+    weighted = [layer for layer in document["layers"] if layer["storage"] != "none"]
+    yield _layer_table(document, weighted)
+    if len(weighted) > _MOST_ROWS:
+        yield f"{len(weighted) - _MOST_ROWS} layers with fewer cycles are left out here; --json has all of them"
+    rest = [layer for layer in document["layers"] if layer["storage"] == "none"]
+    if rest:
+        yield _weightless_table(document, rest)
+    yield from _totals(document)
+    yield from speedup_lines(document)
+    splits = [(layer, note) for layer in weighted for note in layer["notes"] if layer["step"] != "mask_update"]
+    for layer, note in splits[:_MOST_ROWS]:
+        yield f"{layer['name']} ({layer['step']}): {note}"
+    if len(splits) > _MOST_ROWS:
+        yield f"{len(splits) - _MOST_ROWS} more such notes are in --json"
+    for note in document["notes"]:
+        yield f"note: {note}"
+    for entry in document["uncosted"]:
+        yield f"not fully costed: {entry['node']} ({entry['op']}): {entry['reason']}"
+
+
+def _layer_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> Table:
+    title = f"{document['model']} on {document['preset']}, batch {document['batch']}, {document['fidelity']} model"
+    table = Table(title=title)
+    headings = "cycles share bound utilisation imbalance non-zeros MACs index values energy".split()
+    table.add_column("weight", overflow="fold")
+    table.add_column("step")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    cycles = max(document["totals"]["cycles"], 1)
+    shown = layers
+    if len(layers) > _MOST_ROWS:
+        longest = sorted(range(len(layers)), key=lambda i: -layers[i]["cycles"])[:_MOST_ROWS]
+        shown = [layers[i] for i in sorted(longest)]
+    for layer in shown:
+        table.add_row(
+            layer["name"],
+            _STEPS[layer["step"]],
+            f"{layer['cycles']:,}",
+            f"{layer['cycles'] / cycles:.1%}",
+            layer["bound"],
+            f"{layer['utilization']:.2%}",
+            f"{layer['imbalance']:.2f}",
+            f"{layer['nnz']:,}",
+            si(layer["macs"]),
+            file_size(round(layer["edge_index_bytes"])),
+            file_size(round(layer["edge_value_bytes"])),
+            energy_text(layer["energy_j"]),
+        )
+    return table
+
+
+def _weightless_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title="Work without weights, by operator")
+    for heading, justify in (("operator", "left"), ("nodes", "right"), ("cycles", "right"), ("share", "right")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for layer in layers:
+        groups[layer["op"]].append(layer)
+    cycles = max(document["totals"]["cycles"], 1)
+    for op, members in sorted(groups.items(), key=lambda item: -sum(layer["cycles"] for layer in item[1])):
+        total = sum(layer["cycles"] for layer in members)
+        table.add_row(op, str(len(members)), f"{total:,}", f"{total / cycles:.2%}")
+    return table
+
+
+def _totals(document: Mapping[str, Any]) -> Iterator[str]:
+    totals = document["totals"]
+    what = "training step" if document["training"] else "inference"
+    yield (
+        f"{what}: {totals['cycles']:,} cycles, {time_text(totals['seconds'])} at "
+        f"{document['machine']['clock_hz'] / 1e9:g} GHz, utilisation {totals['utilization']:.2%}"
+    )
+    cycles = max(totals["cycles"], 1)
+    shares = ", ".join(f"{name} {value / cycles:.1%}" for name, value in totals["limits"].items())
+    yield f"bound by: {shares}"
+    yield (
+        f"traffic: fabric {_bytes(totals['fabric_bytes'])} (times links), SRAM {_bytes(totals['sram_bytes'])}, wafer "
+        f"edge {_bytes(totals['edge_index_bytes'])} of indices and {_bytes(totals['edge_value_bytes'])} of values"
+    )
+    assumed = document["energy"]["assumed"]
+    remark = f" (assumed: {', '.join(assumed)})" if assumed else ""
+    yield (
+        f"energy: {energy_text(totals['energy_j'])}, of it {energy_text(totals['busy_energy_j'])} computing, "
+        f"{energy_text(totals['idle_energy_j'])} waiting, {energy_text(totals['edge_energy_j'])} at the edge{remark}"
+    )
+
+
+def speedup_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """One line per speed-up, with its baseline, its band, and what was published."""
+    against = {
+        "vs_dense_wide": "the same model executed dense",
+        "vs_dense_original": "the original model",
+    }
+    speedup = document["speedup"]
+    unknown = [
+        f"{name} {p['low']:g} to {p['high']:g}"
+        for name, p in document["machine"]["parameters"].items()
+        if name in ("window_rows", "axpy_startup") and p["low"] != p["high"]
+    ]
+    for key, other in against.items():
+        value = speedup[key]
+        if value is None:
+            continue
+        low, high = speedup["bands"][key]
+        band = f"; {low:.2f}x to {high:.2f}x over {' and '.join(unknown)}, which are not published" if unknown else ""
+        line = f"{value:.2f}x the speed of {other} on this machine"
+        if value < 1:
+            line = f"{1 / value:.2f}x slower than {other} on this machine ({value:.2f}x its speed)"
+        yield line + band
+    for entry in document.get("published", ()):
+        against_dense = f"{entry['speedup']:g}x over the same model executed dense"
+        yield f"published: {against_dense} ({entry['source']}); {entry['remark']}"
+
+
+def time_text(seconds: float) -> str:
+    """A time with three digits and a unit."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= limit:
+            return f"{seconds / limit:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def energy_text(joules: float) -> str:
+    """An energy with three digits and a unit."""
+    for limit, unit in ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")):
+        if joules >= limit:
+            return f"{joules / limit:.3g} {unit}"
+    return f"{joules * 1e9:.3g} nJ"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e12:.2f} TB" if count >= 1e12 else file_size(round(count))
