@@ -5,6 +5,7 @@ from sift_onnx.passes.densify import Densify
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
 from sift_onnx.passes.inline_functions import InlineFunctions
+from sift_onnx.passes.insert_batch_norm import InsertBatchNorm
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.low_rank import LowRank
 from sift_onnx.passes.parallel import Parallel
@@ -19,6 +20,7 @@ __all__ = [
     "Doped",
     "Factorized",
     "InlineFunctions",
+    "InsertBatchNorm",
     "LiftConstants",
     "LowRank",
     "Parallel",

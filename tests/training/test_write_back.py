@@ -4,13 +4,16 @@ import copy
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import onnxruntime
 import pytest
 import torch
 
 import sift_onnx
-from sift_onnx.errors import PreconditionError, UsageError
+from sift_onnx.constants import array_of
+from sift_onnx.errors import OutputError, PreconditionError, UsageError
 from sift_onnx.models import export
+from sift_onnx.training import write_back_file
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +138,41 @@ def test_negative_zeros_are_normalised(resnet):
     assert not np.signbit(onnx.numpy_helper.to_array(stored)).any()
 
 
-def test_a_file_is_written_again_byte_for_byte(resnet, tmp_path):
-    sift_onnx.save(sift_onnx.transform(resnet, wide=0.75), tmp_path / "wide.onnx")
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_a_file_is_written_again_byte_for_byte(storage, resnet, tmp_path):
+    sift_onnx.save(sift_onnx.transform(resnet, wide=0.75), tmp_path / "wide.onnx", storage=storage)
     module = sift_onnx.to_torch(tmp_path / "wide.onnx")
-    sift_onnx.write_back(tmp_path / "wide.onnx", module).save(tmp_path / "same.onnx")
+    sift_onnx.write_back(tmp_path / "wide.onnx", module).save(tmp_path / "same.onnx", storage=storage)
+    write_back_file(tmp_path / "wide.onnx", module, tmp_path / "copy.onnx")
 
     assert (tmp_path / "same.onnx").read_bytes() == (tmp_path / "wide.onnx").read_bytes()
+    assert (tmp_path / "copy.onnx").read_bytes() == (tmp_path / "wide.onnx").read_bytes()
+
+
+def test_a_file_of_another_writer_is_copied_byte_for_byte(resnet, tmp_path):
+    onnx.save(onnx.load(resnet), tmp_path / "protobuf.onnx")
+    module = sift_onnx.to_torch(tmp_path / "protobuf.onnx")
+    write_back_file(tmp_path / "protobuf.onnx", module, tmp_path / "copy.onnx")
+
+    assert (tmp_path / "copy.onnx").read_bytes() == (tmp_path / "protobuf.onnx").read_bytes()
+    with pytest.raises(OutputError, match="--force"):
+        write_back_file(tmp_path / "protobuf.onnx", module, tmp_path / "copy.onnx")
+
+
+@pytest.mark.parametrize("kind", ["Model", "Graph", "onnx_ir"])
+def test_every_kind_of_model_comes_back_as_its_kind(kind, resnet):
+    if kind == "onnx_ir":
+        model = pytest.importorskip("onnx_ir").from_proto(onnx.load(resnet))
+    else:
+        model = sift_onnx.load(resnet) if kind == "Model" else gs.import_onnx(onnx.load(resnet))
+    module = train(sift_onnx.to_torch(model), steps=1)
+    written = sift_onnx.write_back(model, module)
+
+    assert type(written) is type(model)
+    stored = sift_onnx.load(written).initializers()["fc.weight"]
+    np.testing.assert_array_equal(array_of(stored), module.get_parameter("fc.weight").detach())
+    untouched = sift_onnx.load(model).initializers()["fc.weight"]
+    assert not np.array_equal(array_of(untouched), array_of(stored))
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
