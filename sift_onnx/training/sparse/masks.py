@@ -74,14 +74,12 @@ def make_mask_drop_minimum(
     shaper = score_shaper or ScoreFlattener()
     scores, unshape = _rows(shaper, _comparable(score))
     active = _rows(shaper, mask)[0]
-    kept = torch.zeros_like(active)
-    total = 0
-    for row, on, out in zip(scores, active, kept, strict=True):
-        candidates = row[on]
-        count = rule.keep(candidates.numel(), fraction)
-        out[on] = largest(candidates, count)
+    kept, total = [], 0
+    for row, on in zip(scores, active, strict=True):
+        count = rule.keep(int(torch.count_nonzero(on)), fraction)
+        kept.append(largest(row, count, candidates=on))
         total += count
-    return unshape(kept), total
+    return unshape(torch.stack(kept)), total
 
 
 def make_mask_grow_maximum(
@@ -113,15 +111,11 @@ def make_mask_grow_maximum(
     scores, unshape = _rows(shaper, _comparable(score))
     active = _rows(shaper, mask)[0]
     liked = None if preferred is None else _rows(shaper, preferred)[0]
-    grown = active.clone()
-    for i, (row, on, out) in enumerate(zip(scores, active, grown, strict=True)):
+    grown = []
+    for i, (row, on) in enumerate(zip(scores, active, strict=True)):
         count = rule.target(row.numel(), level) - int(torch.count_nonzero(on))
-        if count <= 0:
-            continue
-        off = ~on
-        likes = _row(liked, i)
-        out[off] = largest(row[off], count, None if likes is None else likes[off])
-    return unshape(grown)
+        grown.append(largest(row, count, _row(liked, i), ~on).logical_or_(on))
+    return unshape(torch.stack(grown))
 
 
 def _comparable(score: torch.Tensor) -> torch.Tensor:

@@ -180,3 +180,35 @@ def test_other_precisions_are_compared_too(dtype: torch.dtype) -> None:
 
     assert make_mask_topk_sparsity(scores, 0.5).tolist() == [False, True, True, False]
     assert EXACT.target(4, Share(0.5)) == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 0.5, 0.95, 1.0]),
+    st.sampled_from([None, 0.1, 0.9]),
+    st.floats(0, 1),
+    st.booleans(),
+)
+def test_large_tensors_are_selected_from_as_small_ones_are(
+    seed: int, zeros: float, candidates: float | None, share: float, coarse: bool
+) -> None:
+    chance = np.random.default_rng(seed)
+    scores = chance.standard_normal(40_000, dtype=np.float32)
+    scores[chance.random(scores.size) < zeros] = 0
+    if coarse:
+        scores = scores.round(1)
+    scores[chance.integers(0, scores.size, 5)] = [np.nan, np.inf, -np.inf, np.nan, 0]
+    among = None if candidates is None else chance.random(scores.size) < candidates
+    preferred = chance.random(scores.size) < 0.5
+    available = np.flatnonzero(np.ones_like(preferred) if among is None else among)
+    count = int(share * available.size)
+    worth = np.where(np.isnan(scores), -np.inf, scores)[available]
+    expected = np.zeros(scores.size, dtype=bool)
+    expected[available[np.lexsort((available, ~preferred[available], -worth))[:count]]] = True
+
+    found = largest(
+        torch.from_numpy(scores), count, torch.from_numpy(preferred), None if among is None else torch.from_numpy(among)
+    )
+
+    assert np.array_equal(found.numpy(), expected)
