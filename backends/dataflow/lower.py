@@ -1,7 +1,7 @@
 """From an ONNX graph to a workload: every weighted node becomes a CSR matrix times activations.
 
 A convolution is the CSR matrix of its kernel times the im2col matrix of its input. The zeros of a weight are those of
-its mask; a weight without a mask is sparse where its zeros make it shorter as CSR than as a dense stream.
+its mask; a weight without a mask counts as pruned if a tenth of it is zero, and as dense otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from sift_onnx.sparse import decode_positions
 __all__ = ["lower"]
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
-# An index and a value take this many times the bytes of a value alone.
-_CSR_BYTES_PER_DENSE = 2
+# A weight without a mask is taken to be pruned from this share of zeros on; below, an index for each weight costs more
+# than the zeros save.
+_PRUNED_FROM = 0.1
 
 
 def lower(
@@ -137,10 +138,10 @@ def _transposed_out(layer: WeightLayer) -> int:
 
 def _pattern(constant: gs.Constant, shape: tuple[int, ...], index_map: IndexMap) -> Pattern:
     indices = _active(constant)
-    worth_it = len(indices) * _CSR_BYTES_PER_DENSE < math.prod(shape)
-    if not len(indices) or len(indices) == math.prod(shape) or not (worth_it or isinstance(constant, MaskedConstant)):
-        return FullPattern(index_map)
-    return StoredPattern(index_map, indices)
+    zeros = math.prod(shape) - len(indices)
+    pruned = isinstance(constant, MaskedConstant) or zeros >= _PRUNED_FROM * math.prod(shape)
+    # A weight of nothing but zeros that has no mask is going to be trained.
+    return StoredPattern(index_map, indices) if zeros and len(indices) and pruned else FullPattern(index_map)
 
 
 def _active(constant: gs.Constant) -> npt.NDArray[np.signedinteger[Any]]:

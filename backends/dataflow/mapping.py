@@ -77,7 +77,11 @@ def map_product(product: SparseProduct, machine: GridMachine, resident_bytes: fl
         )
     rows_used = min(machine.rows, product.tokens)
     tokens = -(-product.tokens // rows_used)
-    per_token, fixed = _sram_bytes(product, machine, width, -(-matrix.rows // used))
+    reduced = matrix.reduced and used > 1
+    # Partial sums of a window of rows wait for those of the other columns.
+    waiting = min(machine.window_rows, matrix.rows) if reduced and math.isfinite(machine.window_rows) else 1
+    per_token = (width + -(-matrix.rows // used)) * machine.value_bytes + waiting * machine.partial_sum_bytes
+    fixed = machine.queue_words * machine.link_bytes
     room = machine.sram_bytes - machine.sram_reserved_bytes - resident_bytes - fixed
     if per_token > room:
         raise UnsupportedError(
@@ -102,13 +106,6 @@ def map_product(product: SparseProduct, machine: GridMachine, resident_bytes: fl
         tokens_per_core=-(-tokens // passes),
         full_rows=product.tokens - rows_used * (tokens - 1),
         sram_bytes=-(-tokens // passes) * per_token + fixed,
-        reduced=matrix.reduced and used > 1,
+        reduced=reduced,
         notes=tuple(notes),
     )
-
-
-def _sram_bytes(product: SparseProduct, machine: GridMachine, features: int, outputs: int) -> tuple[float, float]:
-    """Bytes per token, and bytes that do not depend on tokens: activations in and out, and rows of partial sums."""
-    window = min(machine.window_rows, product.pattern.map.rows) if math.isfinite(machine.window_rows) else 1
-    per_token = (features + outputs) * machine.value_bytes + window * machine.partial_sum_bytes
-    return per_token, machine.queue_words * machine.link_bytes

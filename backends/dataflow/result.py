@@ -177,9 +177,11 @@ class Simulation:
 
     @property
     def utilization(self) -> float:
-        """Of the machine, over the layers' cycles."""
-        cycles = self.cycles
-        return sum(layer.utilization * layer.cycles for layer in self.layers) / cycles if cycles else 0.0
+        """Of all SIMD lanes over all cycles; of what is moved, where nothing is computed."""
+        cycles, operations = max(self.cycles, 1), sum(layer.macs for layer in self.layers)
+        if not operations:
+            return sum(layer.utilization * layer.cycles for layer in self.layers) / cycles
+        return operations / (cycles * self.machine.peak_macs_per_cycle)
 
     @property
     def energy_j(self) -> float:

@@ -138,7 +138,8 @@ def _cards(document: Mapping[str, Any]) -> str:
 
 _SWEEP_TEXT = (
     '<p class="soft">The same layers at other sparsities, masks sampled, against the same model executed dense. The '
-    "band runs over what is not published of the machine; the dashed line is 1 / (1 - sparsity), the ring this model.</p>"
+    "band runs over what is not published of the machine; the dashed line is 1 / (1 - sparsity), the ring this "
+    "model.</p>"
 )
 
 
