@@ -15,6 +15,7 @@ from sift_onnx.training.sparse.counts import Compat, count_rule
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
 from sift_onnx.training.sparse.first_masks import first_mask
 from sift_onnx.training.sparse.forward_hook import PruneBeforeForward, keep_from_ddp
+from sift_onnx.training.sparse.given_masks import masks_by_path, masks_of
 from sift_onnx.training.sparse.init_methods import InitMethod, make_init_method
 from sift_onnx.training.sparse.levels import Levels
 from sift_onnx.training.sparse.metrics import MaskHistory
@@ -67,7 +68,7 @@ class SparsityAlgorithm(ABC):
     def __init__(
         self,
         sparsity: Any = None,
-        init_method: str | InitMethod = "random",
+        init_method: str | InitMethod | None = None,
         *,
         seed: int = 0,
         pattern: str | Pattern = "unstructured",
@@ -80,8 +81,10 @@ class SparsityAlgorithm(ABC):
 
         Args:
             sparsity: share of the weights to leave out: what :func:`make_hyperparam_schedule` takes, or a dictionary
-                ``{parameter: that}``. None only where masks are given (:meth:`start_from`), whose sparsity is kept.
-            init_method: how the first mask is made; see :func:`make_init_method`.
+                ``{parameter: that}``. None only where there are masks to start from, whose sparsity is kept: those of
+                :meth:`start_from`, or of a model imported from ONNX.
+            init_method: how the first mask is made; see :func:`make_init_method`. None starts from the masks of a model
+                that has been imported with some, and is ``random`` otherwise, as in cstorch.
             seed: of what is drawn. Draws depend on seed, name and step alone.
             pattern: ``unstructured``, ``N:M``, ``N:M-transposable`` or ``block:RxC``. Masks have at most N of M, and as
                 many non-zeros as the sparsity says or the pattern has room for.
@@ -94,7 +97,8 @@ class SparsityAlgorithm(ABC):
             UsageError: a setting is out of its range.
         """
         self._sparsity = ParameterSchedules(sparsity)
-        self.init_method = make_init_method(init_method)
+        self.init_method = make_init_method("random" if init_method is None else init_method)
+        self._takes_masks_of_model = init_method is None
         self.seed = seed
         self.pattern = Pattern.parse(pattern)
         self.compat = compat
@@ -218,8 +222,8 @@ class SparsityAlgorithm(ABC):
         A parameter for which there is no sparsity keeps that of its mask, exactly; one with neither stays dense.
 
         Args:
-            masks: parameter name to an array of the parameter's shape, true where a weight is active, as
-                ``sift_onnx.masks`` gives them.
+            masks: parameter (or initializer) name to an array of the parameter's shape, true where a weight is active,
+                as ``sift_onnx.masks`` gives them.
         """
         given = {name: torch.as_tensor(mask).to(torch.bool) for name, mask in masks.items()}
         for member in self.members:
@@ -229,6 +233,10 @@ class SparsityAlgorithm(ABC):
         """Give masks to the parameters of a module and its submodules; see :meth:`apply`."""
         module = unwrapped(module)
         before = self.num_sparse_params
+        for member in self.members:
+            # A mask drawn anew would leave hardly a weight of a model that is sparse already.
+            inherits = member._sparsity.is_empty or (member._takes_masks_of_model and member.starts_sparse)
+            member._given = masks_by_path(module, member._given or (masks_of(module) if inherits else {}))
         for name, owner, param in owned_parameters(module):
             if getattr(owner, "requires_dense", False) or getattr(param, "requires_dense", False):
                 continue

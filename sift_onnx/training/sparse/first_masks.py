@@ -87,7 +87,9 @@ def _checked(algorithm: SparsityAlgorithm, sparse: SparseParameter, mask: object
     if not bool(found.any()):
         raise _empty(sparse, algorithm.levels.of(sparse, algorithm.sparse_params, algorithm.step, algorithm.pattern))
     if algorithm.pattern.kind != "unstructured" and not patterned.conforms(algorithm.pattern, sparse.matrix, found):
-        raise UsageError(f"the first mask of {sparse.name!r} is no {algorithm.pattern} mask")
+        raise UsageError(
+            f"the first mask of {sparse.name!r} is no {algorithm.pattern} mask; init_method='topk' makes one that is"
+        )
     return found
 
 

@@ -48,6 +48,11 @@ class ParameterSchedules:
     def __setitem__(self, param: torch.Tensor, schedule: Any) -> None:
         self._own[param] = make_hyperparam_schedule(schedule)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no schedule at all."""
+        return self.default is None and not len(self._own)
+
     def values(self) -> Iterator[HyperParameterSchedule]:
         """Every schedule."""
         if self.default is not None:
