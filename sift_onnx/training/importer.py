@@ -9,6 +9,7 @@ from torch import nn
 
 from sift_onnx.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.lowering import Lowering
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.names import attribute_paths
@@ -20,7 +21,7 @@ from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array
 __all__ = ["to_torch"]
 
 
-def to_torch(model: ModelLike, *, trainable: Sequence[str] = ()) -> ImportedModule:
+def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statistics: bool = False) -> ImportedModule:
     """A torch module that computes what the model computes, and can be trained.
 
     Weights, biases, scales and tables are parameters in ONNX's layout, one for each initializer; running statistics of
@@ -33,6 +34,8 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = ()) -> ImportedModu
             not changed.
         trainable: globs of further initializers that are parameters; see :mod:`sift_onnx.training.parameters` for
             those that are found.
+        biased_statistics: update running variances of BatchNormalization with the biased variance of the batch, as
+            ONNX defines it, and not with the unbiased one, as torch does.
 
     Returns:
         The module. ``forward`` takes the model's inputs in their order, or by name, and returns its output, or a tuple
@@ -61,4 +64,7 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = ()) -> ImportedModu
         weight = sparse_weight_of(stored[name])
         if weight is not None:
             module.masks[name] = torch.from_numpy(weight.mask())
+    for layer in module.modules():
+        if isinstance(layer, BatchNormalization):
+            layer.biased = biased_statistics
     return module.eval()

@@ -151,3 +151,44 @@ def fold_columns(
     for i in range(rank):
         summed = summed.narrow(2 + i, pads[i], image[i])
     return summed
+
+
+@kernel("DeformConv", since=19)
+def convolve_deformed(
+    x: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Sequence[int] = (1, 1),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    offset_group: int = 1,
+    pads: Sequence[int] = (0, 0, 0, 0),
+    strides: Sequence[int] = (1, 1),
+) -> Tensor:
+    """2-D convolution whose taps lie at computed offsets, between pixels by bilinear interpolation.
+
+    ``offset`` is batch x (offset groups * kernel * 2) x output, rows before columns; ``mask`` weighs each tap.
+    """
+    batch, channels, height, width = x.shape
+    extents, taps = weight.shape[2:], math.prod(weight.shape[2:])
+    out = offset.shape[2:]
+    shifts = offset.reshape(batch, offset_group, taps, 2, *out)
+    starts = [torch.arange(out[i], device=x.device) * strides[i] - pads[i] for i in range(2)]
+    inside = [torch.arange(extents[i], device=x.device) * dilations[i] for i in range(2)]
+    rows = inside[0].repeat_interleave(extents[1]).reshape(-1, 1, 1) + starts[0].reshape(1, -1, 1) + shifts[:, :, :, 0]
+    columns = inside[1].repeat(extents[0]).reshape(-1, 1, 1) + starts[1].reshape(1, 1, -1) + shifts[:, :, :, 1]
+    # grid_sample counts from -1 to 1 between the outer edges of the outermost pixels.
+    grid = torch.stack([(2 * columns + 1) / width - 1, (2 * rows + 1) / height - 1], -1)
+    images = x.reshape(batch * offset_group, channels // offset_group, height, width)
+    places = grid.reshape(batch * offset_group, taps * out[0], out[1], 2)
+    sampled = functional.grid_sample(images, places, "bilinear", "zeros", align_corners=False)
+    sampled = sampled.reshape(batch, offset_group, -1, taps, *out)
+    if mask is not None:
+        sampled = sampled * mask.reshape(batch, offset_group, 1, taps, *out)
+    patches = sampled.reshape(batch, group, channels // group * taps, math.prod(out))
+    result = torch.einsum("goi,ngip->ngop", weight.reshape(group, weight.shape[0] // group, -1), patches)
+    result = result.reshape(batch, weight.shape[0], *out)
+    return result if bias is None else result + bias.reshape(1, -1, 1, 1)

@@ -39,16 +39,19 @@ class BatchNormalization(nn.Module):
         """The output and, asked for more, the running mean and variance after the update."""
         scale, shift = scale.to(x.dtype), shift.to(x.dtype)
         if not self.training:
-            result = functional.batch_norm(
-                x, mean.to(x.dtype), variance.to(x.dtype), scale, shift, False, 0.0, self.epsilon
-            )
+            mean_of, variance_of = mean.to(x.dtype), variance.to(x.dtype)
+            result = functional.batch_norm(x, mean_of, variance_of, scale, shift, False, 0.0, self.epsilon)
             return result, mean, variance
+        if not self.biased and mean.dtype == variance.dtype == x.dtype:
+            weight = 1 - self.momentum
+            return functional.batch_norm(x, mean, variance, scale, shift, True, weight, self.epsilon), mean, variance
+        result = functional.batch_norm(x, None, None, scale, shift, True, 0.0, self.epsilon)
         with torch.no_grad():
             axes = [0, *range(2, x.dim())]
             new_mean, new_variance = x.mean(axes), x.var(axes, correction=0 if self.biased else 1)
-            mean.mul_(self.momentum).add_(new_mean, alpha=1 - self.momentum)
-            variance.mul_(self.momentum).add_(new_variance, alpha=1 - self.momentum)
-        return functional.batch_norm(x, None, None, scale, shift, True, 0.0, self.epsilon), mean, variance
+            mean.mul_(self.momentum).add_(new_mean.to(mean.dtype), alpha=1 - self.momentum)
+            variance.mul_(self.momentum).add_(new_variance.to(variance.dtype), alpha=1 - self.momentum)
+        return result, mean, variance
 
     def extra_repr(self) -> str:
         return f"epsilon={self.epsilon}, momentum={self.momentum}, biased={self.biased}"

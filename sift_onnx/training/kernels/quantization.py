@@ -1,15 +1,18 @@
 """Quantization.
 
-Rounding passes no gradient; between quantization and dequantization it passes as if nothing had been rounded, so that
-models with fake quantization can be trained (straight-through estimate).
+Rounding has no gradient: what lies before a quantized tensor is not trained through it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sift_onnx.training.kernels.casting import convert
+from sift_onnx.training.kernels.convolution import convolve
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.tensors import torch_dtype
 
@@ -107,3 +110,57 @@ def quantized_matmul(
     scaled = product * (a_scale.to(torch.float64) * b_scale.to(torch.float64) / y_scale.to(torch.float64))
     limits = torch.iinfo(y_zero.dtype)
     return (torch.round(scaled) + y_zero.to(torch.float64)).clamp(limits.min, limits.max).to(y_zero.dtype)
+
+
+def _integer_convolution(
+    x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, **attributes: Any
+) -> Tensor:
+    centred = w.to(torch.float64)
+    if w_zero is not None:
+        centred = centred - _spread(w_zero.to(torch.float64), w, 0, 0)
+    return convolve(_shifted(x, x_zero, -1), centred, **attributes)
+
+
+@kernel("ConvInteger", since=10)
+def convolve_integers(
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Tensor:
+    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
+    return _integer_convolution(x, x_zero, w, w_zero, group=group, **window).to(torch.int32)
+
+
+@kernel("QLinearConv", since=10)
+def convolve_quantized(
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Tensor:
+    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
+    wide_bias = None if bias is None else bias.to(torch.float64)
+    sums = _integer_convolution(x, x_zero, w, w_zero, bias=wide_bias, group=group, **window)
+    factor = x_scale.to(torch.float64) * _spread(w_scale.to(torch.float64), sums, 1, 0) / y_scale.to(torch.float64)
+    limits = torch.iinfo(y_zero.dtype)
+    return (torch.round(sums * factor) + y_zero.to(torch.float64)).clamp(limits.min, limits.max).to(y_zero.dtype)

@@ -32,3 +32,26 @@ def _window(*coefficients: float) -> Callable[..., Tensor]:
 kernel("HannWindow", since=17, host=(0,))(_window(0.5, 0.5))
 kernel("HammingWindow", since=17, host=(0,))(_window(25 / 46, 21 / 46))
 kernel("BlackmanWindow", since=17, host=(0,))(_window(0.42, 0.5, 0.08))
+
+
+@kernel("DFT", since=17, host=(1,))
+def dft_along_attribute(x: Tensor, length: Any = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Tensor:
+    """Version 17, whose axis is an attribute."""
+    return dft(x, length, axis, inverse=inverse, onesided=onesided)
+
+
+@kernel("DFT", since=20, host=(1, 2))
+def dft(x: Tensor, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0) -> Tensor:
+    """Discrete Fourier transform; the last axis has the real and the imaginary part, or the former alone."""
+    along = int(number(axis)) % x.dim()
+    signal = torch.view_as_complex(x.contiguous()) if x.shape[-1] == 2 else x.squeeze(-1)
+    count = int(number(length)) if length is not None else None
+    if inverse and onesided:
+        restored: Tensor = torch.fft.irfft(signal, count, along)
+        return restored.unsqueeze(-1)
+    if inverse:
+        return torch.view_as_real(torch.fft.ifft(signal, count, along))
+    spectrum = torch.fft.fft(signal, count, along)
+    if onesided:
+        spectrum = spectrum.narrow(along, 0, spectrum.shape[along] // 2 + 1)
+    return torch.view_as_real(spectrum)
