@@ -73,7 +73,7 @@ def linear(weight: Array, batch: int | str = "N") -> onnx.ModelProto:
 def convolution(weight: Array, size: int = 9, batch: int | str = 2, **attributes: Any) -> onnx.ModelProto:
     """A convolution of ``[batch, channels, size, size]``, behind another one and with an activation after it."""
     channels = weight.shape[1] * attributes.get("group", 1)
-    stem = np.random.default_rng(5).integers(-2, 3, (channels, 3, 1, 1)).astype(np.float32)
+    stem = np.random.default_rng(5).choice([-2, -1, 1, 2], (channels, 3, 1, 1)).astype(np.float32)
     graph = helper.make_graph(
         [
             helper.make_node("Conv", ["x", "stem"], ["a"], "stem_node"),

@@ -1,0 +1,134 @@
+import json
+import re
+
+import onnx
+import pytest
+from click.testing import CliRunner
+from dataflow_cases import convolution, linear, sparse_integers
+
+from sift_onnx.cli import main
+
+LAYER_FIELDS = "name cycles bound utilization imbalance nnz macs fabric_bytes sram_bytes energy_j".split()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(convolution(sparse_integers(12, 8, 3, 3), size=12, batch=1, pads=[1] * 4), "sparse.onnx")
+    onnx.save(linear(sparse_integers(16, 16)), "small.onnx")
+    return tmp_path
+
+
+def simulate(*arguments):
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def document(*arguments):
+    result = simulate(*arguments, "--json", "-")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_json_has_the_promised_fields(folder):
+    result = document("sparse.onnx", "--batch", 64)
+    assert result["schema"] == 1
+    assert result["preset"] == "wse2"
+    assert set(result["totals"]) >= {"cycles", "seconds", "utilization", "energy_j"}
+    assert set(result["speedup"]) >= {"vs_dense_wide", "vs_dense_original"}
+    assert result["speedup"]["vs_dense_original"] is None
+    for layer in result["layers"]:
+        assert set(layer) >= {*LAYER_FIELDS, "limits", "edge_index_bytes", "edge_value_bytes"}
+
+
+def test_tables_name_the_baseline_of_each_speed_up_and_the_assumed_energy(folder):
+    result = simulate("sparse.onnx", "--batch", 64, "--baseline", "small.onnx")
+    assert result.exit_code == 0
+    assert re.search(r"the same model executed dense on this machine; .* over .*window_rows 4 to 64", result.output)
+    assert "the original model on this machine" in result.output
+    assert "assumed: idle_fraction, edge_byte_pj" in result.output
+    assert "indices and" in result.output
+
+
+def test_training_and_resident_weights_are_options(folder):
+    assert document("sparse.onnx", "--training")["totals"]["cycles"] > document("sparse.onnx")["totals"]["cycles"]
+    assert document("sparse.onnx", "--weights", "resident")["totals"]["edge_value_bytes"] == 0
+
+
+def test_a_page_is_self_contained(folder):
+    assert simulate("sparse.onnx", "--batch", 64, "--html", "report.html").exit_code == 0
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    for part in ("What binds each layer", "Roofline", "The grid", "Speed-up over sparsity", 'class="band"', "assumed"):
+        assert part in text
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "<script" not in text
+
+
+def test_a_trace_of_events_is_capped_and_says_so(folder):
+    result = simulate(
+        "sparse.onnx",
+        "--grid",
+        "4x4",
+        "--fidelity",
+        "event",
+        "--trace",
+        "t.json",
+        "--max-events",
+        20,
+        "--json",
+        "r.json",
+    )
+    assert result.exit_code == 0
+    assert "events dropped beyond --max-events 20" in result.stderr
+    other = json.loads((folder / "t.json").read_text(encoding="utf-8"))["otherData"]
+    assert other["events"] == 20
+    assert other["dropped"] > 0
+    assert json.loads((folder / "r.json").read_text(encoding="utf-8"))["trace"]["dropped"] == other["dropped"]
+
+
+def test_a_decoder_is_simulated_from_its_sizes_beside_what_was_published(folder):
+    (folder / "tiny.toml").write_text(
+        'name = "tiny"\nsource = "made up"\nlayers = 2\nhidden = 128\nfeed_forward = 512\nvocabulary = 100\n'
+        'sequence = 16\nbatch = 8\n[[published]]\nwide = 0.9\npreset = "wse2"\nspeedup = 3.8\nsource = "here"\n'
+        'remark = "one point cannot validate a model"\n',
+        encoding="utf-8",
+    )
+    result = simulate("tiny.toml", "--wide", 0.9, "--training")
+    assert result.exit_code == 0, result.output
+    assert "tiny, Sparse Wide 90%" in result.output
+    assert (
+        "published: 3.8x over the same model executed dense (here); one point cannot validate a model" in result.output
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["gone.onnx"], 2, "no such file"),
+        (["sparse.onnx", "--preset", "wse9"], 2, "choose ideal, stonne-1ms"),
+        (["sparse.onnx", "--grid", "4"], 2, "not of the form 16x16"),
+        (["sparse.onnx", "--grid", "0x4"], 2, "both must be at least 1"),
+        (["sparse.onnx", "--preset", "ideal", "--grid", "4x4"], 2, "has no grid"),
+        (["sparse.onnx", "--fidelity", "event"], 3, "up to 16x16"),
+        (["sparse.onnx", "--wide", "0.9"], 2, "transform sparse.onnx --wide first"),
+        (["sparse.onnx", "--html", "gone/r.html"], 2, "the folder does not exist"),
+        (["sparse.onnx", "--html", "small.onnx"], 2, "overwrite it with --force"),
+        (["gpt3-1.3b", "--input-shapes", "x:1"], 2, "use --batch"),
+    ],
+)
+def test_mistakes_are_one_line(folder, arguments, code, message):
+    result = simulate(*arguments)
+    assert result.exit_code == code
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_benchmark_reports_simulated_time(folder):
+    result = CliRunner().invoke(
+        main, ["benchmark", "sparse.onnx", "--backend", "dataflow", "--backend", "dataflow:ideal", "--json", "-"]
+    )
+    assert result.exit_code == 0, result.output
+    runs = json.loads(result.stdout)["runs"]
+    assert [run["backend"] for run in runs] == ["dataflow", "dataflow:ideal"]
+    assert all(run["simulated"] for run in runs)
+    assert runs[0]["median_ms"] == pytest.approx(1e3 * document("sparse.onnx")["totals"]["seconds"], rel=1e-3)
