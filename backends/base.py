@@ -124,8 +124,9 @@ class Profile:
         return sum(node.ms for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": [asdict(node) for node in self.nodes]}
+        """As JSON has it; what a back end does not tell of a node is left out."""
+        nodes = [{key: value for key, value in asdict(node).items() if value is not None} for node in self.nodes]
+        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": nodes}
 
 
 class Program(ABC):

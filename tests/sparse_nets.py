@@ -36,10 +36,12 @@ def assert_same_as_onnxruntime(model, feeds, program=None, tolerance=2e-5):
     return program
 
 
-def assert_same_at_batches(model, batches, **options):
+def assert_same_at_batches(model, batches, shapes=None, **options):
+    """Compare at several batches; ``shapes`` has the sizes of inputs that are dynamic behind the batch."""
     program = CpuProgram(model, ONE_THREAD)
     for batch in batches:
-        assert_same_as_onnxruntime(model, random_feeds(program.inputs, batch), program, **options)
+        own = {name: (batch, *shape[1:]) for name, shape in (shapes or {}).items()}
+        assert_same_as_onnxruntime(model, random_feeds(program.inputs, batch, own), program, **options)
     return program
 
 

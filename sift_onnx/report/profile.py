@@ -29,10 +29,10 @@ def nodes_table(result: Mapping[str, Any]) -> Table:
             node["placement"],
             f"{node['ms']:.3f}",
             _percent(node["ms"] / total),
-            _percent(node["density"]),
-            "" if node["gflops"] is None else f"{node['gflops']:.1f}",
-            _percent(node["share_of_peak"]),
-            node["kernel"] or "",
+            _percent(node.get("density")),
+            f"{node['gflops']:.1f}" if "gflops" in node else "",
+            _percent(node.get("share_of_peak")),
+            node.get("kernel", ""),
         )
     return table
 

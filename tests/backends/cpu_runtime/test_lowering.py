@@ -1,0 +1,192 @@
+"""What the lowering makes of a graph: what is fused, what goes where, and what is said about it."""
+
+import numpy as np
+import onnx
+import pytest
+from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places, reasons
+
+from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.region_program import RegionProgram
+from sift_onnx.backends.cpu.specs import Conv, Pool
+from sift_onnx.errors import UsageError
+from sift_onnx.model import Model
+
+
+def regions(program):
+    return [part.region for part in program.parts if isinstance(part, RegionProgram)]
+
+
+def specs(program):
+    (region,) = regions(program)
+    return [step.spec for step in region.steps]
+
+
+def residual_net():
+    net = SparseNet()
+    x = net.conv(net.input("x", 3, 4, 8, 8, declared=["n", 4, "h", "w"]), 4, 6, 3, name="stem")
+    y = net.op("Relu", net.conv(net.op("Relu", x, name="act"), 6, 6, 3, name="first"))
+    y = net.op("Add", net.conv(y, 6, 6, 3, name="second"), "act", name="sum")
+    net.output(net.conv(net.op("Relu", y), 6, 5, 1, name="head"))
+    return net
+
+
+@pytest.mark.usefixtures("every_region_pays")
+class TestFusion:
+    def test_residual_and_activation_join_the_convolution(self):
+        program = assert_same_at_batches(residual_net().model(), [1, 16, 17], {"x": (1, 4, 8, 8)})
+        assert [type(spec) for spec in specs(program)] == [Conv] * 4
+        assert [len(step.inputs) for step in regions(program)[0].steps] == [1, 1, 2, 1]
+
+    def test_normalization_is_folded_and_zeros_stay_zeros(self):
+        net = SparseNet()
+        x = net.conv(net.input("x", 2, 4, 8, 8, declared=["n", 4, 8, 8]), 4, 6, 3, name="conv")
+        statistics = [
+            net.constant(np.linspace(a, b, 6, dtype=np.float32)) for a, b in ((1, 2), (-1, 1), (0, 1), (1, 3))
+        ]
+        net.output(net.op("Relu", net.op("BatchNormalization", x, *statistics)))
+        program = assert_same_at_batches(net.model(), [2, 16])
+        (spec,) = specs(program)
+        stored = next(t for t in net.model().graph.initializer if t.name == "conv.weight")
+        assert spec.weights.nnz == np.count_nonzero(onnx.numpy_helper.to_array(stored))
+
+    def test_normalization_before_a_convolution_is_its_own_step(self):
+        net = SparseNet()
+        x = net.conv(net.input("x", 2, 4, 8, 8), 4, 6, 3)
+        x = net.op("MaxPool", x, kernel_shape=[2, 2])
+        statistics = [net.constant(np.linspace(0.5, 2, 6, dtype=np.float32)) for _ in range(4)]
+        x = net.op("Relu", net.op("BatchNormalization", x, *statistics))
+        net.output(net.conv(x, 6, 5, 3))
+        assert len(specs(assert_same_as_onnxruntime(net.model(), net.feeds))) == 4
+
+    def test_a_value_that_is_an_output_is_not_fused_away(self):
+        net = SparseNet()
+        x = net.conv(net.input("x", 17, 4, 8, 8), 4, 6, 3, name="conv")
+        net.output(x)
+        net.output(net.op("Relu", x, name="act"))
+        net.output(net.op("Identity", "act", name="same"))
+        assert_same_as_onnxruntime(net.model(), net.feeds)
+
+    def test_two_layers_may_share_weights(self):
+        net = SparseNet()
+        weight = net.weight(4, 4, 3, 3, fan_in=4)
+        x = net.op("Conv", net.input("x", 2, 4, 8, 8), weight, pads=[1] * 4)
+        net.output(net.op("Conv", net.op("Relu", x), weight, pads=[1] * 4))
+        assert_same_as_onnxruntime(net.model(), net.feeds)
+
+
+@pytest.mark.usefixtures("every_region_pays")
+class TestPartition:
+    def test_an_unsupported_operator_in_the_middle_runs_in_onnxruntime(self):
+        net = SparseNet()
+        x = net.conv(net.input("x", 3, 4, 8, 8, declared=["n", 4, "h", "w"]), 4, 6, 3, name="before")
+        x = net.op("Elu", x, name="elu")
+        net.output(net.conv(x, 6, 5, 3, name="after"))
+        program = assert_same_at_batches(net.model(), [1, 17], {"x": (1, 4, 8, 8)})
+        assert places(program) == {"before": "kernels", "elu": "onnxruntime", "after": "kernels"}
+        assert reasons(program)["elu"] == "no kernel for this operator"
+
+    def test_an_operator_beside_a_region_makes_no_cycle(self):
+        # before -> elu -> sum, and before -> sum: the sum can only run after onnxruntime has had its turn.
+        net = SparseNet()
+        x = net.conv(net.input("x", 3, 4, 8, 8), 4, 6, 3, name="before")
+        y = net.op("Add", net.op("Elu", x), x, name="sum")
+        net.output(net.conv(y, 6, 5, 3))
+        assert_same_as_onnxruntime(net.model(), net.feeds)
+
+    def test_branches_of_a_concatenation(self):
+        net = SparseNet()
+        x = net.op("Relu", net.conv(net.input("x", 18, 4, 8, 8), 4, 6, 3))
+        y = net.op("Concat", net.conv(x, 6, 3, 3), net.conv(x, 6, 4, 1), axis=1)
+        net.output(net.conv(net.op("Relu", y), 7, 5, 3))
+        assert_same_as_onnxruntime(net.model(), net.feeds)
+
+    def test_a_subgraph_reads_what_kernels_make(self):
+        net = SparseNet()
+        net.conv(net.input("x", 2, 4, 8, 8), 4, 6, 3, name="conv")
+        branches = {}
+        for name, op in (("then_branch", "Relu"), ("else_branch", "Neg")):
+            node = onnx.helper.make_node(op, ["conv"], [name])
+            info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 6, 8, 8])
+            branches[name] = onnx.helper.make_graph([node], name, [], [info])
+        y = net.op("If", net.constant(True), **branches)
+        net.output(net.conv(y, 6, 5, 3), 2, 5, 8, 8)
+        assert_same_as_onnxruntime(net.model(), net.feeds)
+
+    def test_matrices_and_images_of_one_input_are_regions_of_their_own(self):
+        net = SparseNet()
+        x = net.input("x", 2, 4, 8, 8)
+        net.output(net.conv(x, 4, 6, 3))
+        net.output(net.dense(x, 8, 6))
+        assert len(regions(assert_same_as_onnxruntime(net.model(), net.feeds))) == 2
+
+    def test_half_precision_stays_in_onnxruntime(self):
+        net = SparseNet()
+        x = net.op("Cast", net.input("x", 2, 6), to=onnx.TensorProto.FLOAT16)
+        weight = net.constant(np.eye(6, dtype=np.float16), "w")
+        y = net.op("MatMul", x, weight, name="half")
+        net.output(net.dense(net.op("Cast", y, to=onnx.TensorProto.FLOAT), 6, 5, name="full"))
+        program = assert_same_as_onnxruntime(net.model(), net.feeds)
+        assert places(program)["half"] == "onnxruntime"
+        assert "float16" in reasons(program)["half"]
+        assert places(program)["full"] == "kernels"
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_weights_that_are_not_finite_stay_in_onnxruntime(self, value):
+        net = SparseNet()
+        weight = net._rng.standard_normal((6, 4, 3, 3)).astype(np.float32) * (net._rng.random((6, 4, 3, 3)) < 0.2)
+        weight[0, 0, 0, 0] = value
+        x = net.op("Conv", net.input("x", 2, 4, 8, 8), net.constant(weight, "w"), name="conv")
+        net.output(net.conv(x, 6, 5, 1))
+        program = CpuProgram(net.model())
+        assert places(program)["conv"] == "onnxruntime"
+        assert reasons(program)["conv"] == "the weights 'w' hold NaN or infinity"
+
+    def test_a_window_that_does_not_fit_is_an_error_that_names_the_node(self):
+        net = SparseNet()
+        x = net.conv(net.input("x", 1, 4, 8, 8, declared=["n", 4, "h", "w"]), 4, 6, 1)
+        net.output(net.op("MaxPool", x, kernel_shape=[5, 5], name="pool"), 1, 6, 4, 4)
+        program = CpuProgram(net.model())
+        assert any(isinstance(spec, Pool) for spec in specs(program))
+        with pytest.raises(UsageError, match="'pool': its window does not fit"):
+            program.run({"x": np.zeros((1, 4, 3, 3), np.float32)})
+
+
+class TestWorth:
+    def test_a_dense_model_runs_in_onnxruntime_whole(self):
+        net = SparseNet()
+        net.density = 1.0
+        x = net.conv(net.input("x", 1, 16, 16, 16), 16, 16, 3, name="conv")
+        net.output(net.op("Relu", x, name="act"))
+        program = assert_same_as_onnxruntime(net.model(), net.feeds)
+        assert places(program) == {"conv": "onnxruntime", "act": "onnxruntime"}
+        assert "its weights are dense: 100%" in reasons(program)["conv"]
+        assert reasons(program)["act"] == "no layer near it is sparse"
+
+    def test_a_region_too_small_for_its_border_runs_in_onnxruntime(self):
+        net = SparseNet()
+        net.output(net.conv(net.input("x", 1, 4, 8, 8), 4, 6, 1, name="conv"))
+        program = assert_same_as_onnxruntime(net.model(), net.feeds)
+        assert "its region has sparse layers, but would take" in reasons(program)["conv"]
+
+    def test_a_large_sparse_layer_runs_in_kernels(self):
+        net = SparseNet()
+        net.density = 0.1
+        net.output(net.conv(net.input("x", 1, 64, 28, 28), 64, 128, 3, name="conv"))
+        program = assert_same_as_onnxruntime(net.model(), net.feeds)
+        assert places(program) == {"conv": "kernels"}
+        assert reasons(program)["conv"] == "90% of its weights are zero"
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_masked_weights_in_either_storage(tmp_path, storage):
+    from sift_onnx.passes import Prune
+
+    net = SparseNet()
+    net.density = 1.0
+    x = net.op("Relu", net.conv(net.input("x", 2, 8, 8, 8, declared=["n", 8, 8, 8]), 8, 16, 3))
+    net.output(net.conv(net.op("Relu", net.conv(x, 16, 16, 3)), 16, 4, 1))
+    Prune(0.8)(Model.load(net.model())).model.save(tmp_path / "m.onnx", storage=storage)
+    program = CpuProgram(str(tmp_path / "m.onnx"))
+    assert set(places(program).values()) == {"kernels"}
+    assert_same_as_onnxruntime(onnx.load(tmp_path / "m.onnx"), net.feeds, program)

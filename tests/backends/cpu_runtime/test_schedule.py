@@ -1,0 +1,62 @@
+"""Batches in slabs, tensors in scratch memory, sizes as expressions."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sift_onnx.backends.cpu.dims import product, quotient, window
+from sift_onnx.backends.cpu.scratch import ALIGNMENT, Lifetime, pack
+from sift_onnx.backends.cpu.slabs import cut
+
+
+@given(st.integers(0, 200), st.integers(1, 1 << 26), st.booleans())
+def test_slabs_cover_the_batch_once(count, size, only_rows):
+    slabs = cut(count, size, only_rows)
+    covered = [image for slab in slabs for image in range(slab.first, slab.first + slab.count)]
+    assert covered == list(range(count))
+    assert all(slab.layout == "planes" for slab in slabs if slab.count < 12)
+
+
+def test_a_remainder_runs_with_pixels_in_lanes():
+    assert [(s.first, s.count, s.layout) for s in cut(33, 1 << 30, False)] == [
+        (0, 16, "images16"),
+        (16, 16, "images16"),
+        (32, 1, "planes"),
+    ]
+
+
+def test_rows_are_not_cut_since_every_slab_reads_the_weights():
+    assert [slab.count for slab in cut(256, 1 << 30, True)] == [256]
+
+
+lifetimes = st.builds(
+    lambda size, first, length: Lifetime(size, first, first + length),
+    st.integers(0, 100),
+    st.integers(0, 10),
+    st.integers(0, 5),
+)
+
+
+@given(st.lists(lifetimes, max_size=15))
+def test_tensors_of_one_time_do_not_overlap(tensors):
+    named = {str(i): tensor for i, tensor in enumerate(tensors)}
+    offsets, total = pack(named)
+    for name, own in named.items():
+        assert offsets[name] % ALIGNMENT == 0
+        assert offsets[name] + own.size <= total
+        for other, tensor in named.items():
+            if name != other and own.first <= tensor.last and tensor.first <= own.last:
+                apart = offsets[name] + own.size <= offsets[other] or offsets[other] + tensor.size <= offsets[name]
+                assert apart
+
+
+def test_memory_is_used_again():
+    _, total = pack({"a": Lifetime(32, 0, 1), "b": Lifetime(32, 1, 2), "c": Lifetime(32, 2, 3)})
+    assert total == 64
+
+
+def test_sizes_that_are_provably_equal():
+    assert product(["n", 4, 2]) == product([8, "n"])
+    assert quotient(product(["n", 128, 512]), 512) == product(["n", 128])
+    assert window("h", 3, 1, 1, (1, 1)) == "h"
+    assert window("h", 3, 2, 1, (1, 1)) != "h"
+    assert window(9, 2, 2, 1, (0, 0), ceil_mode=True) == 5

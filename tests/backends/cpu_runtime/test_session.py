@@ -1,0 +1,154 @@
+"""The faces: InferenceSession, the onnx back end interface, DeepSparse's Engine."""
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from sparse_nets import SparseNet
+
+import sift_onnx
+import sift_onnx.backend
+from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
+from sift_onnx.compat.deepsparse import Engine, compile_model
+from sift_onnx.errors import ModelReadError, UsageError
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+
+@pytest.fixture(scope="module")
+def net():
+    net = SparseNet()
+    x = net.op("Relu", net.conv(net.input("x", 2, 4, 8, 8, declared=["n", 4, 8, 8]), 4, 6, 3, name="conv"))
+    net.output(net.op("Flatten", net.op("GlobalAveragePool", x), name="features"))
+    net.output(net.dense("features", 6, 5, name="logits"))
+    return net
+
+
+@pytest.fixture(scope="module")
+def wanted(net):
+    return OnnxRuntimeBackend().compile(net.model()).run(net.feeds)
+
+
+def test_session_as_onnxruntime_has_it(net, wanted):
+    session = sift_onnx.InferenceSession(net.model(), threads=1)
+    (x,) = session.get_inputs()
+    assert (x.name, x.shape, x.type) == ("x", ["n", 4, 8, 8], "tensor(float)")
+    assert [output.name for output in session.get_outputs()] == ["features", "logits"]
+    assert session.get_providers() == ["kernels"]
+    assert session.get_modelmeta().graph_name == "net"
+    features, logits = session.run(None, net.feeds)
+    np.testing.assert_allclose(logits, wanted["logits"], atol=1e-5)
+    np.testing.assert_allclose(session.run(["features"], net.feeds)[0], features)
+
+
+def test_session_from_a_path_and_from_a_model(net, wanted, tmp_path):
+    onnx.save(net.model(), tmp_path / "m.onnx")
+    for source in (str(tmp_path / "m.onnx"), tmp_path / "m.onnx", sift_onnx.load(tmp_path / "m.onnx")):
+        logits = sift_onnx.InferenceSession(source, threads=2).run(["logits"], net.feeds)[0]
+        np.testing.assert_allclose(logits, wanted["logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "input 'x' is missing"),
+        ({"y": np.zeros(1)}, "unknown input 'y'"),
+        ({"x": np.zeros((2, 4, 8, 8))}, "is float64, but the model takes float32"),
+        ({"x": np.zeros((2, 3, 8, 8), np.float32)}, "has the shape 2,3,8,8"),
+        ({"x": [[1.0]]}, "is a list; pass a numpy array"),
+    ],
+)
+def test_wrong_feeds_say_what_is_wrong(net, feeds, message):
+    with pytest.raises(UsageError, match=message):
+        sift_onnx.InferenceSession(net.model(), threads=1).run(None, feeds)
+
+
+def test_wrong_names_and_files_say_what_is_wrong(net, tmp_path):
+    session = sift_onnx.InferenceSession(net.model(), threads=1)
+    with pytest.raises(UsageError, match="unknown output 'y'; the model's outputs are 'features', 'logits'"):
+        session.run(["y"], net.feeds)
+    with pytest.raises(UsageError, match="enable_profiling=True"):
+        session.end_profiling()
+    with pytest.raises(ModelReadError, match="no such file"):
+        sift_onnx.InferenceSession(tmp_path / "none.onnx")
+
+
+def test_axes_of_one_name_must_agree():
+    net = SparseNet()
+    a, b = (net.input(name, 2, 4, declared=["n", 4]) for name in "ab")
+    net.output(net.op("Add", net.dense(a, 4, 3), net.dense(b, 4, 3)))
+    session = sift_onnx.InferenceSession(net.model(), threads=1)
+    with pytest.raises(UsageError, match="input 'b' has 3 along axis 0, but 'n' is 2 in input 'a'"):
+        session.run(None, {"a": net.feeds["a"], "b": np.zeros((3, 4), np.float32)})
+
+
+def test_inputs_need_not_be_contiguous(net, wanted):
+    x = np.asfortranarray(net.feeds["x"])
+    np.testing.assert_allclose(
+        sift_onnx.InferenceSession(net.model(), threads=1).run(["logits"], {"x": x})[0], wanted["logits"], atol=1e-5
+    )
+
+
+def test_an_empty_batch_gives_empty_outputs(net):
+    session = sift_onnx.InferenceSession(net.model(), threads=1)
+    assert session.run(["logits"], {"x": np.zeros((0, 4, 8, 8), np.float32)})[0].shape == (0, 5)
+
+
+def test_runs_on_several_threads_at_once(net):
+    session = sift_onnx.InferenceSession(net.model(), threads=2)
+    rng = np.random.default_rng(0)
+    feeds = [rng.standard_normal((batch, 4, 8, 8), np.float32) for batch in (1, 3, 16, 17)]
+    alone = [session.run(["logits"], {"x": x})[0] for x in feeds]
+    different = []
+
+    def repeat(number):
+        for _ in range(20):
+            if not np.array_equal(session.run(["logits"], {"x": feeds[number]})[0], alone[number]):
+                different.append(number)
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(len(feeds))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not different
+
+
+def test_the_trace_names_nodes_and_kernels(net, tmp_path):
+    session = sift_onnx.InferenceSession(
+        net.model(), threads=1, enable_profiling=True, profile_file_prefix=str(tmp_path / "trace")
+    )
+    session.run(None, net.feeds)
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    nodes = {event["name"]: event for event in events if event["cat"] == "Node"}
+    assert nodes["conv"]["args"]["kernel"].startswith("conv ")
+    assert all(event["dur"] >= 0 and event["ph"] == "X" for event in events)
+
+
+def test_the_onnx_back_end_interface(net, wanted):
+    rep = sift_onnx.backend.prepare(net.model(), "CPU", threads=1)
+    np.testing.assert_allclose(rep.run([net.feeds["x"]]).logits, wanted["logits"], atol=1e-5)
+    assert {placement.placement for placement in rep.placements} == {"kernels"}
+    assert sift_onnx.backend.supports_device("CPU")
+    assert not sift_onnx.backend.supports_device("CUDA")
+    assert sift_onnx.backend.is_compatible(net.model())
+    with pytest.raises(UsageError, match="device 'CUDA'"):
+        sift_onnx.backend.prepare(net.model(), "CUDA")
+    node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
+    (total,) = sift_onnx.backend.run_node(node, [np.float32([1, 2]), np.float32([3, 4])])
+    assert total.tolist() == [4, 6]
+
+
+def test_deepsparse_engine(net, wanted):
+    engine = compile_model(net.model(), batch_size=2, num_cores=1)
+    np.testing.assert_allclose(engine.run([net.feeds["x"]])[1], wanted["logits"], atol=1e-5)
+    assert list(engine.mapped_run([net.feeds["x"]])) == ["features", "logits"] == engine.output_names
+    assert engine.fraction_of_supported_ops == 1.0
+    assert engine.benchmark(engine.generate_random_inputs(), 2, 1).num_iterations == 2
+    with pytest.raises(UsageError, match="batch 3, the engine was compiled for 2"):
+        engine.run([np.zeros((3, 4, 8, 8), np.float32)])
+    with pytest.raises(UsageError, match="scheduler 'elastic'"):
+        Engine(net.model(), scheduler="elastic")
