@@ -201,7 +201,8 @@ void bind_ops(nb::module_& module) {
       .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
       .def_prop_ro("nnz", &SparseWeights::nnz, "Number of non-zeros.")
-      .def_prop_ro("density", &SparseWeights::density, "Share of non-zeros.");
+      .def_prop_ro("density", &SparseWeights::density, "Share of non-zeros.")
+      .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per non-zero.");
 
   nb::class_<Op>(module, "Op", "An operator on float32 tensors in the layout 'planes' or 'images16'.")
       .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, "out"_a, "second"_a = nb::none(),
@@ -209,6 +210,8 @@ void bind_ops(nb::module_& module) {
       .def(
           "output_shape", [](const Op& op, const Shape4& shape) { return tuple_of(op.output_shape(shape_of(shape))); },
           "shape"_a, "Shape of the output for an input of shape (n, c, h, w).")
+      .def_prop_ro("weight_bytes", &Op::weight_bytes,
+                   "Bytes of packed weights and biases; the SparseWeights, which operators share, are not among them.")
       .def_prop_ro(
           "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")
       .def_prop_ro(
@@ -241,6 +244,9 @@ void bind_ops(nb::module_& module) {
             conv.prepare(shape_of(shape));
           },
           "shape"_a, "Pack the weights for inputs of this shape now instead of in the first run.")
+      .def("release_source", &Conv::release_source,
+           "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
+           "from the packed form. False, and nothing given up, before that.")
       .def("describe", &describe, "shape"_a, "How inputs of this shape are run: algorithm, tile, slices, bytes.");
 
   nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
@@ -251,7 +257,10 @@ void bind_ops(nb::module_& module) {
             new (self) Matmul(std::move(weights), vector_of(bias), activation_of(activation), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
-          "For inputs of shape (m, columns, 1, 1).");
+          "For inputs of shape (m, columns, 1, 1).")
+      .def("release_source", &Matmul::release_source,
+           "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
+           "from the packed form. False, and nothing given up, before that.");
 
   nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
       .def(

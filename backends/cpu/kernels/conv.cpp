@@ -1,12 +1,13 @@
 #include "conv.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
-#include "cache.h"
+#include "aligned_buffer.h"
 #include "conv_tile.h"
+#include "kernel_parts.h"
+#include "subsample.h"
 #include "thread_pool.h"
 
 namespace sift::cpu {
@@ -34,6 +35,14 @@ struct Conv::Packing {
   PanelShape panel;
   std::vector<std::vector<PackedSlice>> groups;
   std::vector<double> row_costs;
+
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const std::vector<PackedSlice>& slices : groups) {
+      for (const PackedSlice& slice : slices) sum += slice.bytes();
+    }
+    return sum;
+  }
 };
 
 // A shape as the kernels see it: pointwise convolutions have one long row.
@@ -44,20 +53,35 @@ struct Conv::Problem {
 
 Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
            const KernelTable& kernels)
-    : weights_(std::move(weights)),
+    : rows_(weights->rows()),
+      columns_(weights->columns()),
+      density_(weights->density()),
       options_(options),
-      algorithm_(options.algorithm.value_or(choose_algorithm(weights_->density()))),
-      kernels_(kernels) {
+      algorithm_(options.algorithm.value_or(choose_algorithm(density_))),
+      kernels_(kernels),
+      weights_(std::move(weights)) {
   const ConvGeometry& g = options.geometry;
   require(g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
               g.dilation_w > 0 && g.groups > 0,
           "kernel, stride, dilation and groups must be positive");
-  require(g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0, "padding must not be negative");
-  require(weights_->rows() % g.groups == 0, "output channels are not a multiple of groups");
-  require(weights_->rows() > 0 && weights_->columns() > 0, "the weights are empty");
-  require(weights_->columns() % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");
-  require(bias.empty() || static_cast<std::int64_t>(bias.size()) == weights_->rows(), "one bias per output channel");
-  const std::int64_t rows = weights_->rows() / g.groups;
+  require(rows_ % g.groups == 0, "output channels are not a multiple of groups");
+  require(rows_ > 0 && columns_ > 0, "the weights are empty");
+  require(columns_ % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");
+  require(bias.empty() || static_cast<std::int64_t>(bias.size()) == rows_, "one bias per output channel");
+  const std::vector<KernelPart> parts = kernel_parts(g, options.layout);
+  if (parts.size() > 1) {
+    for (const KernelPart& part : parts) {
+      ConvOptions of_part = options;
+      of_part.geometry = geometry_of_part(g, part);
+      if (&part != &parts.back()) of_part.activation = {};
+      parts_.push_back(std::make_unique<Conv>(
+          std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
+          &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
+    }
+    weights_.reset();
+    return;
+  }
+  const std::int64_t rows = rows_ / g.groups;
   const std::int64_t padded = padded_rows(rows);
   bias_.assign(static_cast<std::size_t>(padded * g.groups), 0.0F);
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(bias.size()); ++row) {
@@ -70,27 +94,39 @@ Conv::~Conv() = default;
 Shape Conv::output_shape(const Shape& in) const {
   const ConvGeometry& g = options_.geometry;
   require(in.n >= 0 && in.h >= 0 && in.w >= 0, "sizes must not be negative");
-  require(in.c * g.kernel_h * g.kernel_w == weights_->columns() * g.groups,
+  require(in.c * g.kernel_h * g.kernel_w == columns_ * g.groups,
           "the input does not have the weights' number of channels");
-  return {in.n, weights_->rows(), g.output_h(in.h), g.output_w(in.w)};
+  return {in.n, rows_, g.output_h(in.h), g.output_w(in.w)};
+}
+
+bool Conv::is_gathered() const {
+  const ConvGeometry& g = options_.geometry;
+  ConvGeometry plain = g;
+  plain.stride_h = plain.stride_w = 1;
+  return options_.layout == Layout::planes && plain.is_pointwise() && !g.is_pointwise();
 }
 
 Conv::Problem Conv::problem_of(const Shape& shape) const {
   const Shape out = output_shape(shape);
   const ConvGeometry& g = options_.geometry;
-  const bool flat = g.is_pointwise();
+  // What a strided 1x1 convolution reads of planes is gathered before: in it, no lane is left over at the ends of rows.
+  const bool gathered = is_gathered();
+  const bool flat = gathered || g.is_pointwise();
+  const Shape read = gathered ? Shape{shape.n, shape.c, out.h, out.w} : shape;
   Problem problem;
   ConvTensors& t = problem.tensors;
   t.layout = options_.layout;
   t.units = options_.layout == Layout::images16 ? ceil_div(shape.n, kLanes) : shape.n;
   t.in_channels = shape.c;
-  t.in_h = flat ? 1 : shape.h;
-  t.in_w = flat ? shape.h * shape.w : shape.w;
+  t.in_h = flat ? 1 : read.h;
+  t.in_w = flat ? read.h * read.w : read.w;
   t.out_channels = out.c;
   t.out_h = flat ? 1 : out.h;
   t.out_w = flat ? out.h * out.w : out.w;
-  problem.tiling = {g,       options_.layout,      algorithm_,       t.units,           t.out_h,
-                    t.out_w, shape.c / g.groups, out.c / g.groups, weights_->density()};
+  ConvGeometry geometry = g;
+  if (gathered) geometry.stride_h = geometry.stride_w = 1;
+  problem.tiling = {geometry,       options_.layout,      algorithm_,       t.units,           t.out_h,
+                    t.out_w, shape.c / g.groups, out.c / g.groups, density_};
   return problem;
 }
 
@@ -113,39 +149,90 @@ std::shared_ptr<const Conv::Packing> Conv::packing_for(const Shape& shape, const
 }
 
 std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling) const {
-  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(options_.geometry, tiling.tile), {}, {}});
+  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(problem.tiling.geometry, tiling.tile), {}, {}});
   const std::int64_t rows = problem.tiling.rows;
+  const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
-    packing->groups.push_back(pack_weights(*weights_, group * rows, rows, options_.geometry, packing->panel,
+    packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
                                            tiling.slice_channels, algorithm_));
   }
   packing->row_costs = quad_costs(packing->groups, rows);
   return packing;
 }
 
+std::shared_ptr<const SparseWeights> Conv::locked_source() const {
+  if (weights_) return weights_;
+  const Packing& packing = *planned_.back().packing;
+  return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
+                                                              columns_, options_.geometry, packing.panel, algorithm_));
+}
+
+std::shared_ptr<const SparseWeights> Conv::source() const {
+  const std::lock_guard lock(mutex_);
+  return locked_source();
+}
+
+bool Conv::release_source() const {
+  if (!parts_.empty()) {
+    // All, whatever the others did.
+    return std::ranges::count_if(parts_, [](const auto& part) { return part->release_source(); }) > 0;
+  }
+  const std::lock_guard lock(mutex_);
+  if (planned_.empty()) return false;
+  weights_.reset();
+  return true;
+}
+
 void Conv::prepare(const Shape& shape) const {
+  for (const auto& part : parts_) part->prepare(shape);
   const Shape out = output_shape(shape);
-  if (element_count(out, options_.layout) > 0) packing_for(shape, problem_of(shape));
+  if (parts_.empty() && element_count(out, options_.layout) > 0) packing_for(shape, problem_of(shape));
+}
+
+std::int64_t Conv::weight_bytes() const {
+  std::int64_t bytes = static_cast<std::int64_t>(bias_.size() * sizeof(float));
+  for (const auto& part : parts_) {
+    bytes += part->weight_bytes();
+    const std::lock_guard lock(part->mutex_);
+    if (part->weights_) bytes += part->weights_->bytes();  // made for the part, shared with nobody
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto planned = planned_.begin(); planned != planned_.end(); ++planned) {
+    const auto same = [&](const Planned& other) { return other.packing == planned->packing; };
+    if (std::find_if(planned_.begin(), planned, same) == planned) bytes += planned->packing->bytes();
+  }
+  return bytes;
 }
 
 Conv::Description Conv::describe(const Shape& shape) const {
-  const auto packing = packing_for(shape, problem_of(shape));
-  std::size_t bytes = 0;
-  for (const auto& slices : packing->groups) {
-    for (const PackedSlice& slice : slices) {
-      bytes += slice.offsets.size() * sizeof(slice.offsets[0]) + slice.values.size() * sizeof(slice.values[0]) +
-               (slice.starts.size() + slice.value_starts.size()) * sizeof(slice.starts[0]);
-    }
+  if (!parts_.empty()) {
+    Description description = parts_.front()->describe(shape);
+    for (std::size_t i = 1; i < parts_.size(); ++i) description.packed_bytes += parts_[i]->describe(shape).packed_bytes;
+    return description;
   }
-  return {algorithm_, packing->tiling.tile, packing->tiling.slice_channels, static_cast<std::int64_t>(bytes)};
+  const auto packing = packing_for(shape, problem_of(shape));
+  return {algorithm_, packing->tiling.tile, packing->tiling.slice_channels, packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const {
   if (element_count(output_shape(shape), options_.layout) == 0) return;
+  for (const auto& part : parts_) {
+    part->run(pool, shape, in, residual, out);
+    residual = out;
+  }
+  if (!parts_.empty()) return;
   const Problem problem = problem_of(shape);
   const auto packing = packing_for(shape, problem);
   const TileShape& tile = packing->tiling.tile;
   const ConvTensors& t = problem.tensors;
+  if (is_gathered()) {
+    static thread_local AlignedBuffer gathered;
+    const Shape out_shape = output_shape(shape);
+    const Shape read{shape.n, shape.c, out_shape.h, out_shape.w};
+    float* const pixels = gathered.floats(static_cast<std::size_t>(element_count(read, Layout::planes)));
+    subsample(pool, shape, read, options_.geometry.stride_h, options_.geometry.stride_w, in, pixels);
+    in = pixels;
+  }
   const std::int64_t rows = problem.tiling.rows;
   const std::int64_t groups = options_.geometry.groups;
   const std::int64_t tiles_y = ceil_div(t.out_h, tile.rows * tile.lanes_h);
@@ -170,7 +257,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
     const ConvTile place{y * tile.rows, x * tile.cols, n * tile.images};
     run_tile({.kernels = kernels_,
               .rows = packing->tiling.rows,
-              .geometry = options_.geometry,
+              .geometry = problem.tiling.geometry,
               .tile = tile,
               .panel = packing->panel,
               .slices = packing->groups[static_cast<std::size_t>(group)],

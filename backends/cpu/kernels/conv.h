@@ -41,8 +41,18 @@ class Conv final : public Op {
   Layout input_layout() const override { return options_.layout; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const override;
 
+  std::int64_t weight_bytes() const override;
+
   // Packs for inputs of this shape now instead of in the first run.
   void prepare(const Shape& shape) const;
+
+  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero beside 6 packed. A
+  // shape that needs another packing is packed from one that is there, which takes about twice as long. False, and
+  // nothing given up, before anything is packed.
+  bool release_source() const;
+
+  // The weights; from a packed form if the source was released.
+  std::shared_ptr<const SparseWeights> source() const;
 
   // How inputs of this shape are run.
   struct Description {
@@ -57,17 +67,25 @@ class Conv final : public Op {
   struct Packing;
   struct Problem;
 
+  bool is_gathered() const;
   Problem problem_of(const Shape& shape) const;
   std::shared_ptr<const Packing> packing_for(const Shape& shape, const Problem& problem) const;
   std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling) const;
+  std::shared_ptr<const SparseWeights> locked_source() const;
 
-  std::shared_ptr<const SparseWeights> weights_;
+  std::int64_t rows_;
+  std::int64_t columns_;
+  double density_;
   std::vector<float> bias_;  // [groups][padded_rows]
   ConvOptions options_;
   Algorithm algorithm_;
   const KernelTable& kernels_;
 
+  // Of a kernel too large for one panel: convolutions that are added up. Then there is nothing else.
+  std::vector<std::unique_ptr<Conv>> parts_;
+
   mutable std::mutex mutex_;
+  mutable std::shared_ptr<const SparseWeights> weights_;  // null once released
   struct Planned {
     Shape shape;
     std::shared_ptr<const Packing> packing;

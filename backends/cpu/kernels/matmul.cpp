@@ -42,18 +42,30 @@ Matmul::Matmul(std::shared_ptr<const SparseWeights> weights, std::vector<float> 
     : rows_(weights->rows()),
       columns_(weights->columns()),
       nnz_(weights->nnz()),
-      bias_(bias),
+      bias_(std::move(bias)),
       activation_(activation),
       kernels_(kernels),
-      many_(weights, std::move(bias), tokens_in_lanes(activation), kernels) {
+      weights_(std::move(weights)) {
+  if (rows_ == 0 || columns_ == 0) throw std::invalid_argument("matmul: the weights are empty");
+  if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != rows_) {
+    throw std::invalid_argument("matmul: one bias per row of the weights");
+  }
   bias_.resize(static_cast<std::size_t>(rows_), 0.0F);
+}
+
+std::shared_ptr<const Matmul::Few> Matmul::make_few(const SparseWeights& weights) const {
+  auto few = std::make_shared<Few>();
   for (std::int64_t first = 0; first < columns_; first += kSliceColumns) {
-    Slice& slice = slices_.emplace_back();
+    Slice& slice = few->slices.emplace_back();
     slice.first = first;
     slice.starts.push_back(0);
+    if (columns_ <= kSliceColumns) {
+      slice.columns.reserve(static_cast<std::size_t>(nnz_));
+      slice.values.reserve(static_cast<std::size_t>(nnz_));
+    }
     for (std::int64_t row = 0; row < rows_; ++row) {
-      const auto columns = weights->row_columns(row);
-      const auto values = weights->row_values(row);
+      const auto columns = weights.row_columns(row);
+      const auto values = weights.row_values(row);
       for (std::size_t i = 0; i < columns.size(); ++i) {
         const std::int64_t column = std::int64_t{columns[i]} - first;
         if (column < 0 || column >= kSliceColumns) continue;
@@ -63,14 +75,66 @@ Matmul::Matmul(std::shared_ptr<const SparseWeights> weights, std::vector<float> 
       slice.starts.push_back(static_cast<std::uint32_t>(slice.values.size()));
     }
   }
-  chunks_.push_back(0);
+  few->chunks.push_back(0);
   std::int64_t sum = 0;
   for (std::int64_t row = 0; row < rows_; ++row) {
-    sum += static_cast<std::int64_t>(weights->row_values(row).size()) + 1;
-    const auto cut = static_cast<std::int64_t>(chunks_.size());
-    if (cut < kChunks && sum * kChunks >= (nnz_ + rows_) * cut) chunks_.push_back(row + 1);
+    sum += static_cast<std::int64_t>(weights.row_values(row).size()) + 1;
+    const auto cut = static_cast<std::int64_t>(few->chunks.size());
+    if (cut < kChunks && sum * kChunks >= (nnz_ + rows_) * cut) few->chunks.push_back(row + 1);
   }
-  if (chunks_.back() != rows_) chunks_.push_back(rows_);
+  if (few->chunks.back() != rows_) few->chunks.push_back(rows_);
+  return few;
+}
+
+SparseWeights Matmul::unpack(const Few& few) const {
+  SparseWeights::Builder builder(rows_, columns_, nnz_);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
+    for (const Slice& slice : few.slices) {
+      for (std::size_t i = slice.starts[row]; i < slice.starts[row + 1]; ++i) {
+        builder.add(static_cast<std::uint32_t>(slice.first) + slice.columns[i], slice.values[i]);
+      }
+    }
+    builder.end_row();
+  }
+  return builder.take();
+}
+
+std::shared_ptr<const SparseWeights> Matmul::locked_source() const {
+  if (weights_) return weights_;
+  return few_ ? std::make_shared<const SparseWeights>(unpack(*few_)) : many_->source();
+}
+
+std::shared_ptr<const Matmul::Few> Matmul::few() const {
+  const std::lock_guard lock(mutex_);
+  if (!few_) few_ = make_few(*locked_source());
+  return few_;
+}
+
+std::shared_ptr<const Conv> Matmul::many() const {
+  const std::lock_guard lock(mutex_);
+  if (!many_) many_ = std::make_shared<const Conv>(locked_source(), bias_, tokens_in_lanes(activation_), kernels_);
+  return many_;
+}
+
+bool Matmul::release_source() const {
+  const std::lock_guard lock(mutex_);
+  const bool many_packed = many_ && many_->release_source();
+  if (!few_ && !many_packed) return false;
+  if (!many_packed) many_.reset();
+  weights_.reset();
+  return true;
+}
+
+std::int64_t Matmul::weight_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::int64_t bytes = static_cast<std::int64_t>(bias_.size() * sizeof(float)) + (many_ ? many_->weight_bytes() : 0);
+  if (!few_) return bytes;
+  for (const Slice& slice : few_->slices) {
+    bytes += static_cast<std::int64_t>(slice.starts.capacity() * sizeof(slice.starts[0]) +
+                                       slice.columns.capacity() * sizeof(slice.columns[0]) +
+                                       slice.values.capacity() * sizeof(slice.values[0]));
+  }
+  return bytes;
 }
 
 Shape Matmul::output_shape(const Shape& in) const {
@@ -95,7 +159,7 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const fl
     residual = scratch.second.floats(static_cast<std::size_t>(element_count(out_shape, Layout::images16)));
     to_lanes.run(pool, out_shape, second, nullptr, residual);
   }
-  many_.run(pool, shape, x, residual, y);
+  many()->run(pool, shape, x, residual, y);
   Reorder(Layout::images16, kernels_).run(pool, out_shape, y, nullptr, out);
 }
 
@@ -113,13 +177,14 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const fl
     x = interleaved;
   }
   float* const acc = scratch.y.floats(static_cast<std::size_t>(rows_ * width));
+  const std::shared_ptr<const Few> weights = few();
   const auto chunk = [&](std::int64_t begin, std::int64_t end) {
     StreamArgs args{};
     args.width = static_cast<std::uint32_t>(width);
     args.row_begin = static_cast<std::uint32_t>(begin);
     args.row_end = static_cast<std::uint32_t>(end);
     args.acc = acc;
-    for (const Slice& slice : slices_) {
+    for (const Slice& slice : weights->slices) {
       args.x = x + slice.first * width;
       args.starts = slice.starts.data();
       args.columns = slice.columns.data();
@@ -146,8 +211,9 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const fl
     }
   };
   if (nnz_ * width < kAlone) return chunk(0, rows_);
-  pool.parallel_for(static_cast<std::int64_t>(chunks_.size()) - 1, [&](std::int64_t i) {
-    chunk(chunks_[static_cast<std::size_t>(i)], chunks_[static_cast<std::size_t>(i) + 1]);
+  const std::vector<std::int64_t>& chunks = weights->chunks;
+  pool.parallel_for(static_cast<std::int64_t>(chunks.size()) - 1, [&](std::int64_t i) {
+    chunk(chunks[static_cast<std::size_t>(i)], chunks[static_cast<std::size_t>(i) + 1]);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "conv.h"
@@ -23,6 +24,10 @@ class Matmul final : public Op {
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return Layout::planes; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  std::int64_t weight_bytes() const override;
+
+  // As Conv's: both forms of the weights, that for few rows and that for many, can be made from each other.
+  bool release_source() const;
 
  private:
   // Columns [first, first + 65536), so that a column's index takes 16 bits.
@@ -32,6 +37,18 @@ class Matmul final : public Op {
     std::vector<std::uint16_t> columns;
     std::vector<float> values;
   };
+  // The weights as they stream past few rows.
+  struct Few {
+    std::vector<Slice> slices;
+    std::vector<std::int64_t> chunks;  // bounds of rows with about equal numbers of non-zeros
+  };
+
+  // Made when first needed.
+  std::shared_ptr<const Few> few() const;
+  std::shared_ptr<const Conv> many() const;
+  std::shared_ptr<const SparseWeights> locked_source() const;
+  std::shared_ptr<const Few> make_few(const SparseWeights& weights) const;
+  SparseWeights unpack(const Few& few) const;
 
   void run_few(ThreadPool& pool, std::int64_t m, const float* in, const float* second, float* out) const;
 
@@ -41,9 +58,11 @@ class Matmul final : public Op {
   std::vector<float> bias_;
   Activation activation_;
   const KernelTable& kernels_;
-  std::vector<Slice> slices_;
-  std::vector<std::int64_t> chunks_;  // bounds of rows with about equal numbers of non-zeros
-  Conv many_;
+
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const SparseWeights> weights_;  // null once released; then one of the others is not
+  mutable std::shared_ptr<const Few> few_;
+  mutable std::shared_ptr<const Conv> many_;
 };
 
 }  // namespace sift::cpu

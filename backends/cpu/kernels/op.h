@@ -49,6 +49,9 @@ class Op {
   virtual Layout input_layout() const = 0;
   virtual Layout output_layout() const { return input_layout(); }
 
+  // Bytes of packed weights and biases that this operator holds; those it shares with others are not among them.
+  virtual std::int64_t weight_bytes() const { return 0; }
+
   // `second` is the residual or second operand, of the output's shape and layout; null where the operator has none.
   // `out` may be `second`; it may be `in` only where the operator is elementwise.
   virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace sift::cpu {
 namespace {
@@ -101,7 +102,36 @@ void pack_dense(std::span<const Row> rows, std::uint32_t first, std::span<const 
   }
 }
 
+// Calls take(offset, value) for the non-zeros of one row of a slice, in no particular order.
+template <typename Take>
+void for_each_packed(const PackedSlice& slice, std::size_t row, Algorithm algorithm, Take take) {
+  if (algorithm == Algorithm::dense) {
+    const float* const group = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
+    for (std::size_t column = 0; column < slice.columns; ++column) {
+      const float value = group[column * 4];
+      if (value != 0.0F) take(slice.offsets[column], value);
+    }
+    return;
+  }
+  if (algorithm == Algorithm::single) {
+    for (std::size_t i = slice.starts[row]; i < slice.starts[row + 1]; ++i) take(slice.offsets[i], slice.values[i]);
+    return;
+  }
+  const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
+  const float* value = slice.values.data() + slice.value_starts[row / 2];
+  for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(slice.offsets[i], value[row % 2]);
+  // Both rows' own lists follow each other, values like offsets.
+  const std::size_t own = 1 + row % 2;
+  value += starts[own] - starts[1];
+  for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) take(slice.offsets[i], *value);
+}
+
 }  // namespace
+
+std::int64_t PackedSlice::bytes() const {
+  return static_cast<std::int64_t>(offsets.capacity() * sizeof(offsets[0]) + values.capacity() * sizeof(values[0]) +
+                                   (starts.capacity() + value_starts.capacity()) * sizeof(starts[0]));
+}
 
 void PackedSlice::describe(RowsArgs& args) const {
   args.starts = starts.data();
@@ -152,6 +182,45 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
     }
   }
   return slices;
+}
+
+SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
+                             std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
+                             Algorithm algorithm) {
+  constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
+  const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
+  std::size_t nnz = 0;
+  std::int64_t most_channels = 0;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (const PackedSlice& slice : slices) {
+      nnz += slice.values.size();
+      most_channels = std::max(most_channels, slice.channels);
+    }
+  }
+  // Every block of a panel belongs to one channel and tap.
+  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
+  std::vector<std::uint32_t> column_at((std::size_t{1} << 16) / kBlockBytes);
+  for (std::size_t column = 0; column < offsets.size(); ++column) {
+    column_at[offsets[column] / kBlockBytes] = static_cast<std::uint32_t>(column);
+  }
+  SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
+                                 static_cast<std::int64_t>(nnz));
+  std::vector<std::pair<std::uint32_t, float>> row_of_slice;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (std::int64_t row = 0; row < rows_per_group; ++row) {
+      for (const PackedSlice& slice : slices) {
+        const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
+        row_of_slice.clear();
+        for_each_packed(slice, static_cast<std::size_t>(row), algorithm, [&](std::uint16_t offset, float value) {
+          row_of_slice.emplace_back(first + column_at[offset / kBlockBytes], value);
+        });
+        std::ranges::sort(row_of_slice, {}, &std::pair<std::uint32_t, float>::first);
+        for (const auto& [column, value] : row_of_slice) builder.add(column, value);
+      }
+      builder.end_row();
+    }
+  }
+  return builder.take();
 }
 
 }  // namespace sift::cpu

@@ -20,6 +20,8 @@ struct PackedSlice {
   std::vector<float> values;
   std::uint32_t columns = 0;
 
+  std::int64_t bytes() const;
+
   // The fields of `args` that say which weights.
   void describe(RowsArgs& args) const;
 };
@@ -31,5 +33,10 @@ std::int64_t padded_rows(std::int64_t rows);
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
                                       std::int64_t slice_channels, Algorithm algorithm);
+
+// What pack_weights was made from, out of all groups' slices; zeros that the source listed may be missing.
+SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
+                             std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
+                             Algorithm algorithm);
 
 }  // namespace sift::cpu

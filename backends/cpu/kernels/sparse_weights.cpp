@@ -53,9 +53,20 @@ SparseWeights SparseWeights::from_indices(std::int64_t rows, std::int64_t column
   return weights;
 }
 
+SparseWeights::Builder::Builder(std::int64_t rows, std::int64_t columns, std::int64_t nnz) : weights_(rows, columns) {
+  weights_.column_of_.reserve(static_cast<std::size_t>(nnz));
+  weights_.values_.reserve(static_cast<std::size_t>(nnz));
+}
+
 double SparseWeights::density() const {
   const double size = static_cast<double>(rows_) * static_cast<double>(columns_);
   return size == 0 ? 0 : static_cast<double>(nnz()) / size;
+}
+
+std::int64_t SparseWeights::bytes() const {
+  return static_cast<std::int64_t>(starts_.capacity() * sizeof(starts_[0]) +
+                                   column_of_.capacity() * sizeof(column_of_[0]) +
+                                   values_.capacity() * sizeof(values_[0]));
 }
 
 std::span<const std::uint32_t> SparseWeights::row_columns(std::int64_t row) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace sift::cpu {
@@ -19,10 +20,14 @@ class SparseWeights {
   static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                     std::span<const float> values);
 
+  // Appends the non-zeros of one row after the other, for those who make weights from another form of them.
+  class Builder;
+
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t nnz() const { return static_cast<std::int64_t>(values_.size()); }
   double density() const;
+  std::int64_t bytes() const;
 
   std::span<const std::uint32_t> row_columns(std::int64_t row) const;
   std::span<const float> row_values(std::int64_t row) const;
@@ -35,6 +40,21 @@ class SparseWeights {
   std::vector<std::size_t> starts_;  // [rows + 1]
   std::vector<std::uint32_t> column_of_;
   std::vector<float> values_;
+};
+
+class SparseWeights::Builder {
+ public:
+  Builder(std::int64_t rows, std::int64_t columns, std::int64_t nnz);
+
+  void add(std::uint32_t column, float value) {
+    weights_.column_of_.push_back(column);
+    weights_.values_.push_back(value);
+  }
+  void end_row() { weights_.starts_.push_back(weights_.values_.size()); }
+  SparseWeights take() { return std::move(weights_); }
+
+ private:
+  SparseWeights weights_;
 };
 
 }  // namespace sift::cpu

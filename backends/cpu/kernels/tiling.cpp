@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 
 #include "cache.h"
@@ -14,6 +13,10 @@ namespace {
 constexpr std::int64_t kBlockBytes = kLanes * 4;
 constexpr std::int64_t kOffsetLimit = 1 << 16;  // offsets into a panel are bytes in 16 bits
 constexpr std::int64_t kMostBlocks = 14;
+
+// Lanes of a block, {rows, columns}.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kImageBlocks{{{1, 1}}};
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -111,9 +114,17 @@ std::int64_t PanelShape::tap_block(std::int64_t tap_y, std::int64_t tap_x) const
   return copy_blocks[copy] + ty.shift * pitch + tx.shift * images_;
 }
 
+bool panel_fits(const ConvGeometry& geometry, Layout layout) {
+  const auto any_fits = [&](const auto& lane_shapes) {
+    return std::ranges::any_of(lane_shapes, [&](const auto& lanes) {
+      const PanelShape panel(geometry, {lanes.first, lanes.second, 1, 1, 1});
+      return panel.blocks_per_channel * kBlockBytes <= kOffsetLimit;
+    });
+  };
+  return layout == Layout::planes ? any_fits(kPixelBlocks) : any_fits(kImageBlocks);
+}
+
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
-  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
-  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kImageBlocks{{{1, 1}}};
   // An eighth of the cache is left for weights and partial sums.
   const std::int64_t panel_bytes = std::min(level1_cache_bytes() / 8 * 7, kOffsetLimit);
   double least = std::numeric_limits<double>::infinity();
@@ -149,9 +160,6 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     consider_all(kPixelBlocks);
   } else {
     consider_all(kImageBlocks);
-  }
-  if (best.rows == nullptr) {
-    throw std::invalid_argument("the kernel is too large: one channel's taps do not fit a panel of 64 KiB");
   }
   return best;
 }

@@ -26,7 +26,7 @@ struct ConvGeometry {
   std::int64_t stride_w = 1;
   std::int64_t dilation_h = 1;
   std::int64_t dilation_w = 1;
-  std::int64_t pad_top = 0;
+  std::int64_t pad_top = 0;  // pixels of zeros; negative: pixels of the input that are left out
   std::int64_t pad_left = 0;
   std::int64_t pad_bottom = 0;
   std::int64_t pad_right = 0;
@@ -100,7 +100,10 @@ struct Tiling {
   RowsFunction rows;
 };
 
-// The tiling with the least estimated time. Throws std::invalid_argument if no tile's panel has offsets of 16 bits.
+// Whether one channel's taps of the smallest tile have offsets of 16 bits.
+bool panel_fits(const ConvGeometry& geometry, Layout layout);
+
+// The tiling with the least estimated time, for a geometry whose panel fits.
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels);
 
 }  // namespace sift::cpu

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,10 +200,76 @@ def test_wrong_sizes_are_refused(pool: _kernels.ThreadPool) -> None:
         _kernels.Conv(weights, kernel=(5, 5))
     with pytest.raises(ValueError, match="unknown layout 'nhwc'"):
         _kernels.Conv(weights, kernel=(3, 3), layout="nhwc")
-    with pytest.raises(ValueError, match="kernel is too large"):
-        _kernels.Conv(
-            _kernels.SparseWeights.from_dense(1, 1600, np.ones(1600, np.float32)), kernel=(40, 40), layout="planes"
-        ).prepare((1, 1, 50, 50))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("kernel", "geometry"),
+    [
+        ((40, 40), {}),
+        ((40, 40), {"pads": (8, 3, 0, 20), "stride": (4, 3)}),
+        ((1, 1200), {"pads": (0, 590, 0, 590)}),
+        ((34, 34), {"dilation": (2, 2), "pads": (20, 12, 9, 20), "groups": 2}),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_kernels_too_large_for_a_panel_are_taken_in_parts(
+    pool: _kernels.ThreadPool, layout: str, kernel: tuple[int, int], geometry: dict[str, Any], algorithm: str
+) -> None:
+    rng = np.random.default_rng(7)
+    x = random_array(rng, (2, 4, 44, 44))
+    weights = random_sparse(rng, (2, 4 // geometry.get("groups", 1), *kernel), 0.2)
+    bias = random_array(rng, (2,))
+    relu = ("clip", 0.0, np.inf)
+    residual = random_array(rng, conv(x, weights, **geometry).shape)
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(2, weights[0].size, weights),
+        bias,
+        kernel=kernel,
+        layout=layout,
+        activation=relu,
+        algorithm=algorithm,
+        **geometry,
+    )
+    expected = conv(x, weights, bias, **geometry, activation=relu, residual=residual)
+    assert_close(run(pool, op, x, residual), expected, weights[0].size)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("stride", [(2, 2), (1, 3), (2, 1)])
+def test_strided_1x1_convolutions_of_planes(pool: _kernels.ThreadPool, stride: tuple[int, int], groups: int) -> None:
+    rng = np.random.default_rng(8)
+    for size in ((1, 1), (7, 7), (8, 23), (5, 40)):
+        x = random_array(rng, (3, 12, *size))
+        weights = random_sparse(rng, (10, 12 // groups, 1, 1), 0.3)
+        op = _kernels.Conv(
+            _kernels.SparseWeights.from_dense(10, 12 // groups, weights), stride=stride, groups=groups, layout="planes"
+        )
+        assert_close(run(pool, op, x), conv(x, weights, stride=stride, groups=groups), 12)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_released_weights_are_packed_anew_from_the_packed_form(
+    pool: _kernels.ThreadPool, algorithm: str, groups: int
+) -> None:
+    rng = np.random.default_rng(9)
+    weights = random_sparse(rng, (14, 40, 3, 3), 0.3)
+    weights[3] = 0
+    source = _kernels.SparseWeights.from_dense(14, 360, weights)
+    options = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "layout": "planes", "algorithm": algorithm, "groups": groups}
+    kept = _kernels.Conv(source, **options)
+    released = _kernels.Conv(source, **options)
+    assert not released.release_source()
+    assert released.weight_bytes < kept.describe((1, 40 * groups, 7, 7))["packed_bytes"]
+    tilings = []
+    for size in ((7, 7), (3, 60), (30, 30)):
+        x = random_array(rng, (1, 40 * groups, *size))
+        np.testing.assert_array_equal(run(pool, released, x), run(pool, kept, x))
+        assert released.release_source()
+        assert released.weight_bytes == kept.weight_bytes
+        tilings.append(released.describe(x.shape)["tile"])
+    assert len(set(tilings)) == 3
 
 
 @given(st.lists(st.integers(-3, 40), max_size=6))

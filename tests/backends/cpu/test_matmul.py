@@ -72,3 +72,27 @@ def test_an_input_of_other_width_is_refused() -> None:
     op = _kernels.Matmul(_kernels.SparseWeights.from_dense(2, 3, np.ones(6, np.float32)))
     with pytest.raises(ValueError, match=r"columns of the weights"):
         op.output_shape((4, 5, 1, 1))
+
+
+@pytest.mark.parametrize("sizes", [(1, 20, 5), (20, 1, 40), (3, 2, 70)])
+def test_released_weights_are_packed_anew_from_the_packed_form(
+    pool: _kernels.ThreadPool, sizes: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(1)
+    columns = 65536 + 40
+    indices = np.unique(np.concatenate([rng.integers(0, 9 * columns, 3000), [65535, 65536, columns - 1, columns]]))
+    source = _kernels.SparseWeights.from_indices(9, columns, indices, random_array(rng, indices.shape))
+    kept = _kernels.Matmul(source)
+    released = _kernels.Matmul(source)
+    assert not released.release_source()
+    for m in sizes:
+        x = random_array(rng, (m, columns, 1, 1))
+        np.testing.assert_array_equal(run(pool, released, x), run(pool, kept, x))
+        assert released.release_source()
+        assert released.weight_bytes >= 6 * source.nnz
+    assert source.nbytes >= 8 * source.nnz
+
+
+def test_a_bias_of_other_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="one bias per row"):
+        _kernels.Matmul(_kernels.SparseWeights.from_dense(2, 3, np.ones(6, np.float32)), np.zeros(3, np.float32))
