@@ -35,6 +35,7 @@ class OptimizerHooks:
         self._finalized: list[_SeenGradient] | None = None
         self._agreed = False
         self._masks_seen: list[tuple[int, int]] = []
+        self._stay_zero: dict[str, tuple[int, ...]] = {}
         optimizer.register_step_pre_hook(lambda *_: self.before_step())
         optimizer.register_step_post_hook(lambda *_: self.after_step())
 
@@ -94,7 +95,8 @@ class OptimizerHooks:
             params = self._params()
             for sparse in params:
                 sparse.mark_used()
-                sparse.prune(*sparse_states(optimizer, sparse.param))
+                sparse.prune()
+                self._prune_states_of(sparse, sparse_states(optimizer, sparse.param))
             self._masks_seen = _versions(params)
             self._update(optimizer)
             for sparse in params:
@@ -107,6 +109,18 @@ class OptimizerHooks:
             if self._algorithm.autoupdate and member.autoupdate:
                 member.forget_gradients()
 
+    def _prune_states_of(self, sparse: SparseParameter, states: list[torch.Tensor]) -> None:
+        # Of zero weights, gradients and states nearly every optimizer makes zero states. Where one was seen to do so,
+        # its states are let alone until the mask changes, which saves a pass over each of them in every step.
+        identity = tuple(id(state) for state in states)
+        if self._stay_zero.get(sparse.name) == identity:
+            return
+        off = ~sparse.mask
+        if sparse.any_where(off, states):
+            sparse.zero_where(off, states)
+        elif states:
+            self._stay_zero[sparse.name] = identity
+
     def _prune_states(self, params: list[SparseParameter]) -> None:
         """Prune the optimizer's states, if masks have changed since they were."""
         optimizer = self.optimizer
@@ -115,6 +129,7 @@ class OptimizerHooks:
             for sparse in params:
                 sparse.zero_where(~sparse.mask, sparse_states(optimizer, sparse.param))
             self._masks_seen = versions
+            self._stay_zero = {}
 
     def _update(self, optimizer: torch.optim.Optimizer) -> None:
         if self._algorithm.autoupdate:

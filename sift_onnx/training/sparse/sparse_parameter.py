@@ -146,6 +146,11 @@ class SparseParameter:
             for tensor in tensors:
                 local_part(tensor).masked_fill_(part, 0)
 
+    def any_where(self, off: torch.Tensor, tensors: Iterable[torch.Tensor]) -> bool:
+        """Whether this rank's part of any of ``tensors``, of the parameter's shape, has a non-zero where ``off``."""
+        part = shard_like(off, self.param)
+        return any(bool(local_part(tensor)[part].any()) for tensor in tensors)
+
     def _fingerprint(self) -> tuple[int, int, int, int]:
         # In-place changes count up a tensor's version. A forward pass that would write to weights without need breaks
         # a backward pass that is still to come (two forwards, then one backward).
