@@ -7,7 +7,7 @@ its mask; a weight without a mask counts as pruned if a tenth of it is zero, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +20,7 @@ from sift_onnx.backends.dataflow.matrix_maps import IndexMap, conv_maps, conv_tr
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, StoredPattern
 from sift_onnx.backends.dataflow.weightless import VIEWS, cost_of
 from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, WeightlessOp, Workload
-from sift_onnx.constants import MaskedConstant, MaskedValues, array_of
+from sift_onnx.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.roles import first_and_last
@@ -144,16 +144,31 @@ def _pattern(constant: gs.Constant, shape: tuple[int, ...], index_map: IndexMap)
     return StoredPattern(index_map, indices) if zeros and len(indices) and pruned else FullPattern(index_map)
 
 
-def _active(constant: gs.Constant) -> npt.NDArray[np.signedinteger[Any]]:
+def _active(constant: gs.Constant) -> npt.NDArray[Any]:
     """Flat positions of the active weights, ascending; without their values, which no cycle depends on."""
     values = constant._values
     if isinstance(values, MaskedValues) and values.stored is None:
         return values.weight.indices
-    dense = array_of(constant).reshape(-1)
-    indices = np.flatnonzero(dense)
+    size = math.prod(shape_of(constant))
+    dtype = np.int32 if size < 2**31 else np.int64
+    parts: list[npt.NDArray[Any]] = []
+    start = 0
+    for piece in _pieces(constant):
+        parts.append((np.flatnonzero(piece) + start).astype(dtype))
+        start += len(piece)
+    indices = np.concatenate(parts) if parts else np.zeros(0, dtype)
     if isinstance(values, MaskedValues) and values.active_zeros:
-        indices = np.union1d(indices, decode_positions(values.active_zeros, dense.size))
-    return indices.astype(np.int32 if dense.size < 2**31 else np.int64)
+        indices = np.union1d(indices, decode_positions(values.active_zeros, size)).astype(dtype)
+    return indices
+
+
+def _pieces(constant: gs.Constant) -> Iterator[npt.NDArray[Any]]:
+    """The dense values in order, a few megabytes at a time: a whole layer may lie unaligned in its file."""
+    if not has_raw_bytes(constant):
+        yield array_of(constant).reshape(-1)
+        return
+    for chunk in byte_chunks(constant):
+        yield np.frombuffer(chunk, np.dtype(constant._values.dtype).newbyteorder("<"))
 
 
 def _lookups(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction) -> list[WeightlessOp]:

@@ -30,6 +30,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
+# Non-zeros that are counted at once; what that takes beside the counts stays small.
+_CHUNK = 1 << 19
+
 
 @dataclass(frozen=True, eq=False)
 class StoredPattern:
@@ -181,18 +184,21 @@ def shard_counts(pattern: Pattern, shard: Array, shards: int) -> ShardCounts:
 
 def _count_stored(pattern: StoredPattern, shard: Array, shards: int) -> Array:
     index_map = pattern.map
-    cells = np.zeros(0, np.int64)
-    if pattern.nnz:
-        inner = len(index_map.inner_rows)
-        a, b = np.divmod(pattern.indices, pattern.indices.dtype.type(inner))
-        if not index_map.inner_rows.any() and not index_map.outer_columns.any():
-            # The usual case by far, in half the time: the row depends on one index, the column on the other.
-            cells = (index_map.outer_rows * shards)[a] + shard[index_map.inner_columns][b]
+    inner = max(1, len(index_map.inner_rows))
+    # The usual case by far, in half the time: the row depends on one index, the column on the other.
+    separate = not index_map.inner_rows.any() and not index_map.outer_columns.any()
+    row_start, column_shard = index_map.outer_rows * shards, shard[index_map.inner_columns] if separate else shard
+    counts = np.zeros(index_map.rows * shards, np.int32)
+    for begin in range(0, pattern.nnz, _CHUNK):
+        indices = pattern.indices[begin : begin + _CHUNK]
+        a, b = np.divmod(indices, indices.dtype.type(inner))
+        if separate:
+            cells = row_start[a] + column_shard[b]
         else:
-            rows = index_map.outer_rows[a] + index_map.inner_rows[b]
-            cells = rows * shards + shard[index_map.outer_columns[a] + index_map.inner_columns[b]]
-    counts = np.bincount(cells, minlength=index_map.rows * shards)
-    return counts.astype(np.int32).reshape(index_map.rows, shards)
+            columns = index_map.outer_columns[a] + index_map.inner_columns[b]
+            cells = row_start[a] + index_map.inner_rows[b] * shards + column_shard[columns]
+        counts += np.bincount(cells, minlength=len(counts)).astype(np.int32)
+    return counts.reshape(index_map.rows, shards)
 
 
 def _count_full(index_map: IndexMap, shard: Array, shards: int) -> ShardCounts:
