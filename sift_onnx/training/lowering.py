@@ -13,11 +13,9 @@ import keyword
 import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_graphsurgeon as gs
 import torch
 from torch import fx, nn
@@ -25,20 +23,16 @@ from torch import fx, nn
 import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.axis_rules.context import constant_values
 from sift_onnx.constants import array_of, shape_of
-from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
+from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
 from sift_onnx.training.registry import Kernel, find_kernel
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array, torch_dtype
 
 __all__ = ["Lowering", "rounded"]
 
-Array = npt.NDArray[Any]
-
-# Larger constants are data, and computed with on the tensors' device.
-_HOST_ELEMENTS = 1 << 14
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "to")
 _ILLEGAL = re.compile(r"\W")
 
@@ -48,26 +42,7 @@ def rounded(master: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return master.to(dtype)
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A constant: what it holds, and the attribute path if it is a parameter or a statistic."""
-
-    constant: gs.Constant
-    path: str | None = None
-
-    def is_host(self) -> bool:
-        if self.path is not None:
-            return False
-        size, kind = int(np.prod(shape_of(self.constant), dtype=np.int64)), np.dtype(self.constant._values.dtype).kind
-        return size <= (_HOST_ELEMENTS if kind in "iub" else 16) and kind in "iubf"
-
-
-@dataclass(frozen=True)
-class _Host:
-    node: fx.Node
-
-
-_Value = Any  # _Stored, _Host, or an fx.Node
+_Value = Any  # Stored, Host, or an fx.Node
 
 
 class Lowering:
@@ -126,30 +101,33 @@ class Lowering:
         return dict(zip(self.RESERVED, (self._constants, self._layers), strict=True))
 
     def _add_input(self, tensor: gs.Tensor) -> None:
-        name = _ILLEGAL.sub("_", tensor.name) or "input"
+        placeholder = self._placeholder(tensor.name)
+        self._values[id(tensor)] = placeholder
+        if self._anchor is None and vars(tensor).get("type", "tensor_type") == "tensor_type":
+            self._anchor = placeholder
+
+    def _placeholder(self, wanted: str) -> fx.Node:
+        name = _ILLEGAL.sub("_", wanted) or "input"
         name = f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
         while name in self._arguments:
             name += "_"
         self._arguments.add(name)
-        placeholder = self.graph.placeholder(name)
-        self._values[id(tensor)] = placeholder
-        if self._anchor is None and vars(tensor).get("type", "tensor_type") == "tensor_type":
-            self._anchor = placeholder
+        return self.graph.placeholder(name)
 
     def _lower_subgraph(self, name: str, source: gs.Graph) -> nn.Module:
         """A module of a subgraph, whose first inputs are the values that it reads of this graph."""
         inner = Lowering(source, self._opsets, {})
         captured: list[Any] = []
-        for tensor in _outer_tensors(source):
+        for tensor in outer_tensors(source):
             value = self._value(tensor)
-            if isinstance(value, _Stored) and value.path is None:
+            if isinstance(value, Stored) and value.path is None:
                 inner._values[id(tensor)] = value
                 continue
-            placeholder = inner.graph.placeholder(f"outer_{len(captured)}")
-            inner._values[id(tensor)] = _Host(placeholder) if isinstance(value, _Host) else placeholder
-            captured.append(value.node if isinstance(value, _Host) else self._tensor(value))
+            placeholder = inner._placeholder(f"outer_{len(captured)}")
+            inner._values[id(tensor)] = Host(placeholder) if isinstance(value, Host) else placeholder
+            captured.append(value.node if isinstance(value, Host) else self._tensor(value))
         if self._anchor is not None:
-            inner._anchor = inner.graph.placeholder("anchor")
+            inner._anchor = inner._placeholder("anchor")
             captured.append(self._anchor)
         inner.run()
         module = fx.GraphModule(nn.Module(), fx.Graph(), "Subgraph")
@@ -163,7 +141,7 @@ class Lowering:
         if node.op == "Constant" and (node.domain or "") in ("", "ai.onnx"):
             return  # found by _value() from whoever reads it
         inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
-        attributes = {name: _attribute(name, value) for name, value in node.attrs.items()}
+        attributes = {name: attribute_of(name, value) for name, value in node.attrs.items()}
         self._captured = {}
         if self._lower_on_host(node, inputs, attributes):
             return
@@ -179,7 +157,7 @@ class Lowering:
         if entry.takes("outputs"):
             extra["outputs"] = len(node.outputs)
         if entry.takes("anchor"):
-            extra["anchor"] = self._anchor_node()
+            extra["anchor"] = self._anchor
         name = _ILLEGAL.sub("_", node.outputs[0].name or node.name or node.op) if node.outputs else node.op
         if entry.is_module:
             target = self._add_layer(name, entry.run(**attributes, **extra))
@@ -204,23 +182,23 @@ class Lowering:
         run, given = HOST_KERNELS[node.op], [value for value in inputs if value is not None]
         if node.op in READS_SHAPE:
             given = []
-        if not all(isinstance(v, _Host) or (isinstance(v, _Stored) and v.is_host()) for v in given):
+        if not all(isinstance(v, Host) or (isinstance(v, Stored) and v.is_host()) for v in given):
             return False
-        if node.op == "ConstantOfShape" and not _is_integer(attributes.get("value")):
+        if node.op == "ConstantOfShape" and not isinstance(attributes.get("value", (0.0,))[0], int):
             return False
-        if node.op in ("Range", "Expand", "Tile") and any(isinstance(v, _Host) for v in given[1:]):
+        if node.op in ("Range", "Expand", "Tile") and any(isinstance(v, Host) for v in given[1:]):
             return False  # data, as a rule: position numbers, masks
         several = "outputs" in inspect.signature(run).parameters
         extra = {"outputs": len(node.outputs)} if several else {}
-        stored = [v for v in inputs if isinstance(v, _Stored)]
+        stored = [v for v in inputs if isinstance(v, Stored)]
         if len(stored) == len([v for v in inputs if v is not None]):
             if node.op in READS_SHAPE:
-                folded = run(_Shaped(shape_of(stored[0].constant)), **attributes)
+                folded = run(Shaped(shape_of(stored[0].constant)), **attributes)
             else:
                 values = [None if v is None else array_of(v.constant) for v in inputs]
                 folded = run(*values, **attributes, **extra)
             for tensor, value in zip(node.outputs, folded if several else (folded,), strict=False):
-                self._values[id(tensor)] = _Stored(gs.Constant(tensor.name, np.asarray(value)))
+                self._values[id(tensor)] = Stored(gs.Constant(tensor.name, np.asarray(value)))
             return True
         arguments = [self._argument(v, not isinstance(v, fx.Node)) for v in inputs]
         result = self.graph.create_node(
@@ -234,7 +212,7 @@ class Lowering:
             if tensor.is_empty():
                 continue
             value = self.graph.call_function(operator.getitem, (result, i)) if several else result
-            self._values[id(tensor)] = _Host(value) if host else value
+            self._values[id(tensor)] = Host(value) if host else value
             if not several:
                 break
 
@@ -243,7 +221,7 @@ class Lowering:
             constant = constant_values(tensor)
             if constant is None:
                 raise UnsupportedError(f"tensor {tensor.name!r} is read before anything makes it, or is of a rare kind")
-            self._values[id(tensor)] = _Stored(constant, self._paths.get(tensor.name))
+            self._values[id(tensor)] = Stored(constant, self._paths.get(tensor.name))
         return self._values[id(tensor)]
 
     def _argument(self, value: _Value, host: bool) -> Any:
@@ -252,17 +230,17 @@ class Lowering:
             return None
         if not host:
             return self._tensor(value)
-        if isinstance(value, _Host):
+        if isinstance(value, Host):
             return value.node
-        if isinstance(value, _Stored) and value.path is None:
+        if isinstance(value, Stored) and value.path is None:
             return self._numbers(value.constant)
         return self._tensor(value)
 
     def _numbers(self, constant: gs.Constant) -> Any:
         array = array_of(constant)
         if array.dtype == np.int64 and array.size <= 64 and (array.size or array.ndim == 1):
-            return _literal(array.tolist())
-        if array.ndim == 0 and array.dtype in (np.float32, np.float64, np.bool_):
+            return literal(array.tolist())
+        if array.ndim == 0 and array.dtype in (np.float32, np.bool_):
             return array.item()
         key = ("numbers", id(constant))
         if key not in self._tensors:
@@ -274,9 +252,9 @@ class Lowering:
     def _tensor(self, value: _Value) -> fx.Node:
         if isinstance(value, fx.Node):
             return value
-        if isinstance(value, _Host):
+        if isinstance(value, Host):
             if value.node not in self._tensors:
-                node = self.graph.call_function(as_tensor, (value.node, self._anchor_node()))
+                node = self.graph.call_function(as_tensor, (value.node, self._anchor))
                 self._tensors[value.node] = node
             return self._tensors[value.node]
         key = value.path if value.path is not None else id(value.constant)
@@ -284,16 +262,13 @@ class Lowering:
             self._tensors[key] = self._load(value)
         return self._tensors[key]
 
-    def _load(self, stored: _Stored) -> fx.Node:
+    def _load(self, stored: Stored) -> fx.Node:
         if stored.path is None:
             name = self._free_name(self._constants, stored.constant.name)
             self._constants.register_buffer(name, tensor_from_array(array_of(stored.constant)), persistent=False)
             return self.graph.get_attr(f"constants.{name}")
         dtype, loaded = torch_dtype(stored.constant._values.dtype), self.graph.get_attr(stored.path)
         return self.graph.call_function(rounded, (loaded, dtype)) if dtype in HALF_TYPES else loaded
-
-    def _anchor_node(self) -> fx.Node | None:
-        return self._anchor
 
     def _add_layer(self, name: str, layer: nn.Module) -> str:
         free = self._free_name(self._layers, name)
@@ -308,48 +283,6 @@ class Lowering:
         while hasattr(holder, name):
             name, i = f"{wanted}_{i}", i + 1
         return name
-
-
-def _outer_tensors(graph: gs.Graph) -> list[gs.Tensor]:
-    """What a subgraph, or one inside it, reads without making it; each tensor once."""
-    found: dict[int, gs.Tensor] = {}
-    made = {id(tensor) for tensor in graph.inputs} | {id(tensor) for node in graph.nodes for tensor in node.outputs}
-    for node in graph.nodes:
-        inside = [t for v in node.attrs.values() if isinstance(v, gs.Graph) for t in _outer_tensors(v)]
-        found.update((id(t), t) for t in (*node.inputs, *inside) if not t.is_empty())
-    found.update((id(t), t) for t in graph.outputs)
-    return [tensor for key, tensor in found.items() if key not in made]
-
-
-@dataclass(frozen=True)
-class _Shaped:
-    """Stands for a tensor whose shape alone is asked for."""
-
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-
-def _attribute(name: str, value: Any) -> Any:
-    if isinstance(value, gs.Constant) and name == "value":
-        # Of ConstantOfShape: a number and its data type.
-        array = array_of(value).reshape(-1)
-        return array[0].item(), data_type_of(array.dtype)
-    if isinstance(value, (type, np.dtype)):
-        return data_type_of(np.dtype(value))
-    if isinstance(value, (list, tuple)):
-        return tuple(value)
-    return value
-
-
-def _is_integer(value: Any) -> bool:
-    return value is not None and isinstance(value[0], int)
-
-
-def _literal(numbers: Any) -> Any:
-    return tuple(_literal(n) for n in numbers) if isinstance(numbers, list) else numbers
 
 
 def _is_impure(node: fx.Node) -> bool:

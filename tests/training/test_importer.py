@@ -252,3 +252,17 @@ def test_axes_as_attribute_and_as_input(opset):
     x = np.random.default_rng(0).random((2, 3), dtype=np.float32)
 
     np.testing.assert_allclose(sift_onnx.to_torch(model)(torch.from_numpy(x)), run(model, [x])[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpt3-small", "bert-small"])
+def test_dynamic_axes_stay_dynamic_and_new_tensors_are_where_the_inputs_are(name, tmp_path):
+    row = ARCHITECTURES[name]
+    export(name, tmp_path / "m.onnx", width=0.125, num_classes=10, layers=1, batch="dynamic", sequence="dynamic")
+    module = sift_onnx.to_torch(tmp_path / "m.onnx")
+
+    # A tensor on another device than the others is an error there, as it is on a GPU.
+    module.to("meta")
+    for batch, sequence in ((1, 5), (3, 7)):
+        outputs = module(*(x.to("meta") for x in example_inputs(row, batch, sequence)))
+        first = outputs[0] if isinstance(outputs, tuple) else outputs
+        assert first.shape == (batch, sequence, 10)
