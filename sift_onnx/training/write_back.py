@@ -18,6 +18,7 @@ from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.sparse import SparseWeight
+from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare
 from sift_onnx.training.proto_patch import patched_proto
 from sift_onnx.training.stored import stored_constants
@@ -76,7 +77,10 @@ class _Change:
 
 def _state(module: nn.Module) -> dict[str, torch.Tensor]:
     """The module's tensors by initializer name; wrappers of one module are looked through."""
-    while isinstance(inner := getattr(module, "module", getattr(module, "_orig_mod", None)), nn.Module):
+    while not isinstance(module, ImportedModule):
+        inner = getattr(module, "module", getattr(module, "_orig_mod", None))
+        if not isinstance(inner, nn.Module):
+            break
         module = inner
     # FSDP keeps shards; the whole tensor is what the model holds.
     return {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in module.state_dict().items()}

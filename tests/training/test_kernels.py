@@ -11,7 +11,7 @@ from sift_onnx.training import register_kernel, to_torch
 from sift_onnx.training.registry import NEWEST_OPSET, find_kernel, kernels
 
 # Cases that this version of onnx has and the kernels compute; onnx 1.23.
-CLAIMED = 1707
+CLAIMED = 1717
 
 
 def model_of(op, inputs, outputs=1, opset=17, domain="", initializers=None, **attributes):

@@ -94,6 +94,27 @@ def test_sparse_storage_stays_sparse(resnet, tmp_path):
         np.testing.assert_allclose(run(written, x), module(torch.from_numpy(x)).numpy(), atol=1e-4)
 
 
+def test_a_wrapped_module_is_looked_through(resnet):
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    model = onnx.load(resnet)
+    for tensor in model.graph.initializer:
+        if tensor.name == "fc.bias":
+            tensor.name = "module.bias"  # a part of the network may be called as the wrapper's
+    for node in model.graph.node:
+        node.input[:] = ["module.bias" if name == "fc.bias" else name for name in node.input]
+    module = sift_onnx.to_torch(model)
+    with torch.no_grad():
+        module.get_parameter("module.bias").fill_(2.0)
+    written = sift_onnx.write_back(model, Wrapper(Wrapper(module)))
+
+    stored = next(t for t in written.graph.initializer if t.name == "module.bias")
+    assert set(onnx.numpy_helper.to_array(stored).tolist()) == {2.0}
+
+
 def test_the_masks_of_the_module_win(resnet):
     model = sift_onnx.transform(onnx.load(resnet), wide=0.75)
     module = sift_onnx.to_torch(model)

@@ -8,6 +8,7 @@ from sift_onnx.training.kernels import (  # noqa: F401
     control_flow,
     convolution,
     creation,
+    detection,
     dropout,
     indexing,
     joining,
