@@ -71,6 +71,11 @@ def main() -> None:
     parser.add_argument("--batch", default="1,64")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="instead of wall time: steadier on a shared machine, with --threads 1",
+    )
     parser.add_argument("--folder", type=Path, help="where models are kept; a temporary one by default")
     parser.add_argument("--peer", metavar="NAME=COMMAND")
     arguments = parser.parse_args()
@@ -79,6 +84,7 @@ def main() -> None:
         options = CompileOptions(arguments.threads)
         ours = get_backend("cpu").compile(sparse, options)
         same, original = (get_backend("onnxruntime").compile(path, options) for path in (sparse, dense))
+        clock = time.process_time_ns if arguments.processor_time else time.perf_counter_ns
         inputs = graph_inputs(Model.load(dense).origin)
         print(f"{arguments.model}, Sparse Wide {arguments.sparsity:g}, {arguments.threads} threads; median ms")
         print("| batch | ours | onnxruntime, same file | ratio | onnxruntime, dense original | ratio |")
@@ -86,7 +92,9 @@ def main() -> None:
         for batch in map(int, arguments.batch.split(",")):
             feeds = random_feeds(inputs, batch)
             timings = interleave(
-                [partial(program.run, feeds) for program in (ours, same, original)], seconds=arguments.seconds
+                [partial(program.run, feeds) for program in (ours, same, original)],
+                seconds=arguments.seconds,
+                clock=clock,
             )
             medians = [summarize(timing).median_ms for timing in timings]
             ratios = [paired_ratio(timings[0], other).median for other in timings[1:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
 from sift_onnx.backends.cpu.profiling import peak_gflops, profile_region
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.constants import nbytes_of
 from sift_onnx.errors import UsageError
 from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
 from sift_onnx.model import Model
@@ -38,6 +40,7 @@ __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]
 
 Array = npt.NDArray[Any]
 _PROFILED_RUNS = 10
+_LARGE_BYTES = 32 << 20
 
 
 class CpuBackend(Backend):
@@ -116,6 +119,10 @@ class CpuProgram(Program):
             self.inputs, self.outputs = whole.inputs, whole.outputs
             programs = [whole]
         self._parts = _with_lifetimes(programs, [spec.name for spec in self.outputs])
+        if sum(nbytes_of(constant) for constant in graph.constants.values()) >= _LARGE_BYTES:
+            # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
+            del loaded, graph, plan
+            gc.collect()
 
     def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.dims import Dims, concrete
 from sift_onnx.backends.cpu.lowering import Region
 from sift_onnx.backends.cpu.operators import build
+from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.slabs import Slab, cut
 from sift_onnx.backends.cpu.specs import Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
@@ -63,8 +64,7 @@ class RegionProgram:
     """
 
     def __init__(self, region: Region, pool: _kernels.ThreadPool, workspace: _kernels.Workspace, isa: str) -> None:
-        """Pack the weights of ``region``."""
-        self.region = region
+        """Pack the weights of ``region``; what they were packed from is let go of."""
         self.pool = pool
         self._workspace = workspace
         self.isa = isa
@@ -73,6 +73,7 @@ class RegionProgram:
             for i, step in enumerate(region.steps)
             if isinstance(step.spec, (Conv, Matmul))
         }
+        self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
         self._lock = threading.Lock()
@@ -181,3 +182,12 @@ class RegionProgram:
 
     def _only_rows(self) -> bool:
         return all(step.view == "rows" for step in self.region.steps)
+
+
+def _without_values(step: Step) -> Step:
+    spec = step.spec
+    if isinstance(spec, (Conv, Matmul)):
+        return replace(step, spec=replace(spec, weights=spec.weights.released()))
+    if isinstance(spec, Depthwise):
+        return replace(step, spec=replace(spec, weights=spec.weights.copied()))
+    return step

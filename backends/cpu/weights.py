@@ -28,6 +28,7 @@ class WeightMatrix:
         columns: weights per output channel.
         transposed: the constant is [columns][rows], as MatMul has it.
         scale: factor per row, [rows]; a normalization that was folded in. None is 1.
+        counted: number of weights that are not zero, where it is known without looking.
     """
 
     constant: gs.Constant
@@ -35,6 +36,7 @@ class WeightMatrix:
     columns: int
     transposed: bool = False
     scale: Floats | None = None
+    counted: int | None = None
 
     @property
     def name(self) -> str:
@@ -49,7 +51,7 @@ class WeightMatrix:
     @cached_property
     def nnz(self) -> int:
         """Number of weights that are not zero."""
-        return int(np.count_nonzero(self._stored()))
+        return int(np.count_nonzero(self._stored())) if self.counted is None else self.counted
 
     @property
     def density(self) -> float:
@@ -73,6 +75,16 @@ class WeightMatrix:
     def scaled(self, factor: Floats) -> WeightMatrix:
         """With row r multiplied by ``factor[r]``."""
         return replace(self, scale=factor if self.scale is None else self.scale * factor)
+
+    def released(self) -> WeightMatrix:
+        """Without the values: only what tells about them. A constant may hold the whole file that it is a part of."""
+        nothing = gs.Constant(self.name, np.empty(0, np.float32))
+        return replace(self, constant=nothing, scale=None, counted=self.nnz)
+
+    def copied(self) -> WeightMatrix:
+        """The same weights in memory of their own."""
+        own = gs.Constant(self.name, self.dense().copy())
+        return replace(self, constant=own, transposed=False, scale=None, counted=self.nnz)
 
     def dense(self) -> Floats:
         """All weights, [rows][columns]."""

@@ -162,7 +162,8 @@ class NodeView:
             raise NotLowered(f"{what} {self.input(position)!r} is {values.dtype}, {list(values.shape)}")
         if not np.isfinite(values).all():
             raise NotLowered(f"{what} {self.input(position)!r} holds NaN or infinity")
-        return np.ascontiguousarray(values.reshape(-1))
+        # A copy: a view may hold the whole file.
+        return np.array(values.reshape(-1), np.float32)
 
 
 _VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix"}
