@@ -66,7 +66,7 @@ def simulate_product_without_grid(product: SparseProduct, machine: ArrayMachine 
         limits={"compute": float(cycles)},
         busy_cycles=min(busy, cycles),
         mean_busy_cycles=min(busy, cycles),
-        utilization=executed / (cycles * machine.peak_macs_per_cycle) or 1.0 / cycles,
+        utilization=executed / (cycles * machine.peak_macs_per_cycle),
         imbalance=1.0,
         wavelets=0,
         fabric_bytes=0.0,

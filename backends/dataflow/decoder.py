@@ -58,6 +58,7 @@ class Decoder:
         layers: how many.
         hidden: features between layers.
         feed_forward: features inside a feed-forward block.
+        heads: of attention.
         vocabulary: rows of the embedding and of the head.
         sequence: tokens per item.
         batch: items per step.
@@ -69,6 +70,7 @@ class Decoder:
     layers: int
     hidden: int
     feed_forward: int
+    heads: int
     vocabulary: int
     sequence: int
     batch: int
@@ -181,9 +183,8 @@ def _norm(name: str, elements: int) -> WeightlessOp:
 
 def _weightless(layer: str, decoder: Decoder, items: int, hidden: int, inner: int) -> list[WeightlessOp]:
     tokens = items * decoder.sequence
-    # Widened heads stay as many; scores do not grow with the width (head-dim attention).
-    heads = max(1, decoder.hidden // 128)
-    scores, features = tokens * decoder.sequence * heads, tokens * hidden
+    # Sparse Wide grows the size of a head, not their number: there are as many scores as in the original.
+    scores, features = tokens * decoder.sequence * decoder.heads, tokens * hidden
     macs = tokens * decoder.sequence * hidden
     return [
         _norm(f"{layer}.norm1", features),

@@ -33,6 +33,7 @@ __all__ = ["Fidelity", "Settings", "Weights", "simulate", "simulate_workload"]
 Fidelity = Literal["fast", "event"]
 Weights = Literal["streamed", "resident"]
 ProductModel = Callable[[SparseProduct], LayerResult]
+_PJ = 1e-12
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ def simulate_workload(
             "activations of the forward pass are taken to be at hand in the backward pass, at no cost: "
             f"{activation_bytes(workload, machine) / 1e9:.3g} GB of them"
         )
+    if settings.fidelity == "event":
+        notes.append("speed-ups are those of the fast model")
     return Simulation(
         model=workload.name,
         machine=machine,
@@ -230,35 +233,33 @@ def _backward(workload: Workload, machine: Machine, settings: Settings, model: P
     for product in reversed(workload.products):
         for gradient in gradient_products(product):
             yield model(gradient)
-        if product.is_sparse:
-            yield _mask_update(product, machine, updates, model)
+        if product.is_sparse and isinstance(machine, GridMachine):
+            update = _mask_update(product, machine, updates, model)
+            if update is not None:
+                yield update
     for op in backward_weightless(workload):
         yield simulate_weightless(op, machine)
 
 
-def _mask_update(product: SparseProduct, machine: Machine, updates: MaskUpdates, model: ProductModel) -> LayerResult:
-    """What mask updates add to one step, on average over the steps between two of them."""
-    if isinstance(machine, GridMachine):
-        index_bytes, value_bytes = machine.edge_index_bytes, machine.edge_value_bytes
-        bandwidth, edge_pj = machine.edge_bytes_per_cycle, machine.edge_byte_pj
-        idle = machine.cores * machine.core_cycle_pj * machine.idle_fraction * 1e-12
-    else:
-        index_bytes = value_bytes = float(machine.value_bytes)
-        bandwidth, edge_pj, idle = math.inf, 0.0, 0.0
+def _mask_update(
+    product: SparseProduct, machine: GridMachine, updates: MaskUpdates, model: ProductModel
+) -> LayerResult | None:
+    """What mask updates add to one step, on average over the steps between two of them; None if that is nothing."""
+    index_bytes, value_bytes = machine.edge_index_bytes, machine.edge_value_bytes
     moved = mask_update_bytes(product, updates, index_bytes, value_bytes)
-    cycles = moved / bandwidth
-    dense = None
+    cycles = moved / machine.edge_bytes_per_cycle
+    shares: Mapping[Bound, float] = {"stream": 1.0}
     if updates.grow == "gradient":
         # The whole gradient takes the place of that at the mask.
         whole, masked = model(dense_gradient(product)), model(replace(product, step="weight_gradient"))
-        dense = replace(whole, cycles=max(0, whole.cycles - masked.cycles))
-        cycles += dense.cycles / updates.every
+        cycles += max(0, whole.cycles - masked.cycles) / updates.every
         moved += (whole.edge_value_bytes - masked.edge_value_bytes) / updates.every
+        shares = whole.limits
+    if not moved:
+        return None
     whole_cycles = max(1, math.ceil(cycles))
-    split = index_bytes / (index_bytes + value_bytes) if index_bytes + value_bytes else 0.0
-    shares: Mapping[Bound, float] = dense.limits if dense is not None and dense.cycles else {"stream": 1.0}
-    total = sum(shares.values())
-    matrix = product.pattern.map
+    split, total, matrix = index_bytes / (index_bytes + value_bytes), sum(shares.values()), product.pattern.map
+    idle = machine.cores * machine.core_cycle_pj * machine.idle_fraction * _PJ
     return LayerResult(
         name=product.name,
         node=product.node,
@@ -276,8 +277,8 @@ def _mask_update(product: SparseProduct, machine: Machine, updates: MaskUpdates,
         limits={name: value / total * whole_cycles for name, value in shares.items()},
         busy_cycles=0.0,
         mean_busy_cycles=0.0,
-        # Of the wafer's edge, which is all that it uses.
-        utilization=min(1.0, max(cycles, 1e-9) / whole_cycles),
+        # Of the cycles that it is given, which are whole ones; where the edge is free, of nothing to speak of.
+        utilization=cycles / whole_cycles if cycles else 1.0 / machine.cores,
         imbalance=1.0,
         wavelets=0,
         fabric_bytes=0.0,
@@ -286,6 +287,6 @@ def _mask_update(product: SparseProduct, machine: Machine, updates: MaskUpdates,
         edge_value_bytes=moved * (1 - split),
         busy_energy_j=0.0,
         idle_energy_j=whole_cycles * idle,
-        edge_energy_j=moved * edge_pj * 1e-12,
+        edge_energy_j=moved * machine.edge_byte_pj * _PJ,
         notes=(f"mean over {updates.every} steps, {updates.drop_fraction:.0%} dropped and grown ({updates.grow})",),
     )

@@ -13,6 +13,7 @@ from sift_onnx.backends.dataflow.machine import GridMachine, Machine
 from sift_onnx.backends.dataflow.mapping import map_product
 from sift_onnx.backends.dataflow.pattern import FullPattern, SampledPattern, ShardCounts, shard_counts
 from sift_onnx.backends.dataflow.result import Speedup
+from sift_onnx.backends.dataflow.simulator import Settings, run
 from sift_onnx.backends.dataflow.training import gradient_products
 from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
 from sift_onnx.sparse import generator
@@ -93,8 +94,6 @@ def sparsity_sweep(
 
 def _fixed_cycles(workload: Workload, machine: GridMachine, pruned: set[int], training: bool) -> float:
     """Cycles of everything that stays as it is."""
-    from sift_onnx.backends.dataflow.simulator import Settings, run
-
     rest = replace(workload, products=tuple(p for p in workload.products if id(p) not in pruned))
     return float(sum(layer.cycles for layer in run(rest, machine, Settings(training=training))))
 

@@ -218,7 +218,8 @@ def _log_scale(low: int, high: int, start: float, length: float) -> Callable[[fl
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    # Room for a point that lies on a power of ten.
+    low, high = math.floor(math.log10(min(values)) - 0.1), math.ceil(math.log10(max(values)) + 0.1)
     return low, max(high, low + 1)
 
 

@@ -88,7 +88,7 @@ def test_a_trace_of_events_is_capped_and_says_so(folder):
 
 def test_a_decoder_is_simulated_from_its_sizes_beside_what_was_published(folder):
     (folder / "tiny.toml").write_text(
-        'name = "tiny"\nsource = "made up"\nlayers = 2\nhidden = 128\nfeed_forward = 512\nvocabulary = 100\n'
+        'name = "tiny"\nsource = "made up"\nlayers = 2\nhidden = 128\nfeed_forward = 512\nheads = 1\nvocabulary = 100\n'
         'sequence = 16\nbatch = 8\n[[published]]\nwide = 0.9\npreset = "wse2"\nspeedup = 3.8\nsource = "here"\n'
         'remark = "one point cannot validate a model"\n',
         encoding="utf-8",
