@@ -138,7 +138,7 @@ ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dil
           .groups = groups};
 }
 
-nb::dict describe(const Conv& conv, const Shape4& sizes) {
+nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& sizes) {
   const Conv::Description description = conv.describe(shape_of(sizes));
   const TileShape& tile = description.tile;
   nb::dict result;
@@ -147,7 +147,7 @@ nb::dict describe(const Conv& conv, const Shape4& sizes) {
   result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
   result["slice_channels"] = description.slice_channels;
   result["packed_bytes"] = description.packed_bytes;
-  return result;
+  return nb::typed<nb::dict, nb::str, nb::any>(result);
 }
 
 std::vector<float> vector_of(const std::optional<FloatsIn>& values) {
