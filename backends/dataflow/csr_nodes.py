@@ -128,7 +128,7 @@ def _gemm(node: gs.Node) -> CsrNode | str:
     def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
         a = arrays[node.inputs[0].name]
         x = a if node.attrs.get("transA", 0) else a.T
-        y = multiply(matrix, np.ascontiguousarray(x)).T.astype(a.dtype)
+        y: Array = multiply(matrix, np.ascontiguousarray(x)).T.astype(a.dtype)
         y = y * y.dtype.type(node.attrs.get("alpha", 1.0))
         c = _optional(node, 2, arrays)
         if c is not None:
