@@ -105,7 +105,7 @@ def measure(
         op.run(pool, shape, x, y)
         rate = max(rate, flops / (clock() - start))
     how = op.describe(shape)
-    tile = "x".join(map(str, how["tile"])) + " of " + "x".join(map(str, how["lanes"]))
+    tile = "x".join(map(str, how["tile"])) + " of " + "x".join(map(str, how["lanes"])) + " turned" * how["rotates"]
     return Row(
         sparsity=sparsity,
         channels=channels,

@@ -145,6 +145,7 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
   result["algorithm"] = name_of(kAlgorithms, description.algorithm);
   result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
   result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
+  result["rotates"] = tile.rotates();
   result["slice_channels"] = description.slice_channels;
   result["packed_bytes"] = description.packed_bytes;
   return nb::typed<nb::dict, nb::str, nb::any>(result);

@@ -35,6 +35,7 @@ struct Conv::Packing {
   PanelShape panel;
   std::vector<std::vector<PackedSlice>> groups;
   std::vector<double> row_costs;
+  std::vector<std::int32_t> turn_lanes;
 
   std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -149,14 +150,15 @@ std::shared_ptr<const Conv::Packing> Conv::packing_for(const Shape& shape, const
 }
 
 std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling) const {
-  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(problem.tiling.geometry, tiling.tile), {}, {}});
+  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(problem.tiling.geometry, tiling.tile), {}, {}, {}});
   const std::int64_t rows = problem.tiling.rows;
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
     packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
-                                           tiling.slice_channels, algorithm_));
+                                           tiling.slice_channels, algorithm_, tiling.tile.rotates()));
   }
   packing->row_costs = quad_costs(packing->groups, rows);
+  packing->turn_lanes = turned_lanes(problem.tiling.geometry, tiling.tile);
   return packing;
 }
 
@@ -164,7 +166,8 @@ std::shared_ptr<const SparseWeights> Conv::locked_source() const {
   if (weights_) return weights_;
   const Packing& packing = *planned_.back().packing;
   return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
-                                                              columns_, options_.geometry, packing.panel, algorithm_));
+                                                              columns_, options_.geometry, packing.panel, algorithm_,
+                                                              packing.tiling.tile.rotates()));
 }
 
 std::shared_ptr<const SparseWeights> Conv::source() const {
@@ -236,7 +239,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
   const std::int64_t rows = problem.tiling.rows;
   const std::int64_t groups = options_.geometry.groups;
   const std::int64_t tiles_y = ceil_div(t.out_h, tile.rows * tile.lanes_h);
-  const std::int64_t tiles_x = ceil_div(t.out_w, tile.cols * tile.lanes_w);
+  const std::int64_t tiles_x = ceil_div(t.out_w, tile.cols * tile.outputs_w());
   const std::int64_t tiles_n = ceil_div(t.units, tile.images);
   const std::int64_t tiles = tiles_y * tiles_x * tiles_n * groups;
   const std::vector<std::int64_t> chunks =
@@ -261,6 +264,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
               .tile = tile,
               .panel = packing->panel,
               .slices = packing->groups[static_cast<std::size_t>(group)],
+              .turn_lanes = packing->turn_lanes,
               .bias = bias_.data() + group * padded_rows(rows),
               .activation = options_.activation,
               .tensors = t,

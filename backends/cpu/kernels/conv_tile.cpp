@@ -93,7 +93,7 @@ bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
       const std::int64_t cols = tile.cols + copy_x.shifts;
       for (std::int64_t row = 0; row < tile.rows + copy_y.shifts; ++row) {
         for (std::int64_t col = 0; col < cols; ++col) {
-          const std::int64_t x = (place.col + col) * tile.lanes_w * g.stride_w + copy_x.first - g.pad_left;
+          const std::int64_t x = (place.col + col) * tile.outputs_w() * g.stride_w + copy_x.first - g.pad_left;
           const std::uint32_t mask = lanes_inside(x, g.stride_w, lanes_w, t.in_w);
           for (std::int64_t image = 0; image < tile.images; ++image) {
             const std::int64_t unit = place.unit + image;
@@ -131,14 +131,14 @@ void list_scatters(const ConvJob& job, const ConvTile& place, Scratch& scratch) 
     for (std::int64_t col = 0; col < tile.cols; ++col) {
       for (std::int64_t image = 0; image < tile.images; ++image, ++block) {
         const std::int64_t unit = place.unit + image;
-        const std::int64_t x = (place.col + col) * tile.lanes_w;
+        const std::int64_t x = (place.col + col) * tile.outputs_w();
         if (unit >= t.units || x >= t.out_w) continue;
         for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
           const std::int64_t y = (place.row + row) * tile.lanes_h + lane_row;
           if (y >= t.out_h) continue;
           const std::int64_t target =
               (unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + x) * floats_per_pixel;
-          const std::int64_t lanes = planes ? std::min(tile.lanes_w, t.out_w - x) : kLanes;
+          const std::int64_t lanes = planes ? std::min(tile.outputs_w(), t.out_w - x) : kLanes;
           scratch.scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w),
                                       static_cast<std::uint32_t>(lanes)});
         }
@@ -174,6 +174,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
   RowsArgs rows{};
   rows.panel = reinterpret_cast<const std::byte*>(panel);
   rows.pitch = job.panel.pitch * kLanes * static_cast<std::ptrdiff_t>(sizeof(float));
+  rows.turns = static_cast<std::uint32_t>(job.geometry.kernel_w);
+  rows.turn_lanes = job.turn_lanes.data();
   EpilogueArgs epilogue{};
   epilogue.entries = scratch.scatters.data();
   epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
@@ -238,7 +240,7 @@ std::vector<double> quad_costs(const std::vector<std::vector<PackedSlice>>& grou
   for (const std::vector<PackedSlice>& slices : groups) {
     for (const PackedSlice& slice : slices) {
       if (slice.columns > 0) continue;  // dense: all alike
-      const std::size_t per_quad = slice.value_starts.empty() ? 4 : 6;  // pairs have three lists for two rows
+      const std::size_t per_quad = (slice.starts.size() - 1) / costs.size();  // lists of four rows
       for (std::size_t quad = 0; quad < costs.size(); ++quad) {
         costs[quad] += slice.starts[(quad + 1) * per_quad] - slice.starts[quad * per_quad];
       }

@@ -37,6 +37,7 @@ struct ConvJob {
   const TileShape& tile;
   const PanelShape& panel;
   const std::vector<PackedSlice>& slices;
+  const std::vector<std::int32_t>& turn_lanes;  // of tiles that rotate, see RowsArgs
   const float* bias;
   const Activation& activation;
   const ConvTensors& tensors;

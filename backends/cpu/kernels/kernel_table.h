@@ -20,11 +20,13 @@ enum class Algorithm : std::uint8_t { single, pair, dense };
 struct RowsArgs {
   const std::byte* panel;         // aligned to 64 bytes
   std::ptrdiff_t pitch;           // bytes from one panel row of blocks to the next
-  const std::uint32_t* starts;    // single: [rows + 1]; pair: [3 rows / 2 + 1], lists both, first only, second only
+  const std::uint32_t* starts;    // single: [rows + 1]; rotated: [turns rows + 1]; pair: [3 rows / 2 + 1], lists both, first only, second only
   const std::uint32_t* value_starts;  // pair: [rows / 2]
   const std::uint16_t* offsets;   // bytes into the panel; dense: one per column of the slice
   const float* values;            // single: one per offset; pair: two in `both`; dense: [rows / 4][columns][4]
   std::uint32_t columns;          // dense: columns of the slice
+  std::uint32_t turns;            // rotated: lists of a row
+  const std::int32_t* turn_lanes; // rotated: [turns][16], the lane of the operand that each lane multiplies
   const float* bias;              // null: continue from acc
   float* acc;                     // aligned to 64 bytes
   std::uint32_t row_begin;
@@ -120,6 +122,9 @@ struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
   RowsFunction (*rows)(Algorithm algorithm, int rows, int columns);
+  // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
+  // they are multiplied. Null where turning takes longer than it saves.
+  RowsFunction (*rotated_rows)(int columns);
   void (*gather_full)(const GatherArgs&);    // every lane of every entry is copied
   void (*gather_masked)(const GatherArgs&);
   void (*epilogue)(const EpilogueArgs&);

@@ -50,6 +50,21 @@ void pack_single(std::span<const Row> rows, std::uint32_t first, std::span<const
   }
 }
 
+void pack_rotated(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+                  std::uint32_t kernel_w, PackedSlice& slice) {
+  slice.starts.push_back(0);
+  for (const Row& row : rows) {
+    for (std::uint32_t tap = 0; tap < kernel_w; ++tap) {
+      for (std::size_t i = 0; i < row.columns.size(); ++i) {
+        if (row.columns[i] % kernel_w != tap) continue;
+        slice.offsets.push_back(offsets[row.columns[i] - first]);
+        slice.values.push_back(row.values[i]);
+      }
+      slice.starts.push_back(size_of(slice.offsets));
+    }
+  }
+}
+
 void pack_pair(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                PackedSlice& slice) {
   std::vector<std::uint16_t> only_offsets[2];
@@ -102,28 +117,32 @@ void pack_dense(std::span<const Row> rows, std::uint32_t first, std::span<const 
   }
 }
 
-// Calls take(offset, value) for the non-zeros of one row of a slice, in no particular order.
+// Calls take(list, offset, value) for the non-zeros of one row of a slice, in no particular order. `list` counts the
+// lists of a row of algorithm single, `lists` of them.
 template <typename Take>
-void for_each_packed(const PackedSlice& slice, std::size_t row, Algorithm algorithm, Take take) {
+void for_each_packed(const PackedSlice& slice, std::size_t row, Algorithm algorithm, std::size_t lists, Take take) {
   if (algorithm == Algorithm::dense) {
     const float* const group = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
     for (std::size_t column = 0; column < slice.columns; ++column) {
       const float value = group[column * 4];
-      if (value != 0.0F) take(slice.offsets[column], value);
+      if (value != 0.0F) take(0, slice.offsets[column], value);
     }
     return;
   }
   if (algorithm == Algorithm::single) {
-    for (std::size_t i = slice.starts[row]; i < slice.starts[row + 1]; ++i) take(slice.offsets[i], slice.values[i]);
+    const std::uint32_t* const starts = slice.starts.data() + row * lists;
+    for (std::size_t list = 0; list < lists; ++list) {
+      for (std::size_t i = starts[list]; i < starts[list + 1]; ++i) take(list, slice.offsets[i], slice.values[i]);
+    }
     return;
   }
   const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
   const float* value = slice.values.data() + slice.value_starts[row / 2];
-  for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(slice.offsets[i], value[row % 2]);
+  for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(0, slice.offsets[i], value[row % 2]);
   // Both rows' own lists follow each other, values like offsets.
   const std::size_t own = 1 + row % 2;
   value += starts[own] - starts[1];
-  for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) take(slice.offsets[i], *value);
+  for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) take(0, slice.offsets[i], *value);
 }
 
 }  // namespace
@@ -145,7 +164,7 @@ std::int64_t padded_rows(std::int64_t rows) { return (rows + 3) / 4 * 4; }
 
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
-                                      std::int64_t slice_channels, Algorithm algorithm) {
+                                      std::int64_t slice_channels, Algorithm algorithm, bool rotates) {
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
   std::vector<Row> rest(static_cast<std::size_t>(padded_rows(rows)));
@@ -177,6 +196,8 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
     if (algorithm == Algorithm::pair) {
       pack_pair(in_slice, first, slice_offsets, slice);
       slice.offsets.shrink_to_fit();
+    } else if (rotates) {
+      pack_rotated(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {
       pack_single(in_slice, first, slice_offsets, slice);
     }
@@ -186,7 +207,7 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
 
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
-                             Algorithm algorithm) {
+                             Algorithm algorithm, bool rotates) {
   constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   std::size_t nnz = 0;
@@ -197,10 +218,11 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
       most_channels = std::max(most_channels, slice.channels);
     }
   }
-  // Every block of a panel belongs to one channel and tap.
+  // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
+  const std::size_t lists = rotates ? static_cast<std::size_t>(geometry.kernel_w) : 1;
   const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
   std::vector<std::uint32_t> column_at((std::size_t{1} << 16) / kBlockBytes);
-  for (std::size_t column = 0; column < offsets.size(); ++column) {
+  for (std::size_t column = 0; column < offsets.size(); column += lists) {
     column_at[offsets[column] / kBlockBytes] = static_cast<std::uint32_t>(column);
   }
   SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
@@ -211,9 +233,11 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
       for (const PackedSlice& slice : slices) {
         const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
         row_of_slice.clear();
-        for_each_packed(slice, static_cast<std::size_t>(row), algorithm, [&](std::uint16_t offset, float value) {
-          row_of_slice.emplace_back(first + column_at[offset / kBlockBytes], value);
-        });
+        for_each_packed(slice, static_cast<std::size_t>(row), algorithm, lists,
+                        [&](std::size_t list, std::uint16_t offset, float value) {
+                          const std::uint32_t column = column_at[offset / kBlockBytes];
+                          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
+                        });
         std::ranges::sort(row_of_slice, {}, &std::pair<std::uint32_t, float>::first);
         for (const auto& [column, value] : row_of_slice) builder.add(column, value);
       }

@@ -29,14 +29,15 @@ struct PackedSlice {
 // Rows are handled four at a time at most: slices have rows of zeros at the end up to a multiple of 4.
 std::int64_t padded_rows(std::int64_t rows);
 
-// The slices of rows [first_row, first_row + rows), one group of a convolution.
+// The slices of rows [first_row, first_row + rows), one group of a convolution. For tiles that rotate, a row of a slice
+// has a list for each tap along x.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
-                                      std::int64_t slice_channels, Algorithm algorithm);
+                                      std::int64_t slice_channels, Algorithm algorithm, bool rotates);
 
 // What pack_weights was made from, out of all groups' slices; zeros that the source listed may be missing.
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
-                             Algorithm algorithm);
+                             Algorithm algorithm, bool rotates);
 
 }  // namespace sift::cpu

@@ -39,20 +39,37 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double per_nnz = problem.algorithm != Algorithm::dense ? 0.675 * blocks + 0.62
                          : blocks <= 7                         ? 0.50 * blocks + 0.60
                                                                : 0.82 * blocks;
-  const double per_row = nnz * per_nnz + 2.0 * blocks + 1.0;
+  const double turns = tile.rotates() ? 0.03 * nnz * blocks : 0.0;
+  const double lists = tile.rotates() ? static_cast<double>(problem.geometry.kernel_w) : 1.0;
+  const double per_row = nnz * per_nnz + turns + 2.0 * blocks + 4.0 * lists;
   const double packing = static_cast<double>(panel.blocks_per_channel * tile.lanes_h) * channels *
                          (problem.layout == Layout::planes ? 2.5 : 2.0);
   const double per_tile = slices * (static_cast<double>(problem.rows) * per_row + packing);
   const double tiles = static_cast<double>(ceil_div(problem.units, tile.images) *
                                            ceil_div(problem.output_h, tile.rows * tile.lanes_h) *
-                                           ceil_div(problem.output_w, tile.cols * tile.lanes_w));
+                                           ceil_div(problem.output_w, tile.cols * tile.outputs_w()));
   return tiles * per_tile;
 }
 
 RowsFunction rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
   const std::int64_t row_blocks = tile.cols * tile.images;
+  if (tile.rotates()) return kernels.rotated_rows(static_cast<int>(tile.rows * row_blocks));
   if (panel.pitch == row_blocks) return kernels.rows(algorithm, 1, static_cast<int>(tile.rows * row_blocks));
   return kernels.rows(algorithm, static_cast<int>(tile.rows), static_cast<int>(row_blocks));
+}
+
+// Outputs in a row of `lanes` lanes that taps along x turn; 0 if they cannot.
+std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
+  const ConvGeometry& g = problem.geometry;
+  if (problem.algorithm != Algorithm::single || g.kernel_w == 1 || g.stride_w != 1) return 0;
+  const std::int64_t reach = (g.kernel_w - 1) * g.dilation_w;
+  const std::int64_t input_w = problem.output_w + reach - g.pad_left - g.pad_right;
+  // A row that holds the whole image needs padding on one side only: what is turned out of it comes back on the other.
+  const std::int64_t pad = std::max(g.pad_left, g.pad_right);
+  if (std::min(g.pad_left, g.pad_right) >= 0 && lanes >= input_w + pad && lanes >= problem.output_w) {
+    return problem.output_w;
+  }
+  return std::max<std::int64_t>(lanes - reach, 0);
 }
 
 }  // namespace
@@ -95,7 +112,8 @@ std::int64_t TapAxis::most_shifts() const {
 
 PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
     : y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows),
-      x(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols),
+      x(tile.rotates() ? TapAxis(geometry.kernel_w)
+                       : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
       images_(tile.images) {
@@ -112,6 +130,17 @@ std::int64_t PanelShape::tap_block(std::int64_t tap_y, std::int64_t tap_x) const
   const TapAxis::Tap& tx = x.taps[static_cast<std::size_t>(tap_x)];
   const auto copy = static_cast<std::size_t>(ty.copy) * x.copies.size() + static_cast<std::size_t>(tx.copy);
   return copy_blocks[copy] + ty.shift * pitch + tx.shift * images_;
+}
+
+std::vector<std::int32_t> turned_lanes(const ConvGeometry& geometry, const TileShape& tile) {
+  std::vector<std::int32_t> lanes;
+  for (std::int64_t tap = 0; tap < (tile.rotates() ? geometry.kernel_w : 0); ++tap) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const std::int64_t row = lane / tile.lanes_w * tile.lanes_w;
+      lanes.push_back(static_cast<std::int32_t>(row + (lane + tap * geometry.dilation_w) % tile.lanes_w));
+    }
+  }
+  return lanes;
 }
 
 bool panel_fits(const ConvGeometry& geometry, Layout layout) {
@@ -143,17 +172,21 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
       best = {tile, slice_channels, rows};
     }
   };
+  const auto consider_sizes = [&](TileShape tile) {
+    const std::int64_t block_rows = ceil_div(problem.output_h, tile.lanes_h);
+    const std::int64_t block_cols = ceil_div(problem.output_w, tile.outputs_w());
+    for (tile.rows = 1; tile.rows <= std::min(block_rows, kMostBlocks); ++tile.rows) {
+      for (tile.cols = 1; tile.cols <= std::min(block_cols, kMostBlocks / tile.rows); ++tile.cols) {
+        const std::int64_t most_images = std::min(problem.units, kMostBlocks / (tile.rows * tile.cols));
+        for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile);
+      }
+    }
+  };
   const auto consider_all = [&](const auto& lane_shapes) {
     for (const auto& [lanes_h, lanes_w] : lane_shapes) {
-      const std::int64_t block_rows = ceil_div(problem.output_h, lanes_h);
-      const std::int64_t block_cols = ceil_div(problem.output_w, lanes_w);
-      for (std::int64_t rows = 1; rows <= std::min(block_rows, kMostBlocks); ++rows) {
-        for (std::int64_t cols = 1; cols <= std::min(block_cols, kMostBlocks / rows); ++cols) {
-          for (std::int64_t images = 1; images <= std::min(problem.units, kMostBlocks / (rows * cols)); ++images) {
-            consider({lanes_h, lanes_w, rows, cols, images});
-          }
-        }
-      }
+      const std::int64_t rotated_w = lanes_w > 1 ? rotated_outputs(problem, lanes_w) : 0;
+      consider_sizes({lanes_h, lanes_w});
+      if (rotated_w > 0) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .rotated_w = rotated_w});
     }
   };
   if (problem.layout == Layout::planes) {

@@ -7,6 +7,9 @@
 //
 //   [channel][copy along y][copy along x][rows + shifts][pitch][images][16]
 //
+// Or, in planes, there is one copy along x: a row of a block has the pixels left and right of its outputs that the taps
+// read too, and the micro-kernel turns its lanes. It then has fewer outputs than lanes.
+//
 // Along an axis, output block b and lane l read input ((b * extent + l) * stride + tap * dilation - pad). Taps whose
 // tap * dilation agree modulo extent * stride read the same blocks, shifted: they share a copy.
 #pragma once
@@ -51,6 +54,8 @@ struct TapAxis {
   std::vector<Copy> copies;
   std::vector<Tap> taps;
 
+  // All taps read one copy, unshifted.
+  explicit TapAxis(std::int64_t kernel) : copies(1), taps(static_cast<std::size_t>(kernel)) {}
   TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t extent, std::int64_t tile);
   std::int64_t most_shifts() const;
 };
@@ -61,7 +66,10 @@ struct TileShape {
   std::int64_t rows = 1;
   std::int64_t cols = 1;
   std::int64_t images = 1;
+  std::int64_t rotated_w = 0;  // outputs in a block's row of lanes if taps along x turn them; 0: taps read copies
 
+  bool rotates() const { return rotated_w > 0; }
+  std::int64_t outputs_w() const { return rotates() ? rotated_w : lanes_w; }
   std::int64_t blocks() const { return rows * cols * images; }
   bool operator==(const TileShape&) const = default;
 };
@@ -80,6 +88,9 @@ struct PanelShape {
  private:
   std::int64_t images_;
 };
+
+// For each tap along x the lane that each lane of a tile that rotates reads, [kernel_w][16]; empty for other tiles.
+std::vector<std::int32_t> turned_lanes(const ConvGeometry& geometry, const TileShape& tile);
 
 // What the choice of a tile depends on.
 struct TilingProblem {

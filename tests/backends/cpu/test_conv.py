@@ -235,6 +235,39 @@ def test_kernels_too_large_for_a_panel_are_taken_in_parts(
     assert_close(run(pool, op, x, residual), expected, weights[0].size)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("kernel", "geometry", "widths"),
+    [
+        ((3, 3), {"pads": (1, 1, 1, 1)}, (1, 5, 6, 7, 8, 13, 14, 15, 16, 28, 30)),
+        ((3, 3), {"pads": (1, 0, 1, 2)}, (6, 7, 14, 15, 29)),
+        ((3, 3), {}, (7, 8, 16, 17, 33)),
+        ((1, 3), {"dilation": (1, 3), "pads": (0, 3, 0, 3)}, (4, 5, 10, 13, 20)),
+        ((5, 5), {"pads": (2, 2, 2, 2)}, (6, 12, 14, 24)),
+        ((3, 3), {"stride": (2, 1), "pads": (0, 1, 1, 1), "groups": 2}, (7, 14, 28)),
+    ],
+)
+def test_taps_that_turn_lanes_agree_with_numpy(
+    pool: _kernels.ThreadPool, isa: str, kernel: tuple[int, int], geometry: dict[str, Any], widths: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(10)
+    groups = geometry.get("groups", 1)
+    rotated = 0
+    for width in widths:
+        x = random_array(rng, (2, 48 * groups, 14, width))
+        weights = random_sparse(rng, (40 * groups, 48, *kernel), 0.12)
+        residual = random_array(rng, conv(x, weights, **geometry).shape)
+        source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
+        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, **geometry)
+        rotated += op.describe(x.shape)["rotates"]
+        assert_close(run(pool, op, x, residual), conv(x, weights, **geometry, residual=residual), weights[0].size)
+        # Packed anew from the lists of one or the other kind.
+        assert op.release_source()
+        other = random_array(rng, (1, 48 * groups, 9, 2 * width + 3))
+        assert_close(run(pool, op, other), conv(other, weights, **geometry), weights[0].size)
+    assert (rotated > 0) == (isa == "avx512")
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("stride", [(2, 2), (1, 3), (2, 1)])
 def test_strided_1x1_convolutions_of_planes(pool: _kernels.ThreadPool, stride: tuple[int, int], groups: int) -> None:

@@ -7,6 +7,7 @@
 #include "gather.h"
 #include "peak.h"
 #include "reorder.h"
+#include "rotated_rows.h"
 #include "rows.h"
 #include "stream.h"
 #include "window.h"
@@ -17,6 +18,7 @@ const KernelTable* kernels();
 const KernelTable* kernels() {
   static constexpr KernelTable kTable{
       .rows = &find_rows,
+      .rotated_rows = &find_rotated_rows,
       .gather_full = &gather_full,
       .gather_masked = &gather_masked,
       .epilogue = &epilogue,
