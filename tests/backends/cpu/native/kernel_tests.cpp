@@ -89,7 +89,7 @@ Tensor run(const Op& op, ThreadPool& pool, const KernelTable& kernels, const Sha
   return out;
 }
 
-void test_conv(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+ConvGeometry random_geometry(Random& random) {
   ConvGeometry g;
   g.groups = random.between(1, 2);
   g.kernel_h = random.between(1, 4);
@@ -102,6 +102,11 @@ void test_conv(Random& random, ThreadPool& pool, const KernelTable& kernels, con
   g.pad_left = random.between(0, 2);
   g.pad_bottom = random.between(0, 2);
   g.pad_right = random.between(0, 2);
+  return g;
+}
+
+void test_conv(Random& random, const ConvGeometry& g, ThreadPool& pool, const KernelTable& kernels,
+               const std::string& isa) {
   const std::int64_t channels = random.between(1, 30);
   const std::int64_t rows = random.between(1, 20);
   const Shape shape{random.between(1, 18), channels * g.groups, random.between(7, 19), random.between(7, 35)};
@@ -148,6 +153,28 @@ void test_conv(Random& random, ThreadPool& pool, const KernelTable& kernels, con
       check(worst < 1e-4, "conv, " + isa + ", error " + std::to_string(worst));
     }
   }
+}
+
+// Taken in parts; both layouts must agree.
+void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  ConvOptions options;
+  ConvGeometry& g = options.geometry;
+  g.kernel_h = g.kernel_w = 36;
+  g.pad_top = g.pad_left = 30;
+  const Shape shape{2, 1, 9, 9};
+  const std::int64_t columns = g.kernel_h * g.kernel_w;
+  std::vector<float> weights(static_cast<std::size_t>(2 * columns));
+  for (float& weight : weights) weight = random.chance(0.1) ? random.value() : 0.0F;
+  const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(2, columns, weights));
+  Tensor in = random_tensor(random, element_count(shape, Layout::planes));
+  options.layout = Layout::planes;
+  const Conv planes(sparse, {}, options, kernels);
+  options.layout = Layout::images16;
+  const Conv images(sparse, {}, options, kernels);
+  Tensor a = run(planes, pool, kernels, shape, in, nullptr);
+  Tensor b = run(images, pool, kernels, shape, in, nullptr);
+  const std::int64_t count = element_count(planes.output_shape(shape), Layout::planes);
+  for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "large kernel, " + isa);
 }
 
 void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
@@ -239,10 +266,14 @@ void test_concurrent_runs(const KernelTable& kernels) {
   std::vector<std::thread> callers;
   std::atomic<int> wrong{0};
   for (int caller = 0; caller < 3; ++caller) {
-    callers.emplace_back([&] {
+    callers.emplace_back([&, caller] {
       for (int repeat = 0; repeat < 20; ++repeat) {
         Tensor y = run(conv, pool, kernels, shape, in, nullptr);
         for (std::int64_t i = 0; i < 2 * 40 * 14 * 14; ++i) wrong += y[i] != expected[i];
+        // Some pack for other shapes meanwhile, from the source or from each other's packings.
+        conv.prepare({1, 24, 14 + repeat % 3 * 9, 14 + caller * 7});
+        if (repeat == 5 + caller) conv.release_source();
+        wrong += conv.weight_bytes() == 0;
       }
     });
   }
@@ -261,10 +292,20 @@ int main() {
     const KernelTable& kernels = *find_kernels(isa.c_str());
     Random random(1);
     for (int i = 0; i < 12; ++i) {
-      test_conv(random, pool, kernels, isa);
+      test_conv(random, random_geometry(random), pool, kernels, isa);
       test_matmul(random, pool, kernels, isa);
       test_windows(random, pool, kernels, isa);
     }
+    ConvGeometry usual;
+    usual.kernel_h = usual.kernel_w = 3;
+    usual.pad_top = usual.pad_left = usual.pad_bottom = usual.pad_right = 1;
+    ConvGeometry strided_1x1;
+    strided_1x1.stride_h = strided_1x1.stride_w = 2;
+    for (int i = 0; i < 2; ++i) {
+      test_conv(random, usual, pool, kernels, isa);
+      test_conv(random, strided_1x1, pool, kernels, isa);
+    }
+    test_large_kernel(random, pool, kernels, isa);
     test_concurrent_runs(kernels);
   }
   std::printf("%d failures\n", failures);
