@@ -291,7 +291,7 @@ int main() {
   for (const std::string& isa : sift::isa::isas_of(sift::isa::cpu_features())) {
     const KernelTable& kernels = *find_kernels(isa.c_str());
     Random random(1);
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 9; ++i) {
       test_conv(random, random_geometry(random), pool, kernels, isa);
       test_matmul(random, pool, kernels, isa);
       test_windows(random, pool, kernels, isa);
