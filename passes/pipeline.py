@@ -101,6 +101,8 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
         SiftError: what a pass raises, with its place in the recipe.
     """
     start = time.perf_counter()
+    if not recipe.steps and recipe.training is not None:
+        raise UsageError(f"{recipe.source} has settings of a training and no 'passes'; it is for sift-onnx train")
     passes: list[tuple[str, Pass]] = []
     for i, step in enumerate(recipe.steps, 1):
         where = f"{recipe.source}, pass {i}, {step.name}"

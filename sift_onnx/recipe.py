@@ -6,7 +6,8 @@
       - parallel: {sparsity: 0.5, only: ["head.*"], activation: none}
 
 The settings are the keyword arguments of the passes. A transform notes its settings in the model, so that a recipe can
-be read back from what it made.
+be read back from what it made. Under a key ``training`` there may be the settings of :mod:`sift_onnx.training.trainer`,
+beside the passes or instead of them: ``transform`` reads the one, ``train`` the other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sift_onnx.errors import UsageError
 __all__ = ["Recipe", "Step"]
 
 _VERSION = 1
-_KEYS = ("version", "passes")
+_KEYS = ("version", "passes", "training")
 _LARGEST_FILE = 1 << 20
 
 
@@ -46,12 +47,14 @@ class Recipe:
     """An ordered list of passes.
 
     Attributes:
-        steps: the passes, first to last.
+        steps: the passes, first to last; there may be none if there is a training.
         source: where it is from, for error messages.
+        training: settings of the training; None if the recipe has none.
     """
 
     steps: tuple[Step, ...]
     source: str = field(default="recipe", compare=False)
+    training: Mapping[str, Any] | None = None
 
     @classmethod
     def parse(cls, text: str, source: str = "recipe") -> Recipe:
@@ -81,10 +84,16 @@ class Recipe:
             raise UsageError(f"{source}: unknown key {unknown[0]!r}; the keys are {', '.join(_KEYS)}")
         if document.get("version") != _VERSION:
             raise UsageError(f"{source}: version {document.get('version')!r} is unknown; write 'version: {_VERSION}'")
+        training = document.get("training")
+        if "training" in document and not isinstance(training, dict):
+            raise UsageError(f"{source}: 'training' is no mapping; write its settings as 'epochs: 10', one a line")
         passes = document.get("passes")
+        if training is not None and "passes" not in document:
+            return cls((), source, training)
         if not isinstance(passes, list) or not passes:
             raise UsageError(f"{source}: 'passes' lists one pass or more, as '- wide: {{sparsity: 0.9}}'")
-        return cls(tuple(_step(entry, f"{source}, pass {i}") for i, entry in enumerate(passes, 1)), source)
+        steps = tuple(_step(entry, f"{source}, pass {i}") for i, entry in enumerate(passes, 1))
+        return cls(steps, source, training)
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
@@ -122,7 +131,11 @@ class Recipe:
 
     def dump(self) -> str:
         """The recipe as YAML; :meth:`parse` reads it back."""
-        document = {"version": _VERSION, "passes": [{step.name: dict(step.settings)} for step in self.steps]}
+        document: dict[str, Any] = {"version": _VERSION}
+        if self.steps or self.training is None:
+            document["passes"] = [{step.name: dict(step.settings)} for step in self.steps]
+        if self.training is not None:
+            document["training"] = dict(self.training)
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
 
 

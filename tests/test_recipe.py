@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import onnx_graphsurgeon as gs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sift_onnx.errors import UsageError
+from sift_onnx.model import Model
+from sift_onnx.passes.pipeline import run_recipe
 from sift_onnx.recipe import Recipe, Step
 
 MIXED = """\
@@ -29,6 +32,19 @@ def test_a_recipe_is_an_ordered_list_of_passes() -> None:
 def test_a_dump_is_read_back() -> None:
     recipe = Recipe.parse(MIXED)
     assert Recipe.parse(recipe.dump()) == recipe
+
+
+@pytest.mark.parametrize("passes", ["", "passes: [wide: {sparsity: 0.5}]"])
+def test_a_training_stands_beside_the_passes_or_alone(passes: str) -> None:
+    recipe = Recipe.parse(f"version: 1\ntraining: {{epochs: 3, sparsity: {{algorithm: rigl}}}}\n{passes}")
+    assert recipe.training == {"epochs": 3, "sparsity": {"algorithm": "rigl"}}
+    assert len(recipe.steps) == bool(passes)
+    assert Recipe.parse(recipe.dump()) == recipe
+
+
+def test_a_recipe_without_passes_transforms_nothing() -> None:
+    with pytest.raises(UsageError, match="it is for sift-onnx train"):
+        run_recipe(Model(gs.Graph()), Recipe.parse("version: 1\ntraining: {epochs: 3}"))
 
 
 VALUES = st.one_of(
@@ -60,15 +76,17 @@ def test_only_decimals_are_numbers(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "r.yaml is no recipe: it needs the keys version, passes"),
+        ("", "r.yaml is no recipe: it needs the keys version, passes, training"),
         ("- wide", "r.yaml is no recipe"),
         ("version: 2\npasses: [wide]", "version 2 is unknown; write 'version: 1'"),
         ("passes: [wide]", "version None is unknown"),
         ("version: 1", "'passes' lists one pass or more"),
         ("version: 1\npasses: []", "'passes' lists one pass or more"),
         ("version: 1\npasses: {wide: {}}", "'passes' lists one pass or more"),
-        ("version: 1\nsteps: []", "unknown key 'steps'; the keys are version, passes"),
+        ("version: 1\nsteps: []", "unknown key 'steps'; the keys are version, passes, training"),
         ("version: 1\npasses:\n  - wide: {sparsity: 0.9", "r.yaml, line 3: expected"),
+        ("version: 1\ntraining: 5", "r.yaml: 'training' is no mapping"),
+        ("version: 1\ntraining: {epochs: 1}\npasses: []", "'passes' lists one pass or more"),
         ("version: 1\n\tpasses: x", r"r.yaml, line 2: found character '\\t'"),
         ("version: 1\npasses:\n  - wide: {sparsity: 0.9, sparsity: 0.5}", "r.yaml, line 3: 'sparsity' is given twice"),
         ("version: 1\nversion: 1\npasses: [wide]", "line 2: 'version' is given twice"),

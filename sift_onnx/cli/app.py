@@ -20,6 +20,7 @@ VERBS = {
     "inspect": "inspect",
     "check": "check",
     "benchmark": "benchmark",
+    "train": "train",
     "simulate": "simulate",
     "profile": "profile",
     "models": "models",

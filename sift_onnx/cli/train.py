@@ -1,0 +1,159 @@
+"""``sift-onnx train``: trains a model, with masks that stay or evolve, and writes it back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from sift_onnx.cli.options import force_option, json_option, seed_option, verbosity_options
+from sift_onnx.cli.output import note, progress_bar, write_json
+from sift_onnx.errors import MissingExtraError, OutputError, UsageError
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option(
+    "--recipe",
+    "recipe_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Settings under the key 'training', in YAML: loss, optimizer, schedule, sparsity and so on.",
+)
+@click.option(
+    "--data",
+    required=True,
+    metavar="FILE.py:FUNCTION|FILE.npz",
+    help="A function that returns a DataLoader or any iterable of (inputs..., target); or arrays by the names of the "
+    "model's inputs, and 'target', with 'val_' in front for validation.",
+)
+@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the data, whatever the recipe says.")
+@click.option(
+    "--resume", metavar="DIR", type=click.Path(path_type=Path), help="Go on from the newest checkpoint in DIR."
+)
+@click.option(
+    "--checkpoints",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where checkpoints go, if the recipe has checkpoint_every [default: OUT.checkpoints].",
+)
+@click.option("--device", default="auto", show_default=True, help="auto (CUDA if there is one), cpu, cuda or cuda:N.")
+@click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="Append log lines in JSON to FILE.")
+@seed_option
+@force_option
+@json_option
+@verbosity_options
+def train(
+    source: Path,
+    target: Path,
+    recipe_file: Path | None,
+    data: str,
+    epochs: int | None,
+    resume: Path | None,
+    checkpoints: Path | None,
+    device: str,
+    log: Path | None,
+    seed: int,
+    force: bool,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Train the model IN, and write it to OUT with its new weights and masks, and nothing else changed.
+
+    Masks stay as they are unless the recipe's sparsity says how they evolve. Runs as it is under torchrun.
+
+    \b
+    sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz --epochs 40
+    torchrun --nproc-per-node 2 --no-python sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
+    """
+    from sift_onnx.recipe import Recipe
+
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("training needs torch: pip install 'sift-onnx[train]'")
+    if resume is not None and checkpoints is not None:
+        raise UsageError("--resume names the folder of the checkpoints already; leave --checkpoints out")
+    from sift_onnx.training.trainer.settings import TrainingSettings
+    from sift_onnx.training.trainer.train_file import train_file
+
+    settings = TrainingSettings()
+    if recipe_file is not None:
+        recipe = Recipe.load(recipe_file)
+        if recipe.training is None:
+            raise UsageError(f"{recipe_file} has no 'training'; its passes are for sift-onnx transform")
+        settings = TrainingSettings.of_recipe(recipe.training, str(recipe_file))
+    if epochs is not None:
+        settings = dataclasses.replace(settings, epochs=epochs, steps=None)
+    if click.get_current_context().get_parameter_source("seed") is ParameterSource.COMMANDLINE:
+        settings = dataclasses.replace(settings, seed=seed)
+    # Of several ranks the first one speaks.
+    verbosity = verbosity if os.environ.get("RANK", "0") == "0" else -1
+    with _log_lines(log, verbosity) as report, progress_bar(verbosity) as bar:
+        task = bar.add_task("training", total=None)
+
+        def progress(step: int, total: int, loss: float) -> None:
+            bar.update(task, completed=step, total=total, description=f"training, loss {loss:.4g}")
+
+        document = train_file(
+            source,
+            target,
+            data,
+            settings,
+            device=device,
+            checkpoints=checkpoints,
+            resume=resume,
+            force=force,
+            report=report,
+            progress=progress,
+        )
+    if document is None:
+        return
+    if json_path is not None:
+        write_json(document, json_path)
+    if json_path != "-":
+        click.echo(_what_it_is(document))
+
+
+@contextlib.contextmanager
+def _log_lines(path: Path | None, verbosity: int) -> Iterator[Any]:
+    """What writes log lines to the file, and says warnings (with -v, everything) on stderr."""
+    with contextlib.ExitStack() as stack:
+        file = None
+        if path is not None and os.environ.get("RANK", "0") == "0":
+            try:
+                file = stack.enter_context(path.open("a", encoding="utf-8", buffering=1))
+            except OSError as error:
+                raise OutputError(f"cannot write {path} (--log): {error.strerror or error}") from error
+
+        def report(event: dict[str, Any]) -> None:
+            line = json.dumps(event)
+            if file is not None:
+                file.write(line + "\n")
+            if event["event"] == "warning":
+                note(f"warning: {event['text']}", verbosity)
+            elif verbosity > 0:
+                note(line, verbosity)
+
+        yield report
+
+
+def _what_it_is(document: dict[str, Any]) -> str:
+    validation, sparsity = document["validation"], document["sparsity"]
+    parts = [f"{document['out']}: {document['steps']} steps in {document['seconds']:.1f} s on {document['device']}"]
+    if document["loss"] is not None:
+        parts.append(f"loss {document['loss']:.4g}")
+    if validation:
+        parts.append(f"validation loss {validation['loss']:.4g}")
+    if "accuracy" in validation:
+        parts.append(f"accuracy {validation['accuracy']:.2%}")
+    if sparsity["numel"]:
+        parts.append(f"{1 - sparsity['nnz'] / sparsity['numel']:.2%} of {sparsity['layers']} masked weights pruned")
+    return ", ".join(parts) + f". Next: sift-onnx check {document['out']}"

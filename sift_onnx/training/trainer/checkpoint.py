@@ -1,0 +1,89 @@
+"""Checkpoints: whole or not there, loaded without pickle, and only into the run they belong to."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sift_onnx.errors import OutputError, UsageError
+from sift_onnx.storage import atomic_file
+
+__all__ = ["checkpoints_in", "load_checkpoint", "newest_checkpoint", "prepare_folder", "save_checkpoint"]
+
+_VERSION = 1
+_NAME = re.compile(r"step-(\d+)\.pt$")
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a folder for checkpoints.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {folder} for checkpoints: {error.strerror or error}") from error
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, oldest first."""
+    found = {int(match[1]): path for path in folder.glob("step-*.pt") if (match := _NAME.match(path.name))}
+    return [found[step] for step in sorted(found)]
+
+
+def newest_checkpoint(folder: Path) -> Path:
+    """The checkpoint to go on from.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = checkpoints_in(folder) if folder.is_dir() else []
+    if not found:
+        raise UsageError(f"--resume {folder}: there is no checkpoint (step-*.pt); leave --resume out to start anew")
+    return found[-1]
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> Path:
+    """Write ``step-<step>.pt``, then delete all but the newest ``keep``.
+
+    The file takes its name only once it is complete and on the disk.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    path = folder / f"step-{step:08d}.pt"
+    data = io.BytesIO()
+    torch.save({"version": _VERSION, "step": step, **state}, data)
+    with atomic_file(path) as file:
+        file.write(data.getbuffer())
+        file.flush()
+        os.fsync(file.fileno())
+    for old in checkpoints_in(folder)[:-keep]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return path
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint: tensors, numbers and strings only.
+
+    Raises:
+        UsageError: it cannot be read, or is none of this tool's.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise UsageError(f"{path} is no checkpoint, or is damaged; delete it to go on from an older one") from error
+    if not isinstance(state, dict) or state.get("version") != _VERSION:
+        raise UsageError(f"{path} is no checkpoint of this version")
+    return state

@@ -1,0 +1,263 @@
+"""Where batches come from: arrays of an ``.npz`` file, or whatever a user's function gives.
+
+A source gives, epoch by epoch, one list of batches for each optimizer step: the parts whose gradients are accumulated.
+Every epoch can be entered in its middle, so that a resumed run sees what the interrupted one would have seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sift_onnx.errors import UsageError
+from sift_onnx.training.trainer.arrays import read_arrays
+from sift_onnx.training.trainer.batch import Batch, InputSpec, make_batch
+from sift_onnx.training.trainer.process_group import Ranks
+from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
+from sift_onnx.training.trainer.settings import TrainingSettings
+from sift_onnx.training.trainer.user_code import first_line, load_function
+
+__all__ = ["ArraySource", "DataSource", "LoaderSource", "load_data", "source_of"]
+
+_END = object()
+
+
+class DataSource(ABC):
+    """Batches for a training.
+
+    Attributes:
+        steps_per_epoch: optimizer steps in an epoch; None if that is not known.
+        fingerprint: what a resumed run must find again, in words.
+    """
+
+    steps_per_epoch: int | None
+    fingerprint: str
+
+    @abstractmethod
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[list[Batch]]:
+        """The parts of each step of an epoch, from step ``start`` on."""
+
+    @abstractmethod
+    def validation(self) -> Iterator[Batch]:
+        """Batches to validate on, if there are any."""
+
+    def targets(self) -> Iterable[torch.Tensor]:
+        """All targets, where they are known beforehand."""
+        return ()
+
+
+class ArraySource(DataSource):
+    """Arrays in memory, shuffled anew in each epoch; what does not fill a batch is left for other epochs."""
+
+    def __init__(
+        self,
+        train: Sequence[torch.Tensor | None],
+        validation: Sequence[torch.Tensor | None] | None,
+        settings: TrainingSettings,
+        ranks: Ranks,
+        where: str = "the data",
+    ) -> None:
+        """Arrays, one per input, then the target or None.
+
+        Raises:
+            UsageError: there are too few examples for a batch, or a batch cannot be shared out.
+        """
+        self._train, self._validation = train, validation
+        self._settings, self._ranks = settings, ranks
+        self._count = _examples(train)
+        size, parts = settings.batch_size, settings.accumulate * ranks.size
+        if size % parts:
+            raise UsageError(
+                f"batch_size is {size}, which {settings.accumulate} accumulated parts on {ranks.size} ranks cannot "
+                f"share; choose a multiple of {parts}"
+            )
+        if self._count < size:
+            raise UsageError(f"{where} has {self._count} examples, and batch_size is {size}; choose a smaller one")
+        self.steps_per_epoch = self._count // size
+        self.fingerprint = ", ".join(f"{list(t.shape)} {t.dtype}" for t in train if t is not None)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[list[Batch]]:
+        generator = torch.Generator().manual_seed(mixed_seed("order", self._settings.seed, epoch))
+        order = torch.randperm(self._count, generator=generator)
+        assert self.steps_per_epoch is not None
+        size, accumulate = self._settings.batch_size, self._settings.accumulate
+        for step in range(start, self.steps_per_epoch):
+            chosen = order[step * size : (step + 1) * size].chunk(accumulate * self._ranks.size)
+            yield [_picked(self._train, rows) for rows in chosen[self._ranks.rank :: self._ranks.size]]
+
+    def validation(self) -> Iterator[Batch]:
+        if self._validation is not None:
+            count, size = _examples(self._validation), max(1, self._settings.batch_size // self._settings.accumulate)
+            for first in range(0, count, size):
+                yield _picked(self._validation, torch.arange(first, min(first + size, count)))
+
+    def targets(self) -> Iterable[torch.Tensor]:
+        return [part[-1] for part in (self._train, self._validation) if part is not None and part[-1] is not None]
+
+
+class LoaderSource(DataSource):
+    """Any iterable of batches: a DataLoader, a list, or a function that gives an iterable for each epoch.
+
+    Each rank takes its share of every batch, unless the data is shared out already.
+    """
+
+    def __init__(
+        self,
+        train: Iterable[Any] | Callable[[int], Iterable[Any]],
+        validation: Iterable[Any] | None,
+        specs: Sequence[InputSpec],
+        settings: TrainingSettings,
+        ranks: Ranks,
+        *,
+        shared_out: bool = False,
+        where: str = "the data",
+    ) -> None:
+        """Wrap an iterable.
+
+        Args:
+            train: iterated once per epoch, or called with the epoch's number.
+            validation: iterated after each epoch.
+            specs: the model's inputs.
+            settings: of the training.
+            ranks: that share the data.
+            shared_out: whether each rank has batches of its own.
+            where: what error messages call the data.
+        """
+        self._make = train if callable(train) else lambda epoch: train
+        self._validation, self._specs = validation, specs
+        self._settings, self._ranks = settings, ranks
+        self._shared_out, self._where = shared_out or ranks.size == 1, where
+        length = None if callable(train) else _length(train)
+        self.steps_per_epoch = None if length is None else -(-length // settings.accumulate)
+        if length == 0:
+            raise UsageError(f"{where} has no batches")
+        self.fingerprint = f"{length} batches"
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[list[Batch]]:
+        # A DataLoader draws its order from torch's generator, or from one of its own.
+        seed = mixed_seed("epoch", self._settings.seed, epoch)
+        seed_everything(seed)
+        items = self._make(epoch)
+        sampler = getattr(items, "sampler", None)
+        for holder in (items, sampler):
+            if isinstance(own := getattr(holder, "generator", None), torch.Generator):
+                own.manual_seed(seed)
+        if sampler is not None and hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        fetched = self._fetched(iter(items), epoch)
+        accumulate = self._settings.accumulate
+        for _ in itertools.islice(fetched, start * accumulate):
+            pass
+        while parts := list(itertools.islice(fetched, accumulate)):
+            batches = [make_batch(item, self._specs, self._where) for item in parts]
+            if not self._shared_out:
+                # Too few for every rank to have one: left out on all of them.
+                batches = [b.part(self._ranks.rank, self._ranks.size) for b in batches if b.size >= self._ranks.size]
+            if batches:
+                yield batches
+
+    def _fetched(self, iterator: Iterator[Any], epoch: int) -> Iterator[Any]:
+        """What an iterator gives; random draws of a fetch are its own, be it used or skipped."""
+        for index in itertools.count():
+            seed_everything(mixed_seed("fetch", self._settings.seed, epoch, index))
+            item = next(iterator, _END)
+            if item is _END:
+                return
+            yield item
+
+    def validation(self) -> Iterator[Batch]:
+        for item in self._validation if self._validation is not None else ():
+            yield make_batch(item, self._specs, f"{self._where}, validation")
+
+
+def load_data(spec: str, specs: Sequence[InputSpec], settings: TrainingSettings, ranks: Ranks) -> DataSource:
+    """The data that ``--data`` names.
+
+    Args:
+        spec: ``FILE.npz``, or ``FILE.py:FUNCTION``. The function is called with those of ``seed``, ``rank`` and
+            ``world_size`` that it takes, by name; it returns an iterable of batches, or a mapping with ``train`` and
+            ``validation``. Iterables that can be read once only are made anew for each epoch.
+        specs: the model's inputs.
+        settings: of the training.
+        ranks: that share the data; a function that takes ``rank`` gives each its own batches.
+
+    Raises:
+        UsageError: there is no such data, or it does not fit the model.
+    """
+    if spec.endswith(".npz"):
+        train, validation = read_arrays(Path(spec), specs)
+        return ArraySource(train, validation, settings, ranks, spec)
+    if ".py:" not in spec:
+        raise UsageError(f"--data is {spec!r}; write FILE.npz or FILE.py:FUNCTION")
+    function = load_function(spec, "--data")
+    taken = _taken(function, {"seed": settings.seed, "rank": ranks.rank, "world_size": ranks.size})
+
+    def call() -> Any:
+        try:
+            return function(**taken)
+        except Exception as error:
+            raise UsageError(f"--data {spec!r}: the function fails: {first_line(error)}") from error
+
+    return source_of(call, specs, settings, ranks, shared_out="rank" in taken, where=f"--data {spec!r}")
+
+
+def source_of(
+    data: Any,
+    specs: Sequence[InputSpec],
+    settings: TrainingSettings,
+    ranks: Ranks,
+    *,
+    shared_out: bool = False,
+    where: str = "the data",
+) -> DataSource:
+    """A source from an iterable of batches, a mapping of ``train`` and ``validation``, or a function that gives one.
+
+    Raises:
+        UsageError: it is none of these, or can be read once only and nothing makes it anew.
+    """
+    made = data() if callable(data) else data
+    train, validation = (made.get("train"), made.get("validation")) if isinstance(made, Mapping) else (made, None)
+    if not isinstance(train, Iterable) or not (validation is None or isinstance(validation, Iterable)):
+        wrong = validation if isinstance(train, Iterable) else train
+        raise UsageError(f"{where}: {type(wrong).__name__} is no iterable of batches")
+    if validation is not None and iter(validation) is validation:
+        validation = list(validation)
+    if iter(train) is not train:
+        return LoaderSource(train, validation, specs, settings, ranks, shared_out=shared_out, where=where)
+    if not callable(data):
+        raise UsageError(f"{where}: an iterator can be read once only; give a list, a DataLoader or a function")
+
+    def anew(epoch: int) -> Iterable[Any]:
+        again = data()
+        batches: Iterable[Any] = again["train"] if isinstance(again, Mapping) else again
+        return batches
+
+    return LoaderSource(anew, validation, specs, settings, ranks, shared_out=shared_out, where=where)
+
+
+def _taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in offered.items() if name in parameters}
+
+
+def _examples(tensors: Sequence[torch.Tensor | None]) -> int:
+    assert tensors[0] is not None
+    return tensors[0].shape[0]
+
+
+def _picked(tensors: Sequence[torch.Tensor | None], rows: torch.Tensor) -> Batch:
+    *inputs, target = (None if tensor is None else tensor[rows] for tensor in tensors)
+    return Batch(tuple(tensor for tensor in inputs if tensor is not None), target)
+
+
+def _length(items: Any) -> int | None:
+    try:
+        return len(items)
+    except TypeError:  # a DataLoader over an iterable dataset has __len__, and does not know
+        return None

@@ -1,0 +1,316 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sift_onnx.errors import CheckError, SiftError, UsageError
+from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.trainer.batch import Batch
+from sift_onnx.training.trainer.checkpoint import load_checkpoint, save_checkpoint
+from sift_onnx.training.trainer.data import DataSource
+from sift_onnx.training.trainer.losses import check_targets, correct_share, make_loss
+from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
+from sift_onnx.training.trainer.process_group import Ranks
+from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
+from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
+from sift_onnx.training.trainer.sparsity import attach_sparsity
+from sift_onnx.training.trainer.user_code import first_line
+
+__all__ = ["Trainer"]
+
+Report = Callable[[dict[str, Any]], None]
+Progress = Callable[[int, int, float], None]
+
+
+class Trainer:
+    """Trains an imported model.
+
+    Attributes:
+        module: the model; its parameters and masks change.
+        optimizer: over its parameters.
+        sparsity: the algorithm at work on both; None if nothing is sparse.
+        step: optimizer steps done.
+        total: optimizer steps to do.
+        last_loss: of the last step, on this rank; None before the first.
+    """
+
+    def __init__(
+        self,
+        module: ImportedModule,
+        source: DataSource,
+        settings: TrainingSettings,
+        ranks: Ranks,
+        *,
+        report: Report = lambda event: None,
+        progress: Progress = lambda step, total, loss: None,
+        checkpoints: Path | None = None,
+    ) -> None:
+        """Prepare a training, and try the model on its first batch.
+
+        Args:
+            module: from :func:`~sift_onnx.to_torch`.
+            source: of batches.
+            settings: of the training.
+            ranks: that train together.
+            report: is called with log lines: mappings with an ``event``.
+            progress: is called after each step with the step, the total and the loss.
+            checkpoints: folder for checkpoints; None for none.
+
+        Raises:
+            UsageError: settings, data and model do not fit each other.
+            CheckError: the loss of the first batch is not finite.
+        """
+        self.total = _total_steps(settings, source)
+        self.module = module.to(ranks.device)
+        self._source, self._settings, self._ranks = source, settings, ranks
+        self._report = report if ranks.leads else lambda event: None
+        self._progress, self._checkpoints = progress, checkpoints
+        self._loss = make_loss(settings.loss, settings.label_smoothing)
+        self._identity = _identity(module)
+        if settings.amp == "float16" and ranks.device.type != "cuda":
+            raise UsageError("amp float16 needs a CUDA device; choose bfloat16")
+        self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.amp == "float16")
+        self.optimizer = make_optimizer(module, settings.optimizer)
+        self.step, self._epoch, self._step_in_epoch = 0, 0, 0
+        self.last_loss: float | None = None
+        self._validated: tuple[int, dict[str, Any]] | None = None
+        with warnings.catch_warnings(record=True) as remarks:
+            warnings.simplefilter("always")
+            self.sparsity = attach_sparsity(settings.sparsity, module, self.optimizer, settings.seed)
+        for remark in remarks:
+            self._report({"event": "warning", "text": str(remark.message)})
+        self._try_first_batch()
+        self._model: nn.Module = self.module
+        if ranks.size > 1:
+            devices = [ranks.device] if ranks.device.type == "cuda" else None
+            self._model = DistributedDataParallel(self.module, device_ids=devices)
+
+    def resume(self, path: Path) -> None:
+        """Go on from a checkpoint, with what the interrupted run would have done next.
+
+        Raises:
+            UsageError: it cannot be read, or is of a run with another model, recipe or data.
+        """
+        state = load_checkpoint(path)
+        if state["graph"] != self._identity:
+            raise UsageError(f"{path} is of a run with another model; resume with the model it was started with")
+        difference = first_difference(state["settings"], self._settings.telling())
+        if difference is None and state["ranks"] != self._ranks.size:
+            difference = f"{state['ranks']} ranks in the saved run and {self._ranks.size} in this one"
+        if difference is None and state["data"] != self._source.fingerprint:
+            difference = f"data of {state['data']} in the saved run and of {self._source.fingerprint} in this one"
+        if difference is not None:
+            raise UsageError(f"{path}: {difference}; resume with the recipe and the data the run was started with")
+        self.module.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.sparsity is not None:
+            self.sparsity.load_state_dict(state["sparsity"])
+        self._scaler.load_state_dict(state["scaler"])
+        self.step, self._epoch, self._step_in_epoch = state["step"], state["epoch"], state["step_in_epoch"]
+        self._report({"event": "resume", "checkpoint": str(path), "step": self.step, "epoch": self._epoch})
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end.
+
+        Returns:
+            ``steps``, ``epochs`` (complete ones), ``loss`` and ``validation``.
+
+        Raises:
+            CheckError: the loss or the gradient is not finite.
+        """
+        self._report({"event": "start", "steps": self.total, "device": str(self._ranks.device)})
+        while self.step < self.total:
+            self._run_epoch()
+        if self._ranks.leads and (self._validated is None or self._validated[0] != self.step):
+            self._validate()
+        self._ranks.wait()
+        self.module.eval()
+        validation = self._validated[1] if self._validated is not None else {}
+        return {"steps": self.step, "epochs": self._epoch, "loss": self.last_loss, "validation": validation}
+
+    def _run_epoch(self) -> None:
+        start, sizes, losses, since = self._step_in_epoch, 0, list[float](), time.perf_counter()
+        batches = self._source.epoch(self._epoch, start)
+        while self.step < self.total:
+            parts = next(batches, None)
+            if not self._ranks.all_have(parts is not None):
+                break
+            assert parts is not None
+            self.last_loss = self._step(parts)
+            losses.append(self.last_loss)
+            sizes += sum(part.size for part in parts)
+            self.step += 1
+            self._step_in_epoch += 1
+            self._progress(self.step, self.total, self.last_loss)
+            if self.step % self._settings.log_every == 0 or self.step == self.total:
+                now = time.perf_counter()
+                rate = self.optimizer.param_groups[0]["lr"]
+                self._report(
+                    {
+                        "event": "step",
+                        "step": self.step,
+                        "epoch": self._epoch,
+                        "loss": sum(losses) / len(losses),
+                        "lr": rate,
+                        "examples_per_second": sizes * self._ranks.size / max(now - since, 1e-9),
+                    }
+                )
+                losses, sizes, since = [], 0, now
+            if self._settings.checkpoint_every and self.step % self._settings.checkpoint_every == 0:
+                self._save()
+        if self._step_in_epoch == 0:
+            raise UsageError(f"the data gives no batch in epoch {self._epoch}; an iterator is read once only")
+        if self.step < self.total or self._step_in_epoch == self._source.steps_per_epoch:
+            self._epoch, self._step_in_epoch = self._epoch + 1, 0
+            if self._ranks.leads:
+                self._validate()
+            self._ranks.wait()
+
+    def _step(self, parts: list[Batch]) -> float:
+        settings = self._settings
+        seed_everything(mixed_seed("step", settings.seed, self.step, self._ranks.rank))
+        set_rate(self.optimizer, settings.optimizer.lr * rate_factor(settings.schedule, self.step, self.total))
+        self._model.train()
+        self.optimizer.zero_grad()
+        examples = sum(part.size for part in parts)
+        mean = 0.0
+        for i, part in enumerate(parts):
+            with self._unsynchronized(i + 1 < len(parts)):
+                loss = self._forward(self._model, part.to(self._ranks.device)) * (part.size / examples)
+                mean += float(loss.detach())
+                if not _is_finite(mean):
+                    raise CheckError(f"step {self.step}: the loss is {mean}; {self._way_out()}")
+                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.unscale_(self.optimizer)
+        if self.sparsity is not None:
+            # Pruned weights must not count when gradients are clipped.
+            self.sparsity.finalize_grads()
+        if settings.clip_norm is not None:
+            norm = float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm))
+            if not _is_finite(norm) and not self._scaler.is_enabled():
+                raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        return mean
+
+    def _forward(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        with self._autocast():
+            outputs = model(*batch.inputs)
+        return self._loss(outputs, batch)
+
+    def _autocast(self) -> Any:
+        amp = self._settings.amp
+        if amp == "off":
+            return contextlib.nullcontext()
+        return torch.autocast(self._ranks.device.type, getattr(torch, amp))
+
+    def _unsynchronized(self, wanted: bool) -> Any:
+        """DDP averages gradients once per step, with the last part."""
+        if wanted and isinstance(self._model, DistributedDataParallel):
+            return self._model.no_sync()
+        return contextlib.nullcontext()
+
+    def _way_out(self) -> str:
+        held = f"checkpoints are in {self._checkpoints}; " if self._checkpoints is not None else ""
+        return f"{held}try a lower optimizer.lr, schedule.warmup or clip_norm, and look at the data"
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        self.module.eval()
+        count, loss, right = 0, 0.0, 0.0
+        for batch in self._source.validation():
+            batch = batch.to(self._ranks.device)
+            with self._autocast():
+                outputs = self.module(*batch.inputs)
+            loss += float(self._loss(outputs, batch)) * batch.size
+            share = correct_share(self._settings.loss, outputs, batch)
+            right = right + share * batch.size if share is not None else float("nan")
+            count += batch.size
+        if not count:
+            return
+        found = {"loss": loss / count, "examples": count} | ({"accuracy": right / count} if right == right else {})
+        self._validated = (self.step, found)
+        self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
+
+    def _save(self) -> None:
+        if self._checkpoints is None or not self._ranks.leads:
+            return
+        state = {
+            "graph": self._identity,
+            "settings": self._settings.telling(),
+            "data": self._source.fingerprint,
+            "ranks": self._ranks.size,
+            "epoch": self._epoch,
+            "step_in_epoch": self._step_in_epoch,
+            "model": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sparsity": None if self.sparsity is None else self.sparsity.state_dict(),
+            "scaler": self._scaler.state_dict(),
+        }
+        path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
+        self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
+
+    @torch.no_grad()
+    def _try_first_batch(self) -> None:
+        """Run the model and the loss once, so that what does not fit is found before any training."""
+        parts = next(self._source.epoch(0), None)
+        if parts is None:
+            raise UsageError("the data has no batches")
+        batch = parts[0].to(self._ranks.device)
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in batch.inputs)
+        try:
+            outputs = self.module.eval()(*batch.inputs)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise UsageError(
+                f"the model does not run on the first batch, {shapes}: {first_line(error)}; if the model was exported "
+                "for one batch size, export it with a dynamic batch axis, or choose that batch_size"
+            ) from error
+        try:
+            loss = float(self._loss(outputs, batch))
+        except SiftError:
+            raise
+        except Exception as error:
+            raise UsageError(f"loss {self._settings.loss!r} fails on the first batch: {first_line(error)}") from error
+        if not _is_finite(loss):
+            raise CheckError(f"the loss of the untrained model on the first batch is {loss}; look at model and data")
+        if self._settings.loss == "classification":
+            scores = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+            for target in self._source.targets():
+                check_targets(target, scores.shape[1])
+            if bool((scores >= 0).all()) and bool(((scores.float().sum(1) - 1).abs() < 1e-4).all()):
+                text = "the model's output is a softmax already, and the loss takes another; export it without"
+                self._report({"event": "warning", "text": text})
+
+
+def _total_steps(settings: TrainingSettings, source: DataSource) -> int:
+    if (settings.epochs is None) == (settings.steps is None):
+        raise UsageError("give one of epochs and steps: how long to train")
+    if settings.steps is not None:
+        return settings.steps
+    if source.steps_per_epoch is None:
+        raise UsageError("the data does not say how many batches it has; give steps, not epochs")
+    assert settings.epochs is not None
+    return settings.epochs * source.steps_per_epoch
+
+
+def _identity(module: ImportedModule) -> str:
+    """A hash of what the model computes, and of the names, types and shapes of its tensors."""
+    digest = hashlib.sha256(module.code.encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+    return digest.hexdigest()
+
+
+def _is_finite(value: float) -> bool:
+    return value - value == 0

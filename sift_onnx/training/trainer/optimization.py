@@ -1,0 +1,57 @@
+"""Optimizers and the way of the learning rate."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from sift_onnx.errors import UsageError
+from sift_onnx.training.trainer.settings import OptimizerSettings, ScheduleSettings
+
+__all__ = ["make_optimizer", "rate_factor", "set_rate"]
+
+
+def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """SGD or AdamW over a module's parameters; those of one dimension, scales and biases, have no weight decay.
+
+    Raises:
+        UsageError: the module has no parameter.
+    """
+    params = [param for param in module.parameters() if param.requires_grad]
+    if not params:
+        raise UsageError("the model has no parameters; name the initializers to train under 'trainable'")
+    groups = [
+        {"params": [p for p in params if p.dim() > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in params if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if settings.type == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+
+
+def rate_factor(settings: ScheduleSettings, step: int, total: int) -> float:
+    """The learning rate of a step as a share of its peak.
+
+    Args:
+        settings: of the schedule.
+        step: counted from 0.
+        total: steps of the training.
+    """
+    if step < settings.warmup:
+        return (step + 1) / settings.warmup
+    if settings.type == "constant":
+        return 1.0
+    if settings.type == "step":
+        drops = step // settings.every if settings.every else sum(step >= m for m in settings.milestones)
+        return float(settings.gamma**drops)
+    progress = (step - settings.warmup) / max(1, total - settings.warmup)
+    return settings.final + (1 - settings.final) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give all parameter groups one learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate

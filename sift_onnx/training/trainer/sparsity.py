@@ -1,0 +1,66 @@
+"""The sparsity section of a training, applied to an imported model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from sift_onnx.training import sparse
+from sift_onnx.training.module import ImportedModule
+
+__all__ = ["attach_sparsity", "sparsity_report"]
+
+
+def attach_sparsity(
+    config: Any, module: ImportedModule, optimizer: torch.optim.Optimizer, seed: int
+) -> sparse.SparsityAlgorithm | None:
+    """Make a training sparse.
+
+    Args:
+        config: what :func:`~sift_onnx.training.sparse.configure` takes; None for the model's masks as they are.
+        module: the model. Masks that no algorithm of ``config`` takes over stay as they are.
+        optimizer: over its parameters.
+        seed: of algorithms whose own is not given.
+
+    Returns:
+        The algorithm; None if nothing is sparse.
+
+    Raises:
+        UsageError: see :func:`~sift_onnx.training.sparse.configure`, and a glob matches nothing, a layer is left empty.
+    """
+    group = None if config is None else sparse.configure(config)
+    if group is None:
+        group = sparse.Group()
+    if not _names_seed(config):
+        for member in group.members:
+            member.seed = seed
+    masked = {module.parameter_paths[name] for name in module.masks}
+    params = dict(module.named_parameters())
+    left = {path for path in masked if not any(f.filter(path, params[path]) for f in group._groups)}
+    if left:
+        # Write-back would refuse what was trained outside of its mask.
+        group.add(lambda name, _: name in left, sparse.Static())
+    return group.attach(module, optimizer) if len(group) else None
+
+
+def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, Any]:
+    """Non-zeros of all masked weights, and what the algorithms measured."""
+    masks = {} if algorithm is None else algorithm.masks()
+    numel = sum(mask.numel() for mask in masks.values())
+    nnz = sum(int(mask.sum()) for mask in masks.values())
+    report: dict[str, Any] = {"layers": len(masks), "nnz": nnz, "numel": numel, "algorithms": []}
+    for member in () if algorithm is None else algorithm.members:
+        entry: dict[str, Any] = {"algorithm": type(member).__name__.lower(), "layers": len(member.sparse_params)}
+        if member.history is not None:
+            total = member.history.total()
+            entry |= {"itop": total.itop, "doc": total.doc, "churn": total.churn}
+        report["algorithms"].append(entry)
+    return report
+
+
+def _names_seed(config: Any) -> bool:
+    if isinstance(config, Mapping):
+        return "seed" in config or any(_names_seed(value) for value in config.values())
+    return isinstance(config, Sequence) and not isinstance(config, str) and any(_names_seed(value) for value in config)

@@ -1,0 +1,125 @@
+"""From a file to a file: import, training, write-back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from sift_onnx.errors import OutputError, PreconditionError
+from sift_onnx.model import Model
+from sift_onnx.passes.base import history
+from sift_onnx.passes.insert_batch_norm import folded_batch_norms
+from sift_onnx.passes.pipeline import FAMILIES
+from sift_onnx.storage import check_output
+from sift_onnx.training.importer import to_torch
+from sift_onnx.training.trainer.batch import input_specs
+from sift_onnx.training.trainer.checkpoint import checkpoints_in, newest_checkpoint, prepare_folder
+from sift_onnx.training.trainer.data import load_data, source_of
+from sift_onnx.training.trainer.loop import Progress, Report, Trainer
+from sift_onnx.training.trainer.process_group import joined_ranks
+from sift_onnx.training.trainer.settings import TrainingSettings
+from sift_onnx.training.trainer.sparsity import sparsity_report
+from sift_onnx.training.write_back_file import write_back_file
+
+__all__ = ["train_file"]
+
+# Passes that put new weights in the place of the model's.
+_DRAWING = frozenset({*FAMILIES, "low-rank"})
+
+
+def train_file(
+    source: str | Path,
+    target: str | Path,
+    data: Any,
+    settings: TrainingSettings,
+    *,
+    device: str = "auto",
+    checkpoints: str | Path | None = None,
+    resume: str | Path | None = None,
+    force: bool = False,
+    report: Report = lambda event: None,
+    progress: Progress = lambda step, total, loss: None,
+) -> dict[str, Any] | None:
+    """Train the model in ``source``, and write it to ``target`` with its new weights and masks.
+
+    Under ``torchrun`` every process calls it; the first one writes and reports.
+
+    Args:
+        source: an ONNX file.
+        target: what is written; nothing but trained tensors and masks differ from ``source``.
+        data: ``FILE.npz`` or ``FILE.py:FUNCTION``, see :func:`~sift_onnx.training.trainer.data.load_data`; or an
+            iterable of batches, or a mapping of ``train`` and ``validation``, or a function that gives one of these.
+        settings: of the training.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        checkpoints: folder for checkpoints; ``<target>.checkpoints`` if it is None.
+        resume: folder whose newest checkpoint the training goes on from, and which further ones go to.
+        force: overwrite ``target``, and mix checkpoints with those of another run.
+        report: is called with log lines, see :class:`~sift_onnx.training.trainer.loop.Trainer`.
+        progress: is called after each step.
+
+    Returns:
+        A report; None on all ranks but the first.
+
+    Raises:
+        SiftError: model, data and settings do not fit each other, or the loss is not finite.
+    """
+    start = time.perf_counter()
+    source, target = Path(source), Path(target)
+    check_output(target, force)
+    folder = Path(resume or checkpoints or f"{target}.checkpoints")
+    found = newest_checkpoint(folder) if resume is not None else None
+    if found is None and settings.checkpoint_every and checkpoints_in(folder) and not force:
+        raise OutputError(f"{folder} has checkpoints of another run; go on from them with --resume, or add --force")
+    with joined_ranks(device) as ranks:
+        model = Model.load(source)
+        if ranks.leads:
+            _check_batch_norms(model, settings, report)
+        specs = input_specs(model)
+        batches = (
+            load_data(str(data), specs, settings, ranks)
+            if isinstance(data, (str, Path))
+            else source_of(data, specs, settings, ranks)
+        )
+        module = to_torch(model, trainable=settings.trainable)
+        keeps = settings.checkpoint_every > 0
+        trainer = Trainer(
+            module, batches, settings, ranks, report=report, progress=progress, checkpoints=folder if keeps else None
+        )
+        if found is not None:
+            trainer.resume(found)
+        if keeps and ranks.leads:
+            prepare_folder(folder)
+        result = trainer.run()
+        if not ranks.leads:
+            return None
+        write_back_file(source, module.cpu(), target, force=force)
+        return {
+            "schema": 1,
+            "model": str(source),
+            "out": str(target),
+            **result,
+            "sparsity": sparsity_report(trainer.sparsity),
+            "device": str(ranks.device),
+            "ranks": ranks.size,
+            "checkpoints": str(folder) if keeps else None,
+            "seconds": time.perf_counter() - start,
+        }
+
+
+def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report) -> None:
+    folded = folded_batch_norms(model)
+    if not folded or settings.folded_batch_norm == "allow":
+        return
+    names = ", ".join(folded[:3]) + (f" and {len(folded) - 3} others" if len(folded) > 3 else "")
+    text = f"the normalization of {names} was folded into the convolutions by the exporter"
+    # Notes leave out what has its default, which is a random draw.
+    drawn = [entry for entry in history(model) if entry["pass"] in _DRAWING and entry.get("init", "random") == "random"]
+    if drawn:
+        raise PreconditionError(
+            f"{text}, and the model starts from random weights, from which it hardly trains without; export the "
+            "original with its BatchNormalization (models export --keep-batch-norm, or torch.onnx.export with "
+            "training=TrainingMode.TRAINING and no optimization), put it back with passes.InsertBatchNorm before the "
+            "transform, or go on as it is with 'folded_batch_norm: allow' in the recipe"
+        )
+    report({"event": "warning", "text": f"{text}; that is no matter for fine-tuning, but it is for training anew"})

@@ -1,0 +1,124 @@
+"""The verb ``train`` as a user calls it, and under the environment that torchrun makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs torch", allow_module_level=True)
+
+import numpy as np
+from training.trainer.cases import arrays, classifier
+
+import sift_onnx
+from sift_onnx.cli import main
+
+RECIPE = """\
+version: 1
+passes: [wide: {sparsity: 0.5, budget: layer}]
+training:
+  epochs: 2
+  batch_size: 16
+  optimizer: {type: adamw, lr: 1e-2, weight_decay: 0.05}
+  schedule: {type: cosine, warmup: 2}
+  clip_norm: 1.0
+  checkpoint_every: 3
+  sparsity: {algorithm: rigl, sparsity: 0.5, update: {freq: 2}, param_filter: body.*}
+"""
+
+
+def call(*args: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(args=[str(a) for a in args])
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    classifier(tmp_path / "net.onnx", norm=False)
+    arrays(tmp_path / "d.npz")
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def arguments(folder: Path, out: str) -> list[object]:
+    return [folder / "net.onnx", folder / out, "--recipe", folder / "r.yaml", "--data", folder / "d.npz"]
+
+
+def test_one_recipe_transforms_and_trains(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert call("transform", folder / "net.onnx", folder / "w.onnx", "--recipe", folder / "r.yaml", "-q") == 0
+    capfd.readouterr()
+    command = ["train", folder / "w.onnx", folder / "o.onnx", "--recipe", folder / "r.yaml", "--data", folder / "d.npz"]
+    assert call(*command, "--epochs", "3", "--log", folder / "log.jsonl", "--device", "cpu") == 0
+    out, err = capfd.readouterr()
+    assert f"{folder}/o.onnx: 12 steps" in out
+    assert out.strip().endswith(f"Next: sift-onnx check {folder}/o.onnx")
+    assert err == ""
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert {"start", "step", "validation", "checkpoint"} == {event["event"] for event in events}
+    assert call("check", folder / "o.onnx") == 0
+
+
+def test_json_and_resume(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert call("train", *arguments(folder, "o.onnx"), "--json", "-", "--device", "cpu") == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["schema"], document["steps"], document["ranks"]) == (1, 8, 1)
+    assert document["sparsity"]["nnz"] * 2 == document["sparsity"]["numel"]
+    assert (
+        call("train", *arguments(folder, "p.onnx"), "--resume", folder / "o.onnx.checkpoints", "--device", "cpu") == 0
+    )
+    assert (folder / "p.onnx").read_bytes() == (folder / "o.onnx").read_bytes()
+
+
+def test_mistakes_are_one_line_and_exit_code_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "bad.yaml").write_text("version: 1\npasses: [wide]\n")
+    base = ["train", folder / "net.onnx", folder / "o.onnx", "--data", folder / "d.npz"]
+    for more, message in (
+        ([], "give one of epochs and steps"),
+        (["--recipe", folder / "bad.yaml"], "has no 'training'"),
+        (["--epochs", 1, "--resume", folder / "c", "--checkpoints", folder / "c"], "leave --checkpoints out"),
+        (["--epochs", 1, "--resume", folder / "c"], "there is no checkpoint"),
+        (["--epochs", 1, "--device", "tpu9"], "--device 'tpu9'"),
+        (["--epochs", 1, "--log", folder / "no" / "log"], "--log"),
+    ):
+        assert call(*base, *more) == 2
+        err = capfd.readouterr().err
+        assert err.startswith("Error: ")
+        assert message in err
+        assert len(err.splitlines()) == 1
+
+
+def test_two_ranks_train_what_one_does(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = "import sys; from sift_onnx.cli import main; main(sys.argv[1:])"
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    command = [sys.executable, "-c", program, "train", *map(str, arguments(folder, "two.onnx")), "--device", "cpu"]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**common, "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    results = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], results
+    assert ("8 steps" in results[0][0], results[1][0]) == (True, "")
+    assert call("train", *arguments(folder, "one.onnx"), "--device", "cpu", "-q") == 0
+    one, two = (sift_onnx.to_torch(folder / name) for name in ("one.onnx", "two.onnx"))
+    for name, tensor in one.state_dict().items():
+        np.testing.assert_allclose(two.state_dict()[name], tensor, rtol=1e-3, atol=1e-5, err_msg=name)
+    for name, mask in one.masks.items():
+        assert np.array_equal(mask, two.masks[name])
