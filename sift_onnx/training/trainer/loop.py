@@ -71,7 +71,10 @@ class Trainer:
             UsageError: settings, data and model do not fit each other.
             CheckError: the loss of the first batch is not finite.
         """
-        self.total = _total_steps(settings, source)
+        # Ranks with data of their own may have more of it or less.
+        steps = ranks.smallest(-1 if source.steps_per_epoch is None else source.steps_per_epoch)
+        self._steps_per_epoch = None if steps < 0 else steps
+        self.total = _total_steps(settings, self._steps_per_epoch)
         self.module = module.to(ranks.device)
         self._source, self._settings, self._ranks = source, settings, ranks
         self._report = report if ranks.leads else lambda event: None
@@ -108,7 +111,7 @@ class Trainer:
         difference = first_difference(state["settings"], self._settings.telling())
         if difference is None and state["ranks"] != self._ranks.size:
             difference = f"{state['ranks']} ranks in the saved run and {self._ranks.size} in this one"
-        if difference is None and state["data"] != self._source.fingerprint:
+        if difference is None and self._ranks.leads and state["data"] != self._source.fingerprint:
             difference = f"data of {state['data']} in the saved run and of {self._source.fingerprint} in this one"
         if difference is not None:
             raise UsageError(f"{path}: {difference}; resume with the recipe and the data the run was started with")
@@ -171,7 +174,7 @@ class Trainer:
                 self._save()
         if self._step_in_epoch == 0:
             raise UsageError(f"the data gives no batch in epoch {self._epoch}; an iterator is read once only")
-        if self.step < self.total or self._step_in_epoch == self._source.steps_per_epoch:
+        if self.step < self.total or self._step_in_epoch == self._steps_per_epoch:
             self._epoch, self._step_in_epoch = self._epoch + 1, 0
             if self._ranks.leads:
                 self._validate()
@@ -293,15 +296,15 @@ class Trainer:
                 self._report({"event": "warning", "text": text})
 
 
-def _total_steps(settings: TrainingSettings, source: DataSource) -> int:
+def _total_steps(settings: TrainingSettings, steps_per_epoch: int | None) -> int:
     if (settings.epochs is None) == (settings.steps is None):
         raise UsageError("give one of epochs and steps: how long to train")
     if settings.steps is not None:
         return settings.steps
-    if source.steps_per_epoch is None:
+    if steps_per_epoch is None:
         raise UsageError("the data does not say how many batches it has; give steps, not epochs")
     assert settings.epochs is not None
-    return settings.epochs * source.steps_per_epoch
+    return settings.epochs * steps_per_epoch
 
 
 def _identity(module: ImportedModule) -> str:

@@ -36,11 +36,15 @@ class Ranks:
 
     def all_have(self, mine: bool) -> bool:
         """Whether something holds on every rank; all of them have to ask."""
+        return bool(self.smallest(int(mine)))
+
+    def smallest(self, mine: int) -> int:
+        """The smallest of a number's values on all ranks; all of them have to ask."""
         if self.size == 1:
             return mine
-        flag = torch.tensor(int(mine), device=self.device)
-        dist.all_reduce(flag, op=dist.ReduceOp.MIN)
-        return bool(flag.item())
+        value = torch.tensor(mine, device=self.device)
+        dist.all_reduce(value, op=dist.ReduceOp.MIN)
+        return int(value.item())
 
     def wait(self) -> None:
         """Wait for the others."""
