@@ -138,6 +138,8 @@ class Trainer:
         if self._ranks.leads and (self._validated is None or self._validated[0] != self.step):
             self._validate()
         self._ranks.wait()
+        # DDP holds the process group, whose threads must not outlive it.
+        self._model = self.module
         self.module.eval()
         validation = self._validated[1] if self._validated is not None else {}
         return {"steps": self.step, "epochs": self._epoch, "loss": self.last_loss, "validation": validation}
