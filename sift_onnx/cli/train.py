@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,12 +115,24 @@ def train(
             report=report,
             progress=progress,
         )
-    if document is None:
-        return
-    if json_path is not None:
-        write_json(document, json_path)
-    if json_path != "-":
-        click.echo(_what_it_is(document))
+    if document is not None:
+        if json_path is not None:
+            write_json(document, json_path)
+        if json_path != "-":
+            click.echo(_what_it_is(document))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        _leave_at_once()
+
+
+def _leave_at_once() -> None:
+    """End the process without the interpreter's shutdown.
+
+    Threads of torch's process groups may still be there then, and their destructors abort the process: torchrun would
+    report a failed rank after everything has been written.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextlib.contextmanager

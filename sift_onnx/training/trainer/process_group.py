@@ -73,6 +73,9 @@ def joined_ranks(device: str = "auto") -> Iterator[Ranks]:
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield Ranks(rank, size, chosen)
+        if started:
+            # A rank that leaves while another still talks to it takes that one's connections down.
+            dist.barrier()
     finally:
         if started:
             dist.destroy_process_group()
