@@ -75,7 +75,7 @@ class LocalPass(Pass):
             input_shapes: sizes of dynamic axes.
 
         Raises:
-            UsageError: a setting is out of its range.
+            UsageError: a setting is out of its range, or contradicts another one.
         """
         self.sparsity = exact_sparsity(sparsity)
         self.activation = check_activation(activation)
@@ -87,6 +87,10 @@ class LocalPass(Pass):
         self.seed = seed
         self.selection = Selection(tuple(only), tuple(keep_dense))
         self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Refuse settings that contradict each other; a member says which do."""
 
     @property
     def pattern(self) -> Pattern:

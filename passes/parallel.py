@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
-from sift_onnx.passes.activations import Activation, second_moment
+from sift_onnx.passes.activations import second_moment
 from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.linear_units import LinearUnit, Site
 from sift_onnx.passes.local import LocalPass
 from sift_onnx.passes.replacement import Part, Replacement
 from sift_onnx.passes.workshop import Workshop
-from sift_onnx.patterns import UNSTRUCTURED, Pattern
+from sift_onnx.patterns import UNSTRUCTURED
 from sift_onnx.sparse import SparseWeight, generator
 
 __all__ = ["Parallel"]
@@ -40,34 +39,13 @@ class Parallel(LocalPass):
     name: ClassVar[str] = "parallel"
     inits: ClassVar[tuple[str, ...]] = ("random", "embed")
 
-    def __init__(
-        self,
-        sparsity: float | str | Fraction,
-        *,
-        activation: Activation = "auto",
-        init: str = "random",
-        pattern: str | Pattern = "unstructured",
-        seed: int = 0,
-        only: Sequence[str] = (),
-        keep_dense: Sequence[str] = (),
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        """Settings, see :class:`LocalPass`.
+    @property
+    def branches(self) -> int:
+        """``k``."""
+        return round(1 / (1 - self.sparsity))
 
-        Raises:
-            UsageError: a setting is out of its range, or ``embed`` was asked for with a non-linearity or a pattern.
-        """
-        super().__init__(
-            sparsity,
-            activation=activation,
-            init=init,
-            pattern=pattern,
-            seed=seed,
-            only=only,
-            keep_dense=keep_dense,
-            input_shapes=input_shapes,
-        )
-        self.branches = round(1 / (1 - self.sparsity))
+    def check_settings(self) -> None:
+        """Refuse an ``embed`` that would not keep what the model computes."""
         if self.init == "embed" and self.activation != "none":
             raise UsageError(
                 "--init embed keeps what the model computes, which a non-linearity in the branches would change; "
