@@ -28,7 +28,7 @@ from sift_onnx.feeds import graph_inputs, random_feeds
 from sift_onnx.models import ARCHITECTURES
 from sift_onnx.models.export import export
 from sift_onnx.passes import Doped, Factorized, Parallel
-from sift_onnx.passes.local import LocalPass
+from sift_onnx.passes.local.member import LocalPass
 
 MEMBERS: tuple[type[LocalPass], ...] = (Parallel, Factorized, Doped)
 MAC_TOLERANCE = 1e-3

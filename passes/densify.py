@@ -12,8 +12,8 @@ from sift_onnx.axis_rules import analyze
 from sift_onnx.constants import MaskedValues
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.embedding import active_weights
 from sift_onnx.passes.mask_report import describe_masks
+from sift_onnx.passes.masking import active_weights
 
 __all__ = ["Densify"]
 

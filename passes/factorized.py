@@ -11,11 +11,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
-from sift_onnx.passes.linear_units import LinearUnit, Site
-from sift_onnx.passes.local import LocalPass
-from sift_onnx.passes.replacement import Part, Replacement
-from sift_onnx.passes.workshop import Workshop
+from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.local.linear_units import LinearUnit, Site
+from sift_onnx.passes.local.member import LocalPass
+from sift_onnx.passes.local.replacement import Part, Replacement
+from sift_onnx.passes.local.workshop import Workshop
 from sift_onnx.sparse import generator
 
 __all__ = ["Factorized"]

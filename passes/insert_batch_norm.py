@@ -20,8 +20,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 import onnxruntime
 
-from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import array_of
+from sift_onnx.constants import array_of, constant_values
 from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass

@@ -15,16 +15,16 @@ from sift_onnx.constants import sparse_weight_of
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes.activations import Activation
 from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
-from sift_onnx.passes.embedding import active_weights
-from sift_onnx.passes.factorization import grouped_product, low_rank_factors, relative_error
-from sift_onnx.passes.linear_units import LinearUnit, Site
-from sift_onnx.passes.local import LocalPass
-from sift_onnx.passes.replacement import Part, Replacement
+from sift_onnx.passes.local.activations import Activation
+from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.local.linear_units import LinearUnit, Site
+from sift_onnx.passes.local.member import LocalPass
+from sift_onnx.passes.local.replacement import Part, Replacement
+from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.masking import active_weights
 from sift_onnx.passes.settings import exact_number, noted_number
 from sift_onnx.passes.wide import Wide
-from sift_onnx.passes.workshop import Workshop
 
 __all__ = ["LowRank"]
 
@@ -63,7 +63,7 @@ class LowRank(Pass):
 
         Args:
             width: ``k_lr``, 1 or more.
-            activation: between the factors, see :func:`~sift_onnx.passes.activations.choose`.
+            activation: between the factors, see :func:`~sift_onnx.passes.local.activations.choose`.
             init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
             seed: of all values.
             only: globs over initializer names; only matching weights are factorized.

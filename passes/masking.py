@@ -10,11 +10,12 @@ from fractions import Fraction
 from sift_onnx.allocation import BudgetLayer, Distribution, check_distribution, shares
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import WeightLayer
+from sift_onnx.constants import shape_of, sparse_weight_of
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import BudgetError, UsageError
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
 
-__all__ = ["Growth", "Masking", "matrix_of", "require_room"]
+__all__ = ["Growth", "Masking", "active_weights", "matrix_of", "require_room"]
 
 Evaluate = Callable[[Size], int]
 
@@ -80,6 +81,12 @@ class Masking:
             self.pattern.unit,
             sum(matrix.shape),
         )
+
+
+def active_weights(layer: WeightLayer) -> int:
+    """Weights of a layer that its mask, if it has one, lets through; a weight that happens to be zero is active."""
+    weight = sparse_weight_of(layer.constant)
+    return math.prod(shape_of(layer.constant)) if weight is None else weight.nnz
 
 
 def matrix_of(layer: WeightLayer, evaluate: Evaluate) -> WeightMatrix:

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
-from sift_onnx.passes.activations import second_moment
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.linear_units import LinearUnit, Site
-from sift_onnx.passes.local import LocalPass
-from sift_onnx.passes.replacement import Part, Replacement
-from sift_onnx.passes.workshop import Workshop
+from sift_onnx.passes.local.activations import second_moment
+from sift_onnx.passes.local.linear_units import LinearUnit, Site
+from sift_onnx.passes.local.member import LocalPass
+from sift_onnx.passes.local.replacement import Part, Replacement
+from sift_onnx.passes.local.workshop import Workshop
 from sift_onnx.patterns import UNSTRUCTURED
 from sift_onnx.sparse import SparseWeight, generator
 

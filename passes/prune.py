@@ -17,11 +17,10 @@ from sift_onnx.cost import positions_of
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.embedding import active_weights
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.mask_report import describe_masks
-from sift_onnx.passes.masking import Masking, matrix_of
+from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.patterns import Pattern

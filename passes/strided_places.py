@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import array_of
+from sift_onnx.constants import array_of, constant_values
 
 __all__ = ["Arrangement", "Places", "arrangement_of", "places_of"]
 

@@ -18,17 +18,18 @@ from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
-from sift_onnx.passes.drawing import Drawing
-from sift_onnx.passes.embedding import Embedding, active_weights
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.masking import Growth, Masking, matrix_of, require_room
-from sift_onnx.passes.resizing import apply_sizes, check_shapes
+from sift_onnx.passes.masking import Growth, Masking, active_weights, matrix_of, require_room
 from sift_onnx.passes.restore_views import RestoreViews
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
+from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
-from sift_onnx.passes.wide_report import describe
+from sift_onnx.passes.widening.drawing import Drawing
+from sift_onnx.passes.widening.embedding import Embedding
+from sift_onnx.passes.widening.report import describe
+from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.patterns import Pattern
 
 __all__ = ["Budget", "Wide", "WidePlan"]
@@ -83,7 +84,7 @@ class Wide(Pass):
        output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
        or, with ``budget="layer"``, of each. With ``init="embed"``, points 3 and 4 do not apply: every tensor keeps what
        it held, at the places of the original's features, and all weights that are added are pruned
-       (:mod:`~sift_onnx.passes.embedding`).
+       (:mod:`~sift_onnx.passes.widening.embedding`).
     5. Every predicted shape is compared with shape inference on the result.
 
     Requires: a model that has not been widened with other settings. Ensures: the model's inputs and outputs keep names,
@@ -127,7 +128,7 @@ class Wide(Pass):
             distribution: how layers share the budget, see :func:`~sift_onnx.allocation.shares`.
             init: how the wide model starts: from ``random`` draws, or with the original in it (``embed``): it computes
                 what the original computes, with exactly the original's non-zeros in every layer, the first and the
-                last included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.embedding`.
+                last included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.widening.embedding`.
 
         Raises:
             UsageError: a setting is out of its range, or contradicts another one.

@@ -27,6 +27,7 @@ __all__ = [
     "MaskedValues",
     "array_of",
     "byte_chunks",
+    "constant_values",
     "full_tensor",
     "has_raw_bytes",
     "header_of",
@@ -133,6 +134,26 @@ def masked_constant(constant: gs.Constant, values: MaskedValues) -> None:
     constant._export_dtype = None
 
 
+def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
+    """The constant behind a tensor: an initializer, or the value of a Constant node."""
+    if isinstance(tensor, gs.Constant):
+        return tensor
+    if len(tensor.inputs) == 1 and tensor.inputs[0].op == "Constant":
+        attrs = tensor.inputs[0].attrs
+        value = attrs.get("value")
+        if isinstance(value, gs.Constant):
+            return value
+        for key, dtype in (
+            ("value_int", np.int64),
+            ("value_ints", np.int64),
+            ("value_float", np.float32),
+            ("value_floats", np.float32),
+        ):
+            if key in attrs:
+                return gs.Constant(tensor.name, np.asarray(attrs[key], dtype=dtype))
+    return None
+
+
 def shape_of(constant: gs.Constant) -> tuple[int, ...]:
     """The shape, without loading values."""
     return tuple(int(n) for n in constant._values.shape)
@@ -219,7 +240,10 @@ def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
     if isinstance(values, SparseWeight):
         yield from _dense_chunks(values)
         return
-    raw = values.raw() if isinstance(values, StoredValues) else _little_endian(values).reshape(-1).view(np.uint8)
+    if isinstance(values, StoredValues):
+        yield from (piece.data for piece in values.pieces(_CHUNK_BYTES))
+        return
+    raw = _little_endian(values).reshape(-1).view(np.uint8)
     for i in range(0, raw.size, _CHUNK_BYTES):
         yield raw[i : i + _CHUNK_BYTES].data
 

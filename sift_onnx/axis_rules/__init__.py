@@ -26,7 +26,8 @@ from sift_onnx.axis_rules import (
     slicing,
 )
 from sift_onnx.axis_rules.analysis import analyze
-from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, RuleContext, WeightLayer
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.findings import AttentionGrowth, AxisAnalysis, Cause, WeightLayer
 from sift_onnx.axis_rules.registry import axis_rule, register_axis_rule
 
 __all__ = [

@@ -9,11 +9,13 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisError, AxisSystem
 from sift_onnx.axis_rules.attention_scale import find_scales
-from sift_onnx.axis_rules.context import AttentionGrowth, AxisAnalysis, Cause, RuleContext, constant_values
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.axis_rules.heads import head_splits
 from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.axis_rules.subgraphs import captured
+from sift_onnx.constants import constant_values
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sift_onnx.axes import Axis, Size, size_of
-from sift_onnx.axis_rules.context import Axes, RuleContext, ScaleEdit
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.findings import Axes, ScaleEdit
 from sift_onnx.axis_rules.registry import axis_rule
 
 __all__ = [

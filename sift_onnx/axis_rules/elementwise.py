@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sift_onnx.axes import Axis, size_of
-from sift_onnx.axis_rules.context import Axes, RuleContext
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.findings import Axes
 from sift_onnx.axis_rules.registry import axis_rule
 from sift_onnx.axis_rules.stored_tables import follow_table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules.context import AxisAnalysis
+from sift_onnx.axis_rules.findings import AxisAnalysis
 
 __all__ = ["head_splits"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sift_onnx.axes import Axis, Size, size_of
-from sift_onnx.axis_rules.context import Elements, RuleContext
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.findings import Elements
 from sift_onnx.axis_rules.registry import axis_rule
 
 

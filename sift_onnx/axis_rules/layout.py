@@ -6,8 +6,9 @@ import math
 
 from sift_onnx.axes import Axis, Size, size_of
 from sift_onnx.axis_reshape import reshape
-from sift_onnx.axis_rules.context import Axes, Element, RuleContext
+from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.elementwise import broadcast
+from sift_onnx.axis_rules.findings import Axes, Element
 from sift_onnx.axis_rules.registry import axis_rule
 
 

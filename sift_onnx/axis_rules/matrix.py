@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sift_onnx.axes import Axis, Size
-from sift_onnx.axis_rules.context import Axes, RuleContext
+from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.elementwise import broadcast
+from sift_onnx.axis_rules.findings import Axes
 from sift_onnx.axis_rules.registry import axis_rule
 from sift_onnx.axis_rules.stored_tables import follow_frequencies
 

@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 
 from sift_onnx.axes import size_of
-from sift_onnx.axis_rules.context import FOLLOWED_ELEMENTS, Element, Elements, RuleContext
+from sift_onnx.axis_rules.context import FOLLOWED_ELEMENTS, RuleContext
+from sift_onnx.axis_rules.findings import Element, Elements
 from sift_onnx.axis_rules.registry import axis_rule
 
 __all__ = ["evaluate"]

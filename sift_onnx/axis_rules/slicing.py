@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from sift_onnx.axes import Axis, Size, size_of
-from sift_onnx.axis_rules.context import Element, Elements, RuleContext
+from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.findings import Element, Elements
 from sift_onnx.axis_rules.registry import axis_rule
 
 # A cut that is not at one of this many equal parts of an axis is taken for one at a fixed place.

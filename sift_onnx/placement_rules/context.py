@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.axis_rules.context import constant_values
+from sift_onnx.constants import constant_values
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.placement import Piece, PlacementError, PlacementSystem
 

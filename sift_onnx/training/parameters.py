@@ -15,8 +15,7 @@ from typing import Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import array_of, shape_of
+from sift_onnx.constants import array_of, constant_values, shape_of
 from sift_onnx.errors import UsageError
 
 __all__ = ["Role", "roles_of"]

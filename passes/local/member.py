@@ -20,20 +20,20 @@ from sift_onnx.constants import nnz_of, sparse_weight_of
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes.activations import Activation, check_activation, choose, own_function
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.linear_units import LinearUnit, Site, UnitFinder
+from sift_onnx.passes.local.activations import Activation, check_activation, choose, own_function
+from sift_onnx.passes.local.linear_units import LinearUnit, Site, UnitFinder
+from sift_onnx.passes.local.placing import drop_unread, place, release
+from sift_onnx.passes.local.replacement import Part, Replacement
+from sift_onnx.passes.local.workshop import Workshop
 from sift_onnx.passes.masking import Masking
-from sift_onnx.passes.placing import drop_unread, place, release
-from sift_onnx.passes.replacement import Part, Replacement
-from sift_onnx.passes.resizing import check_shapes
 from sift_onnx.passes.selection import Selection
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
+from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
-from sift_onnx.passes.workshop import Workshop
 from sift_onnx.patterns import Pattern, WeightMatrix
 
 __all__ = ["LocalPass"]
@@ -66,7 +66,7 @@ class LocalPass(Pass):
 
         Args:
             sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
-            activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.activations.choose`.
+            activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.local.activations.choose`.
             init: how the new weights start.
             pattern: which weights may be active together, see :class:`~sift_onnx.patterns.Pattern`.
             seed: of masks and values.

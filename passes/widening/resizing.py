@@ -11,18 +11,12 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Size, Solution
-from sift_onnx.axis_rules import AxisAnalysis, analyze
-from sift_onnx.axis_rules.analysis import known_shapes
-from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import MaskedValues, array_of, masked_constant
-from sift_onnx.errors import ShapeCheckError, UnsupportedError
+from sift_onnx.axis_rules import AxisAnalysis
+from sift_onnx.constants import MaskedValues, array_of, constant_values, masked_constant
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_shapes
 from sift_onnx.sparse import SparseWeight
 
-__all__ = ["apply_sizes", "check_shapes", "resized"]
-
-_NOTHING_WRITTEN = "nothing was written. Please report the model; --keep-dense can leave this part as it is"
+__all__ = ["apply_sizes", "resized"]
 
 # Gives the new values of a constant: called with its name, the constant, and its new shape.
 Redraw = Callable[[str, gs.Constant, tuple[int, ...]], "npt.NDArray[Any] | SparseWeight"]
@@ -163,36 +157,3 @@ def _readers(analysis: AxisAnalysis, tensor: gs.Tensor) -> list[tuple[int, int]]
         for i, read in enumerate(node.inputs)
         if read is tensor
     ]
-
-
-def check_shapes(
-    model: Model, analysis: AxisAnalysis, solution: Solution, input_shapes: dict[str, tuple[int, ...]] | None
-) -> None:
-    """Compare every predicted shape with what shape inference finds in the rewritten model.
-
-    Sizes that inference leaves open are compared with a new analysis of the rewritten model.
-
-    Raises:
-        ShapeCheckError: they differ; the message names the node.
-    """
-    try:
-        inferred = infer_shapes(model, bind_inputs(model, input_shapes))
-        reanalysed = known_shapes(analyze(model, input_shapes))
-    except UnsupportedError as error:
-        raise ShapeCheckError(f"the rewritten model contradicts itself: {error}; {_NOTHING_WRITTEN}") from error
-    producers = {t.name: n for n in analysis.order for t in n.outputs}
-    for name, axes in analysis.axes.items():
-        if axes is None:
-            continue
-        predicted = tuple(solution.value(axis.size) for axis in axes)
-        for found in (inferred.get(name), reanalysed.get(name)):
-            if found is None or (
-                len(found) == len(predicted) and all(f is None or f == p for f, p in zip(found, predicted, strict=True))
-            ):
-                continue
-            node = producers.get(name)
-            where = f"node {node.name!r} ({node.op})" if node is not None else f"tensor {name!r}"
-            raise ShapeCheckError(
-                f"{where}: {name!r} was to become {list(predicted)}, but is {list(found)} after the rewrite; "
-                f"{_NOTHING_WRITTEN}"
-            )

@@ -18,7 +18,8 @@ from sift_onnx.cli import main
 from sift_onnx.errors import ShapeCheckError
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
-from sift_onnx.passes.resizing import apply_sizes, check_shapes, resized
+from sift_onnx.passes.shape_check import check_shapes
+from sift_onnx.passes.widening.resizing import apply_sizes, resized
 
 
 @pytest.fixture

@@ -22,16 +22,15 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
-from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import array_of, shape_of, sparse_weight_of
+from sift_onnx.constants import array_of, constant_values, sparse_weight_of
 from sift_onnx.cost import positions_of
 from sift_onnx.model import Model
-from sift_onnx.passes.biases import add_bias, reach_a_shift
+from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.placement_rules import place
 from sift_onnx.placement_rules.context import refusal
 from sift_onnx.sparse import SparseWeight, generator
 
-__all__ = ["Embedding", "active_weights"]
+__all__ = ["Embedding"]
 
 Array = npt.NDArray[Any]
 
@@ -155,12 +154,6 @@ class Embedding:
         spread = float(np.std(original, dtype=np.float64)) if original.size else 0.0
         spread = min(max(spread, _SMALLEST_SPREAD), _LARGEST_SPREAD) if spread else _SPREAD_OF_FRESH_MODELS
         return spread * generator(self._seed, name, "shift").uniform(0.5, 1.5, size=shape)
-
-
-def active_weights(layer: WeightLayer) -> int:
-    """Weights of a layer that its mask, if it has one, lets through; a weight that happens to be zero is active."""
-    weight = sparse_weight_of(layer.constant)
-    return math.prod(shape_of(layer.constant)) if weight is None else weight.nnz
 
 
 def _embedded(original: Array | SparseWeight, places: Sequence[Array], shape: tuple[int, ...]) -> SparseWeight:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.passes.building import Builder
-from sift_onnx.passes.linear_units import LinearUnit, Site
+from sift_onnx.passes.local.linear_units import LinearUnit, Site
 
 __all__ = ["drop_unread", "place", "release"]
 

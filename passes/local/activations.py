@@ -11,11 +11,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules.context import constant_values
-from sift_onnx.constants import array_of
+from sift_onnx.constants import array_of, constant_values
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.passes.building import Builder
-from sift_onnx.passes.linear_units import LinearUnit
+from sift_onnx.passes.local.linear_units import LinearUnit
 
 __all__ = [
     "Activation",
