@@ -1,20 +1,19 @@
 """Sparsity algorithms with the names and semantics of ``cerebras.pytorch.sparse``."""
 
-from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.gmp import GMP
+from sift_onnx.training.sparse.algorithms.group import Group
+from sift_onnx.training.sparse.algorithms.imp import IMP
+from sift_onnx.training.sparse.algorithms.rigl import RigL
+from sift_onnx.training.sparse.algorithms.set import SET
+from sift_onnx.training.sparse.algorithms.static import Static
 from sift_onnx.training.sparse.attach import attach
 from sift_onnx.training.sparse.configure import configure, default_sparse_param_filter, map_sparsity_algorithm
-from sift_onnx.training.sparse.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.erk import erk_counts
 from sift_onnx.training.sparse.errors import MissingSettingError, SparsityStateError, WrongTypeError
-from sift_onnx.training.sparse.gmp import GMP
-from sift_onnx.training.sparse.group import Group
-from sift_onnx.training.sparse.imp import IMP
-from sift_onnx.training.sparse.init_methods import checkerboard, from_zeros, make_init_method, random, topk
-from sift_onnx.training.sparse.masks import make_mask_drop_minimum, make_mask_grow_maximum, make_mask_topk_sparsity
-from sift_onnx.training.sparse.metrics import MaskHistory, MaskMetrics
-from sift_onnx.training.sparse.optimizer_apply import install_optimizer_apply
-from sift_onnx.training.sparse.rigl import RigL
-from sift_onnx.training.sparse.schedules import (
+from sift_onnx.training.sparse.parameters.metrics import MaskHistory, MaskMetrics
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.schedules.hyper_parameters import (
     Constant,
     Cosine,
     Cubic,
@@ -27,24 +26,29 @@ from sift_onnx.training.sparse.schedules import (
     Power,
     make_hyperparam_schedule,
 )
-from sift_onnx.training.sparse.set import SET
-from sift_onnx.training.sparse.shapers import (
-    InputGroupScoreShaper,
-    OutputGroupScoreShaper,
-    ScoreFlattener,
-    ScoreShaper,
-)
-from sift_onnx.training.sparse.share import Share
-from sift_onnx.training.sparse.sparse_parameter import SparseParameter
-from sift_onnx.training.sparse.spdf import spdf
-from sift_onnx.training.sparse.static import Static
-from sift_onnx.training.sparse.update_schedules import (
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.schedules.update_schedules import (
     FreqSchedule,
     ListSchedule,
     StrictFreqSchedule,
     UpdateSchedule,
     make_update_schedule,
 )
+from sift_onnx.training.sparse.selection.erk import erk_counts
+from sift_onnx.training.sparse.selection.init_methods import checkerboard, from_zeros, make_init_method, random, topk
+from sift_onnx.training.sparse.selection.masks import (
+    make_mask_drop_minimum,
+    make_mask_grow_maximum,
+    make_mask_topk_sparsity,
+)
+from sift_onnx.training.sparse.selection.shapers import (
+    InputGroupScoreShaper,
+    OutputGroupScoreShaper,
+    ScoreFlattener,
+    ScoreShaper,
+)
+from sift_onnx.training.sparse.spdf import spdf
+from sift_onnx.training.sparse.stepping.optimizer_apply import install_optimizer_apply
 
 __all__ = [
     "GMP", "IMP", "SET", "Constant", "Cosine", "Cubic", "Cycling", "DynamicSparsityAlgorithm", "Exp", "ExponentialK",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 from sift_onnx.training.sparse.configure import configure
 
 if TYPE_CHECKING:

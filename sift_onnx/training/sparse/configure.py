@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.group import Group
 from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
-from sift_onnx.training.sparse.group import Group
 
 __all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm"]
 

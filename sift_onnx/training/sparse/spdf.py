@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.algorithms.group import Group
 from sift_onnx.training.sparse.configure import configure
-from sift_onnx.training.sparse.group import Group
 
 __all__ = ["spdf"]
 

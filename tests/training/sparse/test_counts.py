@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.counts import CBSPARSE, CSTORCH, EXACT, count_rule
 from sift_onnx.training.sparse.errors import WrongTypeError
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection.counts import CBSPARSE, CSTORCH, EXACT, count_rule
 
 
 def test_nine_percent_of_500_leaves_455_where_single_precision_leaves_454() -> None:

@@ -19,9 +19,9 @@ from sift_onnx.training.sparse import (
     make_mask_grow_maximum,
     make_mask_topk_sparsity,
 )
-from sift_onnx.training.sparse.counts import CSTORCH, EXACT
-from sift_onnx.training.sparse.selection import largest
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection.counts import CSTORCH, EXACT
+from sift_onnx.training.sparse.selection.largest import largest
 
 shapers = pytest.mark.parametrize("shaper", [ScoreFlattener(), OutputGroupScoreShaper(4), InputGroupScoreShaper(4)])
 finite = st.floats(-3, 3, width=16)

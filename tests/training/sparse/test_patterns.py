@@ -14,7 +14,7 @@ from training.sparse.loops import Net, train
 from sift_onnx.errors import UsageError
 from sift_onnx.patterns import Pattern, WeightMatrix
 from sift_onnx.training.sparse import GMP, IMP, SET, Group, RigL, Static
-from sift_onnx.training.sparse.patterned import conforms, draw_mask, drop_mask, grow_mask, room
+from sift_onnx.training.sparse.selection.patterned import conforms, draw_mask, drop_mask, grow_mask, room
 
 patterns = st.sampled_from(["1:2", "2:4", "2:8", "2:4-transposable", "block:2x4", "block:4x1"])
 

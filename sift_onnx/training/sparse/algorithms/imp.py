@@ -11,14 +11,14 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse import patterned
-from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
-from sift_onnx.training.sparse.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.masks import make_mask_drop_minimum
-from sift_onnx.training.sparse.schedules import HyperParameterSchedule
-from sift_onnx.training.sparse.share import Share, ShareLike
-from sift_onnx.training.sparse.snapshot import Snapshot
-from sift_onnx.training.sparse.update_schedules import UpdateScheduleLike
+from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
+from sift_onnx.training.sparse.schedules.share import Share, ShareLike
+from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike
+from sift_onnx.training.sparse.selection import patterned
+from sift_onnx.training.sparse.selection.masks import make_mask_drop_minimum
+from sift_onnx.training.sparse.stepping.snapshot import Snapshot
 
 __all__ = ["IMP", "Rounds"]
 

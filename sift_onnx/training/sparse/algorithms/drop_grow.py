@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse import patterned
-from sift_onnx.training.sparse.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.masks import make_mask_drop_minimum, make_mask_grow_maximum
-from sift_onnx.training.sparse.schedules import HyperParameterSchedule, make_hyperparam_schedule
-from sift_onnx.training.sparse.selection import largest
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection import patterned
+from sift_onnx.training.sparse.selection.largest import largest
+from sift_onnx.training.sparse.selection.masks import make_mask_drop_minimum, make_mask_grow_maximum
 
 __all__ = ["DropGrow"]
 

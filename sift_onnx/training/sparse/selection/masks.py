@@ -2,8 +2,8 @@
 
 Names and arguments are those of ``cstorch.sparse.utils``. Scores are tensors of a parameter's shape; comparisons are
 made in single precision, or double for double scores. What differs from cstorch: counts are whole numbers by a
-:class:`~sift_onnx.training.sparse.counts.CountRule`, ties go to active weights and then to lower flat indices, NaN
-comes last, and each balanced group is counted for itself.
+:class:`~sift_onnx.training.sparse.selection.counts.CountRule`, ties go to active weights and then to lower flat
+indices, NaN comes last, and each balanced group is counted for itself.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import torch
 
-from sift_onnx.training.sparse.counts import EXACT, CountRule
-from sift_onnx.training.sparse.selection import largest
-from sift_onnx.training.sparse.shapers import ScoreFlattener, Unshape
-from sift_onnx.training.sparse.share import Share, ShareLike
+from sift_onnx.training.sparse.schedules.share import Share, ShareLike
+from sift_onnx.training.sparse.selection.counts import EXACT, CountRule
+from sift_onnx.training.sparse.selection.largest import largest
+from sift_onnx.training.sparse.selection.shapers import ScoreFlattener, Unshape
 
 __all__ = ["Shaper", "make_mask_drop_minimum", "make_mask_grow_maximum", "make_mask_topk_sparsity"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sift_onnx.allocation import BudgetLayer, allocate
-from sift_onnx.training.sparse.share import Share, ShareLike
+from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
 __all__ = ["erk_counts"]
 

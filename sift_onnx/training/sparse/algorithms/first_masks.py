@@ -9,13 +9,13 @@ import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.sparse import generator
-from sift_onnx.training.sparse import init_methods, patterned
-from sift_onnx.training.sparse.sharded import local_part, whole
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.distributed.sharded import local_part, whole
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection import init_methods, patterned
 
 if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
-    from sift_onnx.training.sparse.sparse_parameter import SparseParameter
+    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 
 __all__ = ["first_mask"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sift_onnx.sparse import generator
-from sift_onnx.training.sparse.drop_grow import DropGrow
+from sift_onnx.training.sparse.algorithms.drop_grow import DropGrow
 
 __all__ = ["SET"]
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.distributed.ranks import check_agreement, is_parallel
 from sift_onnx.training.sparse.errors import SparsityStateError
-from sift_onnx.training.sparse.optimizer_states import sparse_states
-from sift_onnx.training.sparse.ranks import check_agreement, is_parallel
+from sift_onnx.training.sparse.stepping.optimizer_states import sparse_states
 
 if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
-    from sift_onnx.training.sparse.sparse_parameter import SparseParameter
+    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 
 __all__ = ["OptimizerHooks", "update_now"]
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.schedules.share import Share
 
 __all__ = ["CBSPARSE", "CSTORCH", "EXACT", "Compat", "CountRule", "count_rule"]
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.drop_grow import DropGrow
-from sift_onnx.training.sparse.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
+from sift_onnx.training.sparse.algorithms.drop_grow import DropGrow
+from sift_onnx.training.sparse.selection.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
 
 __all__ = ["RigL"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
-    from sift_onnx.training.sparse.schedules import HyperParameterSchedule
+    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
 __all__ = ["algorithm_state", "load_algorithm_state", "sparsity_schedules"]
 

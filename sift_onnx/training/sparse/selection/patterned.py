@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sift_onnx.patterns import Pattern, WeightMatrix
-from sift_onnx.training.sparse.masks import make_mask_drop_minimum
+from sift_onnx.training.sparse.selection.masks import make_mask_drop_minimum
 
 __all__ = ["choose_mask", "conforms", "draw_mask", "drop_mask", "grow_mask", "room"]
 

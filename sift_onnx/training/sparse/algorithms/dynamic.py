@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.distributed.ranks import broadcast_masks, is_leader, is_parallel
+from sift_onnx.training.sparse.distributed.sharded import whole
 from sift_onnx.training.sparse.errors import SparsityStateError
-from sift_onnx.training.sparse.optimizer_states import sparse_states
-from sift_onnx.training.sparse.ranks import broadcast_masks, is_leader, is_parallel
-from sift_onnx.training.sparse.sharded import whole
-from sift_onnx.training.sparse.share import Share
-from sift_onnx.training.sparse.sparse_parameter import SparseParameter
-from sift_onnx.training.sparse.update_schedules import UpdateScheduleLike, make_update_schedule
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike, make_update_schedule
+from sift_onnx.training.sparse.stepping.optimizer_states import sparse_states
 
 __all__ = ["DynamicSparsityAlgorithm"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse import patterned
-from sift_onnx.training.sparse.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.masks import make_mask_topk_sparsity
-from sift_onnx.training.sparse.schedules import Constant
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.schedules.hyper_parameters import Constant
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection import patterned
+from sift_onnx.training.sparse.selection.masks import make_mask_topk_sparsity
 
 __all__ = ["GMP"]
 

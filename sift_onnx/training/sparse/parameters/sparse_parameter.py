@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import torch
 
 from sift_onnx.patterns import WeightMatrix
+from sift_onnx.training.sparse.distributed.sharded import local_part, shard_like
 from sift_onnx.training.sparse.errors import SparsityStateError
-from sift_onnx.training.sparse.schedules import HyperParameterSchedule
-from sift_onnx.training.sparse.sharded import local_part, shard_like
+from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
 __all__ = ["SparseParameter"]
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 
 from sift_onnx.patterns import Pattern
-from sift_onnx.training.sparse.counts import Compat, count_rule
+from sift_onnx.training.sparse.algorithms.first_masks import first_mask
+from sift_onnx.training.sparse.algorithms.state import algorithm_state, load_algorithm_state, sparsity_schedules
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
-from sift_onnx.training.sparse.first_masks import first_mask
-from sift_onnx.training.sparse.forward_hook import PruneBeforeForward, keep_from_ddp
-from sift_onnx.training.sparse.given_masks import masks_by_path, masks_of
-from sift_onnx.training.sparse.init_methods import InitMethod, make_init_method
-from sift_onnx.training.sparse.levels import Levels
-from sift_onnx.training.sparse.metrics import MaskHistory
-from sift_onnx.training.sparse.optimizer_hooks import OptimizerHooks
-from sift_onnx.training.sparse.per_parameter import ParameterSchedules
-from sift_onnx.training.sparse.schedules import Constant, HyperParameterSchedule
-from sift_onnx.training.sparse.shapers import ScoreShaper
-from sift_onnx.training.sparse.share import Share
-from sift_onnx.training.sparse.sparse_parameter import SparseParameter
-from sift_onnx.training.sparse.sparsity_hooks import SparsityHook, SparsityHooks
-from sift_onnx.training.sparse.state import algorithm_state, load_algorithm_state, sparsity_schedules
-from sift_onnx.training.sparse.traversal import is_inner_call_of_apply, owned_parameters, unwrapped
+from sift_onnx.training.sparse.parameters.given_masks import masks_by_path, masks_of
+from sift_onnx.training.sparse.parameters.levels import Levels
+from sift_onnx.training.sparse.parameters.metrics import MaskHistory
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.parameters.traversal import is_inner_call_of_apply, owned_parameters, unwrapped
+from sift_onnx.training.sparse.schedules.hyper_parameters import Constant, HyperParameterSchedule
+from sift_onnx.training.sparse.schedules.per_parameter import ParameterSchedules
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection.counts import Compat, count_rule
+from sift_onnx.training.sparse.selection.init_methods import InitMethod, make_init_method
+from sift_onnx.training.sparse.selection.shapers import ScoreShaper
+from sift_onnx.training.sparse.stepping.forward_hook import PruneBeforeForward, keep_from_ddp
+from sift_onnx.training.sparse.stepping.optimizer_hooks import OptimizerHooks
+from sift_onnx.training.sparse.stepping.sparsity_hooks import SparsityHook, SparsityHooks
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -8,9 +8,9 @@ from fractions import Fraction
 from sift_onnx.allocation import check_distribution
 from sift_onnx.errors import UsageError
 from sift_onnx.patterns import Pattern
-from sift_onnx.training.sparse.erk import erk_counts
-from sift_onnx.training.sparse.share import Share
-from sift_onnx.training.sparse.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.schedules.share import Share
+from sift_onnx.training.sparse.selection.erk import erk_counts
 
 __all__ = ["Levels"]
 

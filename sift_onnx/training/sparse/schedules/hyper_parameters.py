@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.share import Share, ShareLike
+from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
 __all__ = [
     "Constant",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch.utils.hooks import RemovableHandle
 
-from sift_onnx.training.sparse.share import Share
+from sift_onnx.training.sparse.schedules.share import Share
 
 if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 
 __all__ = ["SparsityHook", "SparsityHooks"]
 

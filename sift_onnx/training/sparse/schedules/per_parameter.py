@@ -9,7 +9,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from sift_onnx.training.sparse.errors import MissingSettingError
-from sift_onnx.training.sparse.schedules import HyperParameterSchedule, make_hyperparam_schedule
+from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
 
 __all__ = ["ParameterSchedules"]
 

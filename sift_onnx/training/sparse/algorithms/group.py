@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
-from sift_onnx.training.sparse.optimizer_hooks import update_now
-from sift_onnx.training.sparse.schedules import HyperParameterSchedule
-from sift_onnx.training.sparse.traversal import owned_parameters, unwrapped
+from sift_onnx.training.sparse.parameters.traversal import owned_parameters, unwrapped
+from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
+from sift_onnx.training.sparse.stepping.optimizer_hooks import update_now
 
 __all__ = ["Filter", "Group", "ParamFilter"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithm import SparsityAlgorithm
+    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 
 __all__ = ["PruneBeforeForward", "keep_from_ddp"]
 

@@ -1,0 +1,1 @@
+"""The parameters that an algorithm masks, and what is known of each."""

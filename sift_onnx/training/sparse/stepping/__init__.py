@@ -1,0 +1,1 @@
+"""What happens around forward passes and optimizer steps."""
