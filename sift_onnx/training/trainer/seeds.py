@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 
@@ -19,6 +20,15 @@ def mixed_seed(*parts: int | str) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seed the generators that layers and a user's data draw from: torch's, Python's and numpy's old one."""
-    torch.manual_seed(seed)
+    if _has_accelerator():
+        torch.manual_seed(seed)
+    else:
+        # torch.manual_seed would note a stack trace for each kind of device there could be, in every step.
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+@functools.cache
+def _has_accelerator() -> bool:
+    return torch.accelerator.is_available()
