@@ -46,7 +46,7 @@ class Doped(LocalPass):
         """The pair needs a rank, ``S`` a weight."""
         rank = self._rank(unit)
         if not rank:
-            return f"{float(self.sparsity):.0%} of its {unit.size:,} weights do not pay for a rank of {unit.groups}"
+            return f"{float(self.sparsity):.3g} of its {unit.size:,} weights do not pay for a rank of {unit.groups}"
         nnz = self._nnz(unit)
         return self.misfit(unit, unit.shape, nnz) if nnz else "the low-rank pair leaves no weight"
 
