@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Union
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.errors import BackendError, MissingExtraError, UnsupportedError, UsageError
+from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
+from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -32,6 +33,7 @@ __all__ = [
     "default_threads",
     "get_backend",
     "one_line",
+    "plugin_backend",
 ]
 
 ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
@@ -212,8 +214,8 @@ class Backend(ABC):
 
 
 def available_backends() -> tuple[str, ...]:
-    """The names that :func:`get_backend` knows."""
-    return tuple(_BACKENDS)
+    """The names that :func:`get_backend` knows: our own, then those of plug-ins."""
+    return (*_BACKENDS, *(name for name in plugin_names(BACKENDS) if name not in _BACKENDS))
 
 
 def get_backend(name: str) -> Backend:
@@ -221,10 +223,10 @@ def get_backend(name: str) -> Backend:
 
     Args:
         name: ``NAME``, ``NAME:PRESET``, or ``FILE.py:CLASS`` for a subclass of :class:`Backend` in a file. The file is
-            executed.
+            executed. A name that is none of our own is looked for among plug-ins.
 
     Raises:
-        BackendError: there is no such back end, or its file or class does not load.
+        BackendError: there is no such back end, or its file, class or plug-in does not load.
         MissingExtraError: it needs a package that is not installed.
         UsageError: the preset is unknown, or the class is missing from the name.
     """
@@ -235,7 +237,11 @@ def get_backend(name: str) -> Backend:
         raise UsageError(f"back end {name!r}: say which class of the file, as {name}:CLASS")
     base, _, preset = name.partition(":")
     if base not in _BACKENDS:
-        raise BackendError(f"no back end {base!r}; there are {', '.join(_BACKENDS)}, and FILE.py:CLASS for your own")
+        found = plugin_backend(base)
+        if found is None:
+            known = ", ".join(available_backends())
+            raise BackendError(f"no back end {base!r}; there are {known}, and FILE.py:CLASS for your own")
+        return found(preset or None)
     module, _, attribute = _BACKENDS[base].partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute)
@@ -243,6 +249,18 @@ def get_backend(name: str) -> Backend:
         raise MissingExtraError(f"back end {base!r} needs {error.name}; pip install {error.name}") from error
     backend: Backend = kind(preset or None)
     return backend
+
+
+def plugin_backend(name: str) -> type[Backend] | None:
+    """The back end that a plug-in offers under a name; None if none does.
+
+    Raises:
+        PluginError: it does not load, is no back end, or has the name of one of ours.
+    """
+    found = plugin_class(BACKENDS, name, Backend)
+    if found is not None and name in _BACKENDS:
+        raise PluginError(f"the back end {name!r} of {found.__module__} is never used: sift_onnx has its own {name!r}")
+    return found
 
 
 def _from_file(path: Path, attribute: str) -> Backend:

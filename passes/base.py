@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from sift_onnx.errors import ModelReadError, PreconditionError, UsageError
+from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.plugins import PASSES, plugin_class, plugin_names
 
 __all__ = [
     "HISTORY_KEY",
@@ -20,6 +21,8 @@ __all__ = [
     "get_pass",
     "history",
     "made_by_transforms",
+    "pass_names",
+    "plugin_pass",
     "record",
     "register_pass",
 ]
@@ -69,21 +72,57 @@ _PASSES: dict[str, type[Pass]] = {}
 
 
 def register_pass(pass_class: type[Pass]) -> type[Pass]:
-    """Decorator: make a pass known by its ``name``."""
+    """Decorator: make a pass known by its ``name``.
+
+    Raises:
+        UsageError: it is the name of a pass of this package.
+    """
+    if _is_ours(pass_class.name) and not _comes_with_us(pass_class):
+        raise UsageError(f"sift_onnx has a pass {pass_class.name!r} of its own; give yours another name")
     _PASSES[pass_class.name] = pass_class
     return pass_class
 
 
 def get_pass(name: str) -> type[Pass]:
-    """The pass class of that name.
+    """The pass class of that name; one that is not registered is looked for among plug-ins.
 
     Raises:
         UsageError: there is none.
+        PluginError: the plug-in that offers it does not load, or is no pass of that name.
     """
-    try:
-        return _PASSES[name]
-    except KeyError:
-        raise UsageError(f"there is no pass {name!r}; the passes are {', '.join(sorted(_PASSES))}") from None
+    found = _PASSES.get(name) or plugin_pass(name)
+    if found is None:
+        raise UsageError(f"there is no pass {name!r}; the passes are {', '.join(pass_names())}")
+    return found
+
+
+def pass_names() -> tuple[str, ...]:
+    """The names that :func:`get_pass` knows, in alphabetical order."""
+    return tuple(sorted({*_PASSES, *plugin_names(PASSES)}))
+
+
+def plugin_pass(name: str) -> type[Pass] | None:
+    """The pass that a plug-in offers under a name; None if none does.
+
+    Raises:
+        PluginError: it does not load, is no pass, or its own name is another.
+    """
+    found = plugin_class(PASSES, name, Pass)
+    if found is None:
+        return None
+    if found.name != name:
+        raise PluginError(f"the pass {name!r} of {found.__module__} is named {found.name!r} by its class")
+    if _is_ours(name):
+        raise PluginError(f"the pass {name!r} of {found.__module__} is never used: sift_onnx has its own {name!r}")
+    return found
+
+
+def _is_ours(name: str) -> bool:
+    return name in _PASSES and _comes_with_us(_PASSES[name])
+
+
+def _comes_with_us(pass_class: type[Pass]) -> bool:
+    return pass_class.__module__.partition(".")[0] == "sift_onnx"
 
 
 def history(model: Model) -> list[dict[str, Any]]:

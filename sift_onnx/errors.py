@@ -13,6 +13,7 @@ __all__ = [
     "MissingExtraError",
     "ModelReadError",
     "OutputError",
+    "PluginError",
     "PreconditionError",
     "ShapeCheckError",
     "SiftError",
@@ -21,10 +22,20 @@ __all__ = [
 ]
 
 
+_MESSAGE_LENGTH = 1600
+
+
 class SiftError(Exception):
     """The root of what this package raises on purpose."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The message in one line of bounded length: names in it may be a stranger's."""
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in super().__str__())
+        if len(text) <= _MESSAGE_LENGTH:
+            return text
+        return f"{text[: _MESSAGE_LENGTH // 2]} ... {text[-_MESSAGE_LENGTH // 2 :]}"
 
 
 class CheckError(SiftError):
@@ -71,5 +82,9 @@ class BackendError(SiftError):
     exit_code = 4
 
 
-class MissingExtraError(BackendError):
-    """An optional part of this package is not installed."""
+class MissingExtraError(BackendError, ImportError):
+    """An optional part of this package, or a package that it works with, is not installed."""
+
+
+class PluginError(BackendError):
+    """What another package adds to this one does not load."""

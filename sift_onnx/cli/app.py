@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from sift_onnx.cli.plugin_list import plugin_rows
 from sift_onnx.errors import SiftError
 
 # verb -> module under sift_onnx.cli that holds a click command of the same name; imported when the verb is called,
@@ -41,10 +43,19 @@ class LazyVerbs(click.Group):
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        rows = plugin_rows()
+        if rows:
+            with formatter.section("Plug-ins"):
+                formatter.write_dl(rows)
+
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         extra["standalone_mode"] = False
         try:
-            result = super().main(args, **extra)
+            with warnings.catch_warnings():
+                warnings.showwarning = show_warning
+                result = super().main(args, **extra)
         except click.exceptions.Exit as stop:
             sys.exit(stop.exit_code)
         except click.ClickException as mistake:
@@ -60,6 +71,11 @@ class LazyVerbs(click.Group):
             sys.stderr.close()
             sys.exit(0)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """Print a warning on stderr in one line, without the place in the code that Python would add."""
+    click.echo(f"Warning: {message}", err=True)
 
 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})

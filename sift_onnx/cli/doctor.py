@@ -18,6 +18,7 @@ from rich.text import Text
 
 from sift_onnx.cli.options import json_option, verbosity_options
 from sift_onnx.cli.output import stdout_console, write_json
+from sift_onnx.cli.plugin_list import check_plugins, checked_rows
 from sift_onnx.errors import BackendError, UsageError
 
 __all__ = ["cgroup_quota", "doctor", "inspect_host"]
@@ -56,9 +57,9 @@ class Kernels:
 @json_option
 @verbosity_options
 def doctor(json_path: str | None, verbosity: int) -> None:
-    """Say which versions, instruction sets, threads and optional parts are there.
+    """Say which versions, instruction sets, threads, optional parts and plug-ins are there.
 
-    Leaves with 4 if a part that every verb needs is broken.
+    Leaves with 4 if a part that every verb needs is broken; a broken plug-in is named.
 
     \b
     sift-onnx doctor --json -
@@ -68,6 +69,7 @@ def doctor(json_path: str | None, verbosity: int) -> None:
     if kernels.status == "broken":
         problems.append(f"the compiled kernels do not load ({kernels.error}): pip install --force-reinstall sift-onnx")
     host = inspect_host()
+    plugins = check_plugins()
     if json_path is not None:
         document = {
             "schema": 1,
@@ -76,10 +78,11 @@ def doctor(json_path: str | None, verbosity: int) -> None:
             "versions": versions,
             "host": host,
             "kernels": {**vars(kernels), "SIFT_ISA": os.environ.get("SIFT_ISA") or None},
+            "plugins": plugins,
         }
         write_json(document, json_path)
     if json_path != "-":
-        print_table(versions, host, kernels, verbosity)
+        print_table(versions, host, kernels, plugins, verbosity)
     if problems:
         raise BackendError("; ".join(problems))
     if kernels.status == "present" and kernels.error is not None:
@@ -191,7 +194,13 @@ def folder_quota(folder: Path) -> float | None:
     return None if quota in {"max", "-1"} else int(quota) / int(period)
 
 
-def print_table(versions: dict[str, str | None], host: dict[str, Any], kernels: Kernels, verbosity: int) -> None:
+def print_table(
+    versions: dict[str, str | None],
+    host: dict[str, Any],
+    kernels: Kernels,
+    plugins: list[dict[str, Any]],
+    verbosity: int,
+) -> None:
     """Print what was found on stdout, one row each."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, version in versions.items():
@@ -207,6 +216,9 @@ def print_table(versions: dict[str, str | None], host: dict[str, Any], kernels: 
         table.add_row("SIFT_ISA", Text(os.environ.get("SIFT_ISA") or "not set"))
         if verbosity > 0:
             table.add_row("cpu features", Text(" ".join(kernels.features)))
+    table.add_section()
+    for title, state in checked_rows(plugins):
+        table.add_row(title, Text(state))
     stdout_console().print(table)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 import yaml
 
-from sift_onnx.errors import UsageError
+from sift_onnx.errors import PluginError, UsageError
+from sift_onnx.plugins import SPARSITY, plugin_class, plugin_names
 from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.group import Group
 from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
 
-__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm"]
+__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm"]
 
 _DENSE_NAMES = ("embedding", "norm", "lm_head", "pe_helper")
 _LARGEST_FILE = 1 << 20
@@ -32,22 +33,39 @@ def default_sparse_param_filter(name: str, param: torch.Tensor | None) -> bool:
 
 
 def map_sparsity_algorithm(algorithm: str) -> type[SparsityAlgorithm]:
-    """The algorithm of a name: its class name in lower case, be it one of ours or a user's subclass.
+    """The algorithm of a name: its class name in lower case, be it one of ours, a user's subclass or a plug-in's.
 
-    Of several classes of one name the one that was defined last counts.
+    Of several classes of one name the one that was defined last counts; plug-ins are asked where there is none.
 
     Raises:
         UsageError: there is none.
+        PluginError: the plug-in that offers it does not load, or is no algorithm of that name.
     """
     known = {
         cls.__name__.lower(): cls
         for cls in _subclasses(SparsityAlgorithm)
         if not inspect.isabstract(cls) and not issubclass(cls, Group)
     }
-    if not isinstance(algorithm, str) or algorithm.lower() not in known:
-        names = ", ".join(sorted(known))
+    found: type[SparsityAlgorithm] | None = None
+    if isinstance(algorithm, str):
+        found = known.get(algorithm.lower()) or plugin_algorithm(algorithm)
+    if found is None:
+        names = ", ".join(sorted({*known, *plugin_names(SPARSITY)}))
         raise UsageError(f"sparsity algorithm {algorithm!r} is unknown; choose one of {names}, or import your own")
-    found: type[SparsityAlgorithm] = known[algorithm.lower()]
+    return found
+
+
+def plugin_algorithm(name: str) -> type[SparsityAlgorithm] | None:
+    """The algorithm that a plug-in offers under a name; None if none does.
+
+    Raises:
+        PluginError: it does not load, is no algorithm, or its class has another name.
+    """
+    found: type[SparsityAlgorithm] | None = plugin_class(SPARSITY, name, SparsityAlgorithm)
+    if found is not None and found.__name__.lower() != name.lower():
+        raise PluginError(
+            f"the sparsity algorithm {name!r} of {found.__module__} is named {found.__name__.lower()!r} by its class"
+        )
     return found
 
 
