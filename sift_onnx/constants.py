@@ -41,6 +41,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _CHUNK_BYTES = 1 << 22
+# Of a file, which is read into a buffer of this size.
+_READ_BYTES = 1 << 18
 
 
 class MaskedValues(LazyValues):  # type: ignore[misc]
@@ -241,7 +243,7 @@ def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
         yield from _dense_chunks(values)
         return
     if isinstance(values, StoredValues):
-        yield from (piece.data for piece in values.pieces(_CHUNK_BYTES))
+        yield from (piece.data for piece in values.pieces(_READ_BYTES))
         return
     raw = _little_endian(values).reshape(-1).view(np.uint8)
     for i in range(0, raw.size, _CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""Tensor data that lies in files beside the model: found, checked, and mapped into memory."""
+"""Tensor data that lies in files beside the model: found, checked, and read when it is asked for."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.errors import ModelReadError
+from sift_onnx.file_bytes import FileBytes, FileSlice
 
 __all__ = ["DataFiles", "RawData", "external_tensors", "is_external"]
 
 # Gives the little-endian bytes of a tensor, as a vector.
 RawData = Callable[[], "npt.NDArray[np.uint8]"]
 
-# A mapped file stays readable when it is removed or replaced, but costs a file descriptor, of which there may be 1024.
+# An open file stays readable when it is removed or replaced, but costs a file descriptor, of which there may be 1024.
 _KEPT_OPEN = 64
 
 _WITHOUT_TENSORS = frozenset(
@@ -37,9 +38,9 @@ class DataFiles:
         self._folder = model.parent
         # A download cache keeps a model and its data as links into one folder of blobs.
         self._roots = (model.parent.resolve(), model.resolve().parent)
-        self._mapped: dict[Path, npt.NDArray[np.uint8]] = {}
+        self._files: dict[Path, FileBytes] = {}
 
-    def find(self, tensor: onnx.TensorProto, nbytes: int) -> RawData:
+    def find(self, tensor: onnx.TensorProto, nbytes: int) -> FileSlice:
         """Check that the data of ``tensor`` is there, without reading it.
 
         Args:
@@ -66,8 +67,14 @@ class DataFiles:
                 f"initializer {tensor.name!r}: {length} bytes at offset {offset} of {path} do not fit its shape "
                 f"{list(tensor.dims)}, which takes {nbytes}"
             )
-        self._read(path, offset, nbytes, tensor.name)
-        return lambda: self._read(path, offset, nbytes, tensor.name)
+        failure = f"initializer {tensor.name!r}: cannot read its external data file {path}"
+        try:
+            file = self._open(path)
+        except OSError as error:
+            raise ModelReadError(f"{failure}: {error.strerror or error}") from error
+        if file.size < offset + nbytes:
+            raise ModelReadError(f"initializer {tensor.name!r}: its external data file {path} is truncated")
+        return FileSlice(file, offset, nbytes, failure)
 
     def _locate(self, location: str, name: str) -> Path:
         folders = dict.fromkeys((self._folder, self._roots[1]))
@@ -88,20 +95,10 @@ class DataFiles:
             )
         return found
 
-    def _read(self, path: Path, offset: int, nbytes: int, name: str) -> npt.NDArray[np.uint8]:
-        content = self._mapped.get(path)
-        if content is None:
-            try:
-                content = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
-            except OSError as error:
-                raise ModelReadError(
-                    f"initializer {name!r}: cannot read its external data file {path}: {error.strerror or error}"
-                ) from error
-            if len(self._mapped) < _KEPT_OPEN:
-                self._mapped[path] = content
-        if content.size < offset + nbytes:
-            raise ModelReadError(f"initializer {name!r}: its external data file {path} is truncated")
-        return content[offset : offset + nbytes].view(np.ndarray)
+    def _open(self, path: Path) -> FileBytes:
+        if path not in self._files:
+            self._files[path] = FileBytes(path, keep_open=len(self._files) < _KEPT_OPEN)
+        return self._files[path]
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

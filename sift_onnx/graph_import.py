@@ -20,6 +20,7 @@ from sift_onnx.constants import MaskedValues, masked_constant
 from sift_onnx.data_types import numpy_dtype
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.external_data import DataFiles, RawData, external_tensors, is_external
+from sift_onnx.file_bytes import FileSlice
 from sift_onnx.mask_storage import weight_of
 from sift_onnx.stored_values import StoredValues, stored_bytes
 
@@ -126,7 +127,9 @@ def _check_attributes(nodes: list[onnx.NodeProto]) -> None:
                 _check_attributes(list(attribute.g.node))
 
 
-def locate_data(model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview]) -> OutsideData:
+def locate_data(
+    model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview | FileSlice]
+) -> OutsideData:
     """Find the data of every tensor that does not hold it itself.
 
     Args:
@@ -155,7 +158,7 @@ def locate_data(model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[in
                 f"initializer {tensor.name!r}: {len(raw)} bytes do not fit its shape {list(tensor.dims)}, "
                 f"which takes {stored_bytes(tensor)}"
             )
-        found.append((tensor, partial(_as_bytes, raw)))
+        found.append((tensor, raw if isinstance(raw, FileSlice) else partial(_as_bytes, raw)))
     data: OutsideData = {}
     for tensor, bytes_of in found:
         if id(tensor) in read:

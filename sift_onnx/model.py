@@ -17,11 +17,12 @@ from sift_onnx import storage as model_file
 from sift_onnx.constants import MaskedConstant, MaskedValues, full_tensor, header_of, masked_constant, nbytes_of
 from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
 from sift_onnx.external_data import DataFiles
+from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_export import export_graph, export_model_fields
 from sift_onnx.graph_import import adopt_constants, copy_graph, import_model, locate_data
 from sift_onnx.mask_storage import MASKS_KEY, mask_records, sparse_tensor_of, text_of_masks
+from sift_onnx.model_content import read_content
 from sift_onnx.stored_values import StoredValues
-from sift_onnx.wire import cut_out_raw_data
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
@@ -53,7 +54,8 @@ class Model:
     def load(cls, source: ModelLike) -> Model:
         """A model from a path, a ModelProto, a graphsurgeon graph, an ``onnx_ir.Model``, or a Model (as it is).
 
-        What is passed in is not changed, nor may it be changed as long as the Model is used.
+        What is passed in is not changed, nor may it be changed as long as the Model is used. A file may be removed or
+        replaced, and is replaced by :meth:`save`; one that is written to in place gives an error when its data is read.
 
         Raises:
             ModelReadError: the file is no ONNX model, is truncated, or its external data is missing or out of bounds.
@@ -193,7 +195,7 @@ def _hide_sparse_initializers(graph: onnx.GraphProto) -> None:
 
 
 def _from_file(path: Path) -> Model:
-    content, cut = cut_out_raw_data(_read(path), model_file.STREAMED_FROM)
+    content, cut = _read(path)
     try:
         proto = onnx.ModelProto.FromString(content)
     except DecodeError as error:
@@ -208,21 +210,23 @@ def _from_file(path: Path) -> Model:
     return model
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> tuple[bytes, dict[int, memoryview | FileSlice]]:
     try:
         if path.is_dir():
             raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
-        data = path.read_bytes()
+        content, cut = read_content(path, model_file.STREAMED_FROM)
     except FileNotFoundError as error:
         raise ModelReadError(f"{path}: no such file") from error
     except OSError as error:
         raise ModelReadError(f"cannot read {path}: {error.strerror or error}") from error
-    if not data:
+    if not content:
         raise ModelReadError(f"{path} is empty; export it again")
-    return data
+    return content, cut
 
 
-def _from_proto(proto: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview] | None = None) -> Model:
+def _from_proto(
+    proto: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview | FileSlice] | None = None
+) -> Model:
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     records = mask_records(metadata.pop(MASKS_KEY, None))
     graph = import_model(proto, locate_data(proto, files, cut or {}))

@@ -24,7 +24,8 @@ from google.protobuf.message import DecodeError
 from sift_onnx.constants import byte_chunks, full_tensor, has_raw_bytes, header_of, nbytes_of
 from sift_onnx.errors import OutputError, UnsupportedError
 from sift_onnx.external_data import external_tensors
-from sift_onnx.wire import GRAPH, INITIALIZER, RAW_DATA, cut_out_raw_data, key, varint
+from sift_onnx.model_content import read_content
+from sift_onnx.wire import GRAPH, INITIALIZER, RAW_DATA, key, varint
 
 __all__ = ["LargeTensor", "ModelParts", "atomic_file", "check_output", "write_model"]
 
@@ -213,7 +214,7 @@ def _own_data_files(path: Path) -> list[Path]:
         candidates = [p for p in siblings if _is_data_name(p.name, model)]
         if not candidates or not model.is_file():
             return []
-        content, _ = cut_out_raw_data(model.read_bytes(), STREAMED_FROM)
+        content, _ = read_content(model, STREAMED_FROM)
         proto = onnx.ModelProto.FromString(content)
         used = {e.value for tensor in external_tensors(proto) for e in tensor.external_data if e.key == "location"}
         others = [p for p in siblings if p.suffix == ".onnx" and p.name != model.name and p.is_file()]

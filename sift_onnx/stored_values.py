@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from sift_onnx.data_types import bits_of, numpy_dtype, type_name
 from sift_onnx.errors import ModelReadError
 from sift_onnx.external_data import RawData
+from sift_onnx.file_bytes import FileSlice
 
 __all__ = ["StoredValues", "bare_header", "describe", "stored_bytes"]
 
@@ -48,7 +50,18 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
 
     def raw(self) -> npt.NDArray[np.uint8]:
         """The little-endian bytes, read-only; only where the data :attr:`is_raw`."""
-        return self._raw() if self._raw is not None else np.frombuffer(self.proto.raw_data, np.uint8)
+        raw = self._raw() if self._raw is not None else np.frombuffer(self.proto.raw_data, np.uint8)
+        raw.flags.writeable = False
+        return raw
+
+    def pieces(self, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """Like :meth:`raw`, ``nbytes`` at a time; a piece is valid until the next one is asked for."""
+        if isinstance(self._raw, FileSlice):
+            yield from self._raw.pieces(nbytes)
+            return
+        raw = self.raw()
+        for i in range(0, raw.size, nbytes):
+            yield raw[i : i + nbytes]
 
     @property
     def tensor(self) -> onnx.TensorProto:
@@ -60,9 +73,14 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
             tensor.raw_data = self._raw().tobytes()
         return tensor
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether every element is bytes of its own."""
+        return bits_of(self.proto.data_type) % 8 == 0
+
     def view(self) -> Array:
         """The values as an array of the tensor's shape, read-only and not copied where that is possible."""
-        if self.is_raw and bits_of(self.proto.data_type) % 8 == 0:
+        if self.is_raw and self._is_plain:
             array: Array = self.raw().view(self.dtype)
             # Whoever gets it may hand it to code that wants aligned memory.
             return (array if array.flags.aligned else array.copy()).reshape(self.shape)
@@ -71,6 +89,9 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
 
     def load(self) -> Array:
         """The values as an array of its own, as graphsurgeon's lazy values give it."""
+        if isinstance(self._raw, FileSlice) and self._is_plain:
+            # What has just been read is nobody else's.
+            return self._raw().view(self.dtype).reshape(self.shape)
         return np.array(self.view())
 
 

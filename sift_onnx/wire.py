@@ -5,6 +5,7 @@ A ModelProto is read and written without its large tensors passing through proto
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -41,31 +42,31 @@ def key(field_number: int) -> bytes:
     return varint(field_number << 3 | _LENGTH_DELIMITED)
 
 
-def cut_out_raw_data(data: bytes, at_least: int) -> tuple[bytes, dict[int, memoryview]]:
+def cut_out_raw_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[int, range]]:
     """A serialized ModelProto without the raw data of its large initializers.
 
     Args:
-        data: the serialized model.
+        data: the serialized model, or a mapping of its file, of which only the pages around large data are touched.
         at_least: size in bytes from which raw data is cut out.
 
     Returns:
-        The serialized model without them, and what was cut out by the initializer's position in the main graph. What is
-        not laid out as usual, or damaged, is left for protobuf to judge.
+        The serialized model without them, and where in ``data`` that is what was cut out, by the initializer's position
+        in the main graph. What is not laid out as usual, or damaged, is left for protobuf to judge.
     """
     view = memoryview(data)
     try:
         return _cut(view, at_least)
     except (IndexError, ValueError):
-        return data, {}
+        return bytes(view), {}
 
 
-def _cut(view: memoryview, at_least: int) -> tuple[bytes, dict[int, memoryview]]:
+def _cut(view: memoryview, at_least: int) -> tuple[bytes, dict[int, range]]:
     graphs = [field for field in _fields(view, 0, len(view)) if field.number == GRAPH]
     if len(graphs) != 1:
         raise ValueError("protobuf merges the parts of a message that is written in parts")
     graph = graphs[0]
     kept: list[bytes | memoryview] = []
-    cut: dict[int, memoryview] = {}
+    cut: dict[int, range] = {}
     done = graph.start
     initializers = (field for field in _fields(view, graph.start, graph.end) if field.number == INITIALIZER)
     for position, tensor in enumerate(initializers):
@@ -76,7 +77,7 @@ def _cut(view: memoryview, at_least: int) -> tuple[bytes, dict[int, memoryview]]
             continue
         front, back = view[tensor.start : raw[0].key], view[raw[0].end : tensor.end]
         kept += [view[done : tensor.key], key(INITIALIZER), varint(len(front) + len(back)), front, back]
-        cut[position] = view[raw[0].start : raw[0].end]
+        cut[position] = range(raw[0].start, raw[0].end)
         done = tensor.end
     kept.append(view[done : graph.end])
     length = varint(sum(len(part) for part in kept))

@@ -1,0 +1,138 @@
+"""Parts of files, read when they are asked for.
+
+They are not mapped into memory: pages of a mapping count as the process's own once they were touched, and a process
+that touches a page behind the end of a file, because somebody has shortened it, is killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.errors import ModelReadError
+
+__all__ = ["FileBytes", "FileSlice"]
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class FileBytes:
+    """A file that is expected to stay as it is.
+
+    Attributes:
+        path: of the file.
+        size: in bytes.
+    """
+
+    def __init__(self, path: Path, keep_open: bool = True) -> None:
+        """Open ``path``.
+
+        Args:
+            path: of the file.
+            keep_open: an open file stays readable when it is removed or replaced, but costs a file descriptor.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.path = path
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  # as long as this object lives
+        self._state = _state(file.fileno())
+        self.size = self._state[1]
+        self._file = file if keep_open else None
+        if not keep_open:
+            file.close()
+
+    def map(self) -> mmap.mmap:
+        """The whole file, for a look at a few pages of it.
+
+        Raises:
+            OSError: it cannot be mapped, or is not open.
+            ValueError: it is empty.
+        """
+        if self._file is None:
+            raise OSError("not kept open")
+        return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def read_into(self, start: int, buffer: Bytes) -> None:
+        """Fill ``buffer`` with the bytes from ``start`` on.
+
+        Raises:
+            OSError: they cannot be read, or the file has changed since it was opened.
+        """
+        if self._file is not None:
+            self._fill(self._file.fileno(), start, buffer)
+            return
+        with open(self.path, "rb", buffering=0) as file:
+            self._fill(file.fileno(), start, buffer)
+
+    def _fill(self, descriptor: int, start: int, buffer: Bytes) -> None:
+        state = _state(descriptor)
+        if state != self._state:
+            change = "truncated" if state[1] < self.size else "changed"
+            raise OSError(f"it was {change} after the model was loaded; load it again")
+        done = 0
+        while done < buffer.size:
+            # At an offset, since a descriptor's position is shared with processes that were forked.
+            count = os.preadv(descriptor, [buffer[done:].data], start + done)
+            if not count:
+                raise OSError("it ends too early")
+            done += count
+
+
+def _state(descriptor: int) -> tuple[int, int, int, int]:
+    status = os.fstat(descriptor)
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """A part of a file.
+
+    Attributes:
+        file: that it is part of.
+        start: its first byte.
+        nbytes: its length.
+        failure: what an error says first; the reason follows.
+    """
+
+    file: FileBytes
+    start: int
+    nbytes: int
+    failure: str
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __call__(self) -> Bytes:
+        """All of it, as an array of its own.
+
+        Raises:
+            ModelReadError: it cannot be read.
+        """
+        whole = np.empty(self.nbytes, np.uint8)
+        self._read(0, whole)
+        return whole
+
+    def pieces(self, nbytes: int) -> Iterator[Bytes]:
+        """All of it in order, ``nbytes`` at a time; a piece is valid until the next one is asked for.
+
+        Raises:
+            ModelReadError: it cannot be read.
+        """
+        buffer = np.empty(min(nbytes, self.nbytes), np.uint8)
+        for at in range(0, self.nbytes, nbytes):
+            piece = buffer[: min(nbytes, self.nbytes - at)]
+            self._read(at, piece)
+            yield piece
+
+    def _read(self, at: int, buffer: Bytes) -> None:
+        try:
+            self.file.read_into(self.start + at, buffer)
+        except OSError as error:
+            raise ModelReadError(f"{self.failure}: {error.strerror or error}") from error
