@@ -37,9 +37,9 @@ demo: $(VENV)/train.stamp
 	$(call sift,inspect resnet18-wide.onnx)
 	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
 
-# One torch thread in each of the two workers: more would only wait for each other.
+# One torch thread in each of the two workers: more would only wait for each other. Tests of a group share a worker.
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -48,7 +48,18 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     help="Where checkpoints go, if the recipe has checkpoint_every [default: OUT.checkpoints].",
 )
 @click.option("--device", default="auto", show_default=True, help="auto (CUDA if there is one), cpu, cuda or cuda:N.")
+@click.option(
+    "--parallelism",
+    type=click.Choice(["ddp", "fsdp2"]),
+    help="Under torchrun: the whole model on each process, or a part of it; whatever the recipe says.",
+)
 @click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="Append log lines in JSON to FILE.")
+@click.option(
+    "--tensorboard",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write the log's figures to DIR for TensorBoard, which has to be installed.",
+)
 @seed_option
 @force_option
 @json_option
@@ -62,7 +73,9 @@ def train(
     resume: Path | None,
     checkpoints: Path | None,
     device: str,
+    parallelism: str | None,
     log: Path | None,
+    tensorboard: Path | None,
     seed: int,
     force: bool,
     json_path: str | None,
@@ -93,11 +106,13 @@ def train(
         settings = TrainingSettings.of_recipe(recipe.training, str(recipe_file))
     if epochs is not None:
         settings = dataclasses.replace(settings, epochs=epochs, steps=None)
+    if parallelism is not None:
+        settings = dataclasses.replace(settings, parallelism=parallelism)
     if click.get_current_context().get_parameter_source("seed") is ParameterSource.COMMANDLINE:
         settings = dataclasses.replace(settings, seed=seed)
     # Of several ranks the first one speaks.
     verbosity = verbosity if os.environ.get("RANK", "0") == "0" else -1
-    with _log_lines(log, verbosity) as report, progress_bar(verbosity) as bar:
+    with _log_lines(log, tensorboard, verbosity) as report, progress_bar(verbosity) as bar:
         task = bar.add_task("training", total=None)
 
         def progress(step: int, total: int, loss: float) -> None:
@@ -136,11 +151,16 @@ def _leave_at_once() -> None:
 
 
 @contextlib.contextmanager
-def _log_lines(path: Path | None, verbosity: int) -> Iterator[Any]:
-    """What writes log lines to the file, and says warnings (with -v, everything) on stderr."""
+def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> Iterator[Any]:
+    """What writes log lines to the file and for TensorBoard, and says warnings (with -v, everything) on stderr."""
+    from sift_onnx.training.trainer.tensorboard import tensorboard_log
+
+    leads = os.environ.get("RANK", "0") == "0"
     with contextlib.ExitStack() as stack:
-        file = None
-        if path is not None and os.environ.get("RANK", "0") == "0":
+        file, board = None, None
+        if tensorboard is not None and leads:
+            board = stack.enter_context(tensorboard_log(tensorboard))
+        if path is not None and leads:
             try:
                 file = stack.enter_context(path.open("a", encoding="utf-8", buffering=1))
             except OSError as error:
@@ -150,6 +170,8 @@ def _log_lines(path: Path | None, verbosity: int) -> Iterator[Any]:
             line = json.dumps(event)
             if file is not None:
                 file.write(line + "\n")
+            if board is not None:
+                board(event)
             if event["event"] == "warning":
                 note(f"warning: {event['text']}", verbosity)
             elif verbosity > 0:

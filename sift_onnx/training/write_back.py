@@ -21,6 +21,7 @@ from sift_onnx.sparse import SparseWeight
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare
 from sift_onnx.training.proto_patch import patched_proto
+from sift_onnx.training.sparse.distributed.sharded import whole
 from sift_onnx.training.stored import stored_constants
 from sift_onnx.training.tensors import array_from_tensor
 
@@ -31,7 +32,7 @@ Array = npt.NDArray[Any]
 _MASK = "_mask"
 
 
-def write_back(model: ModelLike, module: nn.Module) -> Any:
+def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor]) -> Any:
     """The model with the module's parameters, statistics and masks.
 
     The model is never exported anew: nodes, names, metadata and every tensor that did not change stay as they are, and
@@ -46,7 +47,8 @@ def write_back(model: ModelLike, module: nn.Module) -> Any:
     Args:
         model: what the module was made from; a path, a Model, an ``onnx.ModelProto``, an ``onnx_graphsurgeon.Graph`` or
             an ``onnx_ir.Model``; it is not changed.
-        module: from :func:`~sift_onnx.training.to_torch`, also inside a wrapper such as DistributedDataParallel.
+        module: from :func:`~sift_onnx.training.to_torch`, also inside a wrapper such as DistributedDataParallel; or its
+            ``state_dict``. Of a module that FSDP2 shares out, every rank has to call this.
 
     Returns:
         The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path.
@@ -75,15 +77,16 @@ class _Change:
     value: Array | SparseWeight
 
 
-def _state(module: nn.Module) -> dict[str, torch.Tensor]:
+def _state(module: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The module's tensors by initializer name; wrappers of one module are looked through."""
+    if isinstance(module, Mapping):
+        return {name: whole(tensor) for name, tensor in module.items()}
     while not isinstance(module, ImportedModule):
         inner = getattr(module, "module", getattr(module, "_orig_mod", None))
         if not isinstance(inner, nn.Module):
             break
         module = inner
-    # FSDP keeps shards; the whole tensor is what the model holds.
-    return {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in module.state_dict().items()}
+    return {name: whole(tensor) for name, tensor in module.state_dict().items()}
 
 
 def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor]) -> dict[str, _Change]:

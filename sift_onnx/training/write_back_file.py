@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
+import torch
 from google.protobuf.message import DecodeError
 from torch import nn
 
@@ -15,7 +17,9 @@ from sift_onnx.training.write_back import write_back
 __all__ = ["write_back_file"]
 
 
-def write_back_file(source: str | Path, module: nn.Module, target: str | Path, *, force: bool = False) -> None:
+def write_back_file(
+    source: str | Path, module: nn.Module | Mapping[str, torch.Tensor], target: str | Path, *, force: bool = False
+) -> None:
     """Write the model in ``source``, with the module's tensors in it, to ``target``.
 
     The order of a file's fields is that of who wrote it, exporters' or :meth:`Model.save`'s; it is kept, and with it

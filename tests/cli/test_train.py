@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,47 @@ def test_json_and_resume(folder: Path, capfd: pytest.CaptureFixture[str]) -> Non
         call("train", *arguments(folder, "p.onnx"), "--resume", folder / "o.onnx.checkpoints", "--device", "cpu") == 0
     )
     assert (folder / "p.onnx").read_bytes() == (folder / "o.onnx").read_bytes()
+
+
+def test_figures_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, float, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, log_dir: str) -> None:
+            assert log_dir == str(folder / "board")
+
+        def add_scalar(self, tag: str, value: float, global_step: int) -> None:
+            written.append((tag, value, global_step))
+
+        def flush(self) -> None:
+            pass
+
+        def close(self) -> None:
+            written.append(("closed", 0.0, 0))
+
+    stand_in = types.ModuleType("torch.utils.tensorboard")
+    stand_in.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    (folder / "r.yaml").write_text(RECIPE + "  log_every: 2\n")
+    assert call("train", *arguments(folder, "o.onnx"), "--tensorboard", folder / "board", "--device", "cpu", "-q") == 0
+    assert {tag for tag, _, _ in written} == {
+        *(f"train/{name}" for name in ("loss", "lr", "examples_per_second", "nnz")),
+        *(f"validation/{name}" for name in ("loss", "accuracy")),
+        "closed",
+    }
+    assert [step for tag, _, step in written if tag == "train/loss"] == [2, 4, 6, 8]
+    assert {value for tag, value, _ in written if tag == "train/nnz"} == {576}
+    assert written[-1][0] == "closed"
+
+
+def test_tensorboard_that_is_not_installed(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert call("train", *arguments(folder, "o.onnx"), "--tensorboard", folder / "board", "--device", "cpu") != 0
+    err = capfd.readouterr().err
+    assert "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE" in err
+    assert not (folder / "o.onnx").exists()
 
 
 def test_mistakes_are_one_line_and_exit_code_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,20 +12,22 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from sift_onnx.errors import CheckError, SiftError, UsageError
+from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse.distributed.sharded import whole
 from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.checkpoint import load_checkpoint, save_checkpoint
 from sift_onnx.training.trainer.data import DataSource
-from sift_onnx.training.trainer.losses import check_targets, correct_share, make_loss
+from sift_onnx.training.trainer.first_batch import try_first_batch
+from sift_onnx.training.trainer.losses import correct_share, make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
+from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
-from sift_onnx.training.trainer.sparsity import attach_sparsity
-from sift_onnx.training.trainer.user_code import first_line
+from sift_onnx.training.trainer.sparsity import attach_sparsity, sparsity_figures
+from sift_onnx.training.trainer.whole_state import load_whole_model, load_whole_optimizer, whole_state
 
 __all__ = ["Trainer"]
 
@@ -84,6 +86,9 @@ class Trainer:
         if settings.amp == "float16" and ranks.device.type != "cuda":
             raise UsageError("amp float16 needs a CUDA device; choose bfloat16")
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.amp == "float16")
+        if settings.parallelism == "fsdp2" and ranks.size == 1:
+            self._warn("parallelism fsdp2 shares a model among processes, and this one is alone; start it by torchrun")
+        self._shared = SharedModel(self.module, ranks, settings.parallelism)
         self.optimizer = make_optimizer(module, settings.optimizer)
         self.step, self._epoch, self._step_in_epoch = 0, 0, 0
         self.last_loss: float | None = None
@@ -92,12 +97,10 @@ class Trainer:
             warnings.simplefilter("always")
             self.sparsity = attach_sparsity(settings.sparsity, module, self.optimizer, settings.seed)
         for remark in remarks:
-            self._report({"event": "warning", "text": str(remark.message)})
-        self._try_first_batch()
-        self._model: nn.Module = self.module
-        if ranks.size > 1:
-            devices = [ranks.device] if ranks.device.type == "cuda" else None
-            self._model = DistributedDataParallel(self.module, device_ids=devices)
+            self._warn(str(remark.message))
+        with self._shared.gathered():
+            try_first_batch(self.module, source, self._loss, settings.loss, ranks.device, self._warn)
+        self._shared.join()
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint, with what the interrupted run would have done next.
@@ -115,8 +118,8 @@ class Trainer:
             difference = f"data of {state['data']} in the saved run and of {self._source.fingerprint} in this one"
         if difference is not None:
             raise UsageError(f"{path}: {difference}; resume with the recipe and the data the run was started with")
-        self.module.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_whole_model(self.module, state["model"])
+        load_whole_optimizer(self.optimizer, state["optimizer"])
         if self.sparsity is not None:
             self.sparsity.load_state_dict(state["sparsity"])
         self._scaler.load_state_dict(state["scaler"])
@@ -135,11 +138,10 @@ class Trainer:
         self._report({"event": "start", "steps": self.total, "device": str(self._ranks.device)})
         while self.step < self.total:
             self._run_epoch()
-        if self._ranks.leads and (self._validated is None or self._validated[0] != self.step):
+        if self._ranks.all_have(self._validated is None or self._validated[0] != self.step):
             self._validate()
         self._ranks.wait()
-        # DDP holds the process group, whose threads must not outlive it.
-        self._model = self.module
+        self._shared.leave()
         self.module.eval()
         validation = self._validated[1] if self._validated is not None else {}
         return {"steps": self.step, "epochs": self._epoch, "loss": self.last_loss, "validation": validation}
@@ -160,15 +162,15 @@ class Trainer:
             self._progress(self.step, self.total, self.last_loss)
             if self.step % self._settings.log_every == 0 or self.step == self.total:
                 now = time.perf_counter()
-                rate = self.optimizer.param_groups[0]["lr"]
                 self._report(
                     {
                         "event": "step",
                         "step": self.step,
                         "epoch": self._epoch,
                         "loss": sum(losses) / len(losses),
-                        "lr": rate,
+                        "lr": self.optimizer.param_groups[0]["lr"],
                         "examples_per_second": sizes * self._ranks.size / max(now - since, 1e-9),
+                        **sparsity_figures(self.sparsity),
                     }
                 )
                 losses, sizes, since = [], 0, now
@@ -178,21 +180,20 @@ class Trainer:
             raise UsageError(f"the data gives no batch in epoch {self._epoch}; an iterator is read once only")
         if self.step < self.total or self._step_in_epoch == self._steps_per_epoch:
             self._epoch, self._step_in_epoch = self._epoch + 1, 0
-            if self._ranks.leads:
-                self._validate()
+            self._validate()
             self._ranks.wait()
 
     def _step(self, parts: list[Batch]) -> float:
         settings = self._settings
         seed_everything(mixed_seed("step", settings.seed, self.step, self._ranks.rank))
         set_rate(self.optimizer, settings.optimizer.lr * rate_factor(settings.schedule, self.step, self.total))
-        self._model.train()
+        self.module.train()
         self.optimizer.zero_grad()
         examples = sum(part.size for part in parts)
         mean = 0.0
         for i, part in enumerate(parts):
-            with self._unsynchronized(i + 1 < len(parts)):
-                loss = self._forward(self._model, part.to(self._ranks.device)) * (part.size / examples)
+            with self._shared.accumulating(i + 1 < len(parts)):
+                loss = self._forward(part.to(self._ranks.device)) * (part.size / examples)
                 mean += float(loss.detach())
                 if not _is_finite(mean):
                     raise CheckError(f"step {self.step}: the loss is {mean}; {self._way_out()}")
@@ -202,16 +203,16 @@ class Trainer:
             # Pruned weights must not count when gradients are clipped.
             self.sparsity.finalize_grads()
         if settings.clip_norm is not None:
-            norm = float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm))
+            norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm)))
             if not _is_finite(norm) and not self._scaler.is_enabled():
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)
         self._scaler.update()
         return mean
 
-    def _forward(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def _forward(self, batch: Batch) -> torch.Tensor:
         with self._autocast():
-            outputs = model(*batch.inputs)
+            outputs = self._shared(*batch.inputs)
         return self._loss(outputs, batch)
 
     def _autocast(self) -> Any:
@@ -220,18 +221,20 @@ class Trainer:
             return contextlib.nullcontext()
         return torch.autocast(self._ranks.device.type, getattr(torch, amp))
 
-    def _unsynchronized(self, wanted: bool) -> Any:
-        """DDP averages gradients once per step, with the last part."""
-        if wanted and isinstance(self._model, DistributedDataParallel):
-            return self._model.no_sync()
-        return contextlib.nullcontext()
-
     def _way_out(self) -> str:
         held = f"checkpoints are in {self._checkpoints}; " if self._checkpoints is not None else ""
         return f"{held}try a lower optimizer.lr, schedule.warmup or clip_norm, and look at the data"
 
-    @torch.no_grad()
     def _validate(self) -> None:
+        """Validate on the first rank; all ranks call it."""
+        with self._shared.gathered():
+            found = self._validation() if self._ranks.leads else None
+        if found is not None:
+            self._validated = (self.step, found)
+            self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
+
+    @torch.no_grad()
+    def _validation(self) -> dict[str, Any] | None:
         self.module.eval()
         count, loss, right = 0, 0.0, 0.0
         for batch in self._source.validation():
@@ -243,13 +246,22 @@ class Trainer:
             right = right + share * batch.size if share is not None else float("nan")
             count += batch.size
         if not count:
-            return
-        found = {"loss": loss / count, "examples": count} | ({"accuracy": right / count} if right == right else {})
-        self._validated = (self.step, found)
-        self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
+            return None
+        return {"loss": loss / count, "examples": count} | ({"accuracy": right / count} if right == right else {})
+
+    def whole_state(self) -> dict[str, torch.Tensor]:
+        """The module's state in whole tensors on the CPU; with FSDP2 a collective call."""
+        state: dict[str, torch.Tensor] = whole_state(self.module.state_dict())
+        return state
+
+    def whole_optimizer_state(self) -> dict[str, Any]:
+        """The same of the optimizer."""
+        state: dict[str, Any] = whole_state(self.optimizer.state_dict())
+        return state
 
     def _save(self) -> None:
-        if self._checkpoints is None or not self._ranks.leads:
+        # Where ranks hold parts of tensors, all of them hand theirs over.
+        if self._checkpoints is None or not (self._ranks.leads or self._shared.is_sharded):
             return
         state = {
             "graph": self._identity,
@@ -258,44 +270,17 @@ class Trainer:
             "ranks": self._ranks.size,
             "epoch": self._epoch,
             "step_in_epoch": self._step_in_epoch,
-            "model": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "model": self.whole_state(),
+            "optimizer": self.whole_optimizer_state(),
             "sparsity": None if self.sparsity is None else self.sparsity.state_dict(),
             "scaler": self._scaler.state_dict(),
         }
-        path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
-        self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
+        if self._ranks.leads:
+            path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
+            self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
 
-    @torch.no_grad()
-    def _try_first_batch(self) -> None:
-        """Run the model and the loss once, so that what does not fit is found before any training."""
-        parts = next(self._source.epoch(0), None)
-        if parts is None:
-            raise UsageError("the data has no batches")
-        batch = parts[0].to(self._ranks.device)
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in batch.inputs)
-        try:
-            outputs = self.module.eval()(*batch.inputs)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            raise UsageError(
-                f"the model does not run on the first batch, {shapes}: {first_line(error)}; if the model was exported "
-                "for one batch size, export it with a dynamic batch axis, or choose that batch_size"
-            ) from error
-        try:
-            loss = float(self._loss(outputs, batch))
-        except SiftError:
-            raise
-        except Exception as error:
-            raise UsageError(f"loss {self._settings.loss!r} fails on the first batch: {first_line(error)}") from error
-        if not _is_finite(loss):
-            raise CheckError(f"the loss of the untrained model on the first batch is {loss}; look at model and data")
-        if self._settings.loss == "classification":
-            scores = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-            for target in self._source.targets():
-                check_targets(target, scores.shape[1])
-            if bool((scores >= 0).all()) and bool(((scores.float().sum(1) - 1).abs() < 1e-4).all()):
-                text = "the model's output is a softmax already, and the loss takes another; export it without"
-                self._report({"event": "warning", "text": text})
+    def _warn(self, text: str) -> None:
+        self._report({"event": "warning", "text": text})
 
 
 def _total_steps(settings: TrainingSettings, steps_per_epoch: int | None) -> int:

@@ -80,6 +80,7 @@ class TrainingSettings:
         sparsity: what :func:`sift_onnx.training.sparse.configure` takes; None keeps the masks of the model.
         trainable: globs of further initializers to train, see :func:`sift_onnx.to_torch`.
         folded_batch_norm: ``refuse`` or ``allow`` training from scratch where normalization was folded away.
+        parallelism: of several ranks: ``ddp``, or ``fsdp2``; see :mod:`sift_onnx.training.trainer.parallelism`.
         seed: of every random draw.
         log_every: steps between log lines.
         checkpoint_every: steps between checkpoints; 0 for none.
@@ -99,6 +100,7 @@ class TrainingSettings:
     sparsity: Any = None
     trainable: tuple[str, ...] = ()
     folded_batch_norm: str = "refuse"
+    parallelism: str = "ddp"
     seed: int = 0
     log_every: int = 10
     checkpoint_every: int = 0
@@ -115,6 +117,7 @@ class TrainingSettings:
         _among("schedule.type", schedule.type, ("constant", "cosine", "step"))
         _among("amp", self.amp, ("off", "bfloat16", "float16"))
         _among("folded_batch_norm", self.folded_batch_norm, ("refuse", "allow"))
+        _among("parallelism", self.parallelism, ("ddp", "fsdp2"))
         if self.loss not in ("classification", "next-token") and ".py:" not in self.loss:
             raise UsageError(f"loss is {self.loss!r}; choose classification, next-token, or write FILE.py:FUNCTION")
         for name in ("epochs", "steps", "batch_size", "accumulate", "log_every", "keep_checkpoints"):

@@ -10,7 +10,7 @@ import torch
 from sift_onnx.training import sparse
 from sift_onnx.training.module import ImportedModule
 
-__all__ = ["attach_sparsity", "sparsity_report"]
+__all__ = ["attach_sparsity", "sparsity_figures", "sparsity_report"]
 
 
 def attach_sparsity(
@@ -58,6 +58,19 @@ def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, Any
             entry |= {"itop": total.itop, "doc": total.doc, "churn": total.churn}
         report["algorithms"].append(entry)
     return report
+
+
+def sparsity_figures(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, Any]:
+    """Of a log line: the non-zeros of all masked weights, and their :class:`MaskMetrics` where they are followed."""
+    if algorithm is None:
+        return {}
+    params = [param for member in algorithm.members for param in member.sparse_params.values()]
+    figures: dict[str, Any] = {"nnz": sum(param.nnz for param in params)}
+    followed = [member for member in algorithm.members if member.history is not None]
+    if len(followed) == 1 and followed[0].history is not None:
+        total = followed[0].history.total()
+        figures |= {"itop": total.itop, "doc": total.doc, "churn": total.churn}
+    return figures
 
 
 def _names_seed(config: Any) -> bool:

@@ -91,9 +91,10 @@ def train_file(
         if keeps and ranks.leads:
             prepare_folder(folder)
         result = trainer.run()
+        state = trainer.whole_state()
         if not ranks.leads:
             return None
-        write_back_file(source, module.cpu(), target, force=force)
+        write_back_file(source, state, target, force=force)
         return {
             "schema": 1,
             "model": str(source),

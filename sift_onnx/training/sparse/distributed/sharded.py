@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-__all__ = ["is_sharded", "local_part", "shard_like", "whole"]
+__all__ = ["is_sharded", "local_part", "shard", "shard_like", "whole"]
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -30,13 +30,16 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return cast(torch.Tensor, cast(Any, tensor).to_local()) if is_sharded(tensor) else tensor
 
 
-def shard_like(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a whole ``mask``, for :func:`local_part` of ``tensor``; no communication."""
-    if not is_sharded(tensor):
-        return mask
+def shard(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A whole tensor that every rank has, as a DTensor of the parts of ``like``, a DTensor; no communication."""
     from torch.distributed.tensor import distribute_tensor
 
-    sharded = cast(Any, tensor)
-    # Without a source rank each rank cuts its part out of the mask that it has.
-    part: Any = distribute_tensor(mask, sharded.device_mesh, sharded.placements, src_data_rank=None)
-    return cast(torch.Tensor, part.to_local())
+    sharded = cast(Any, like)
+    # Without a source rank each rank cuts its part out of the tensor that it has.
+    placed = tensor.to(local_part(like).device)
+    return distribute_tensor(placed, sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def shard_like(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a whole ``mask``, for :func:`local_part` of ``tensor``; no communication."""
+    return local_part(shard(mask, tensor)) if is_sharded(tensor) else mask

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from sift_onnx.patterns import WeightMatrix
-from sift_onnx.training.sparse.distributed.sharded import local_part, shard_like
+from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard_like
 from sift_onnx.training.sparse.errors import SparsityStateError
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
@@ -37,7 +37,8 @@ class SparseParameter:
         self.schedule = schedule
         self._initialized = False
         self._used = False
-        self._seen: tuple[int, int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
+        self._pruned: weakref.ref[torch.Tensor] | None = None
         self._nnz: tuple[int, int, int] | None = None
         placeholder = torch.ones(self.param.shape, dtype=torch.bool, device=local_part(self.param).device)
         module.register_buffer(self.mask_name, placeholder, persistent=True)
@@ -128,16 +129,22 @@ class SparseParameter:
 
     def prune(self, *others: torch.Tensor) -> None:
         """Zero the inactive elements of the parameter, and of ``others`` of its shape."""
-        self.zero_where(~self.mask, [self.param, *others])
-        self._seen = self._fingerprint()
+        param = self.param
+        self.zero_where(~self.mask, [param, *others])
+        self._pruned, self._seen = weakref.ref(param), self._fingerprint(param)
 
     def prune_if_changed(self) -> None:
         """Prune the parameter, unless it is the tensor that was pruned last, unchanged.
 
         What writes to it behind autograd's back, by ``.data``, is not noticed; the next optimizer step prunes it.
         """
-        if self._fingerprint() != self._seen:
-            self.prune()
+        shards = self._shards()
+        if shards is None:
+            if self._fingerprint(self.param) != self._seen:
+                self.prune()
+        elif self._fingerprint(shards) != self._seen:
+            # What is gathered goes again; the shards are pruned by the next step of the optimizer.
+            self.zero_where(~self.mask, [self.param])
 
     def zero_where(self, off: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
         """Zero ``tensors`` of the parameter's shape where ``off``; NaN and infinities there become zero as well."""
@@ -151,11 +158,16 @@ class SparseParameter:
         part = shard_like(off, self.param)
         return any(bool(local_part(tensor)[part].any()) for tensor in tensors)
 
-    def _fingerprint(self) -> tuple[int, int, int, int]:
-        # In-place changes count up a tensor's version. A forward pass that would write to weights without need breaks
-        # a backward pass that is still to come (two forwards, then one backward).
-        param, mask = self.param, self.mask
-        return id(param), param._version, id(mask), mask._version
+    def _fingerprint(self, param: torch.Tensor) -> tuple[int, ...]:
+        # In-place changes count up a tensor's version, those of a part not that of the DTensor. A forward pass that
+        # would write to weights without need breaks a backward pass that is still to come (two forwards, one backward).
+        mask = self.mask
+        return id(param), param._version, local_part(param)._version, id(mask), mask._version
+
+    def _shards(self) -> torch.Tensor | None:
+        """The DTensor that was pruned last, if the parameter is what FSDP2 has gathered of it for the moment."""
+        pruned = self._pruned() if self._pruned is not None else None
+        return pruned if pruned is not None and is_sharded(pruned) and not is_sharded(self.param) else None
 
     def __repr__(self) -> str:
         return f"SparseParameter({self.name})"

@@ -7,11 +7,16 @@ from typing import Any
 
 import torch
 
+from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard, shard_like, whole
+
 __all__ = ["Snapshot"]
 
 
 class Snapshot:
-    """Copies of parameters, buffers and optimizer states; masks are left out."""
+    """Copies of parameters, buffers and optimizer states; masks are left out.
+
+    Of tensors that ranks share out, each rank has a copy of its part, or of the whole if the snapshot was loaded.
+    """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], states: Mapping[int, Mapping[str, Any]]) -> None:
         self._tensors = dict(tensors)
@@ -36,18 +41,21 @@ class Snapshot:
         """Write all of it back; optimizer states that did not exist then are deleted."""
         present = _tensors(module)
         for name, tensor in self._tensors.items():
-            present[name].copy_(tensor)
+            part = local_part(tensor) if is_sharded(tensor) else shard_like(tensor, present[name])
+            local_part(present[name]).copy_(part)
         for index, param in enumerate([] if optimizer is None else _params(optimizer)):
             assert optimizer is not None
-            state = _copied(self._states.get(index, {}))
+            state = {key: _like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
             if state:
                 optimizer.state[param] = state
             else:
                 optimizer.state.pop(param, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, in tensors and numbers."""
-        return {"tensors": self._tensors, "states": self._states}
+        """All of it, in whole tensors and numbers; where ranks share tensors out, all of them call it."""
+        tensors = {name: whole(tensor) for name, tensor in self._tensors.items()}
+        states = {index: {key: _whole(value) for key, value in state.items()} for index, state in self._states.items()}
+        return {"tensors": tensors, "states": states}
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Snapshot:
@@ -65,3 +73,13 @@ def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
+
+
+def _whole(value: Any) -> Any:
+    return whole(value) if isinstance(value, torch.Tensor) else value
+
+
+def _like(value: Any, param: torch.Tensor) -> Any:
+    """An optimizer's state as ``param`` is laid out, if it has one element for each weight."""
+    loaded = isinstance(value, torch.Tensor) and not is_sharded(value) and value.shape == param.shape
+    return shard(value, param) if loaded and is_sharded(param) else value

@@ -1,0 +1,49 @@
+"""The state of a model and its optimizer in whole tensors, whatever part of them a rank holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from sift_onnx.training.sparse.distributed.sharded import is_sharded, shard, whole
+
+__all__ = ["load_whole_model", "load_whole_optimizer", "whole_state"]
+
+
+def whole_state(state: Any) -> Any:
+    """A copy of nested dictionaries and lists with whole tensors on the CPU.
+
+    For parts of tensors this is a collective call: every rank makes it, with a state of the same keys.
+    """
+    if isinstance(state, Mapping):
+        return {key: whole_state(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(whole_state(value) for value in state)
+    return whole(state).cpu() if isinstance(state, torch.Tensor) else state
+
+
+def load_whole_model(module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """``module.load_state_dict`` of whole tensors; each rank takes its part of them."""
+    own = module.state_dict()
+    module.load_state_dict({name: _like(tensor, own.get(name)) for name, tensor in state.items()})
+
+
+def load_whole_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """``optimizer.load_state_dict`` of whole tensors; each rank takes its part of those that are sharded."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    states = {
+        index: {key: _like(value, params[index]) for key, value in entries.items()}
+        for index, entries in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": states})
+
+
+def _like(value: Any, own: torch.Tensor | None) -> Any:
+    sharded = own is not None and is_sharded(own) and isinstance(value, torch.Tensor) and value.shape == own.shape
+    if not sharded:
+        return value
+    assert own is not None
+    return shard(value, own)
