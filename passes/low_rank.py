@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.allocation import BudgetLayer, allocate
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import sparse_weight_of
+from sift_onnx.constants import is_masked
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
@@ -136,7 +136,7 @@ class _Pairs(LocalPass):
     def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
         if not self.widened:
             return super().excluded(model, analysis)
-        masked = (name for name, layer in analysis.layers.items() if sparse_weight_of(layer.constant) is not None)
+        masked = (name for name, layer in analysis.layers.items() if is_masked(layer.constant))
         return dict.fromkeys(analysis.layers.keys() - set(masked), "not widened, or dense")
 
     def fits(self, unit: LinearUnit) -> str:

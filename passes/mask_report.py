@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import shape_of, sparse_weight_of
+from sift_onnx.constants import is_masked, shape_of
 from sift_onnx.cost import positions_of
 
 __all__ = ["describe_masks"]
@@ -37,7 +37,7 @@ def describe_masks(
     for name, layer in analysis.layers.items():
         shape, positions = list(shape_of(layer.constant)), positions_of(layer, analysis.system.original)
         weights = math.prod(shape)
-        masked = sparse_weight_of(layer.constant) is not None
+        masked = is_masked(layer.constant)
         status, reason = statuses[name]
         layers.append(
             {

@@ -10,7 +10,7 @@ from fractions import Fraction
 from sift_onnx.allocation import BudgetLayer, Distribution, check_distribution, shares
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import WeightLayer
-from sift_onnx.constants import shape_of, sparse_weight_of
+from sift_onnx.constants import is_masked, nnz_of, shape_of
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import BudgetError, UsageError
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
@@ -85,8 +85,7 @@ class Masking:
 
 def active_weights(layer: WeightLayer) -> int:
     """Weights of a layer that its mask, if it has one, lets through; a weight that happens to be zero is active."""
-    weight = sparse_weight_of(layer.constant)
-    return math.prod(shape_of(layer.constant)) if weight is None else weight.nnz
+    return nnz_of(layer.constant) if is_masked(layer.constant) else math.prod(shape_of(layer.constant))
 
 
 def matrix_of(layer: WeightLayer, evaluate: Evaluate) -> WeightMatrix:

@@ -1,13 +1,12 @@
 """What a constant of the graph holds, and how to read it without building what is not needed.
 
 graphsurgeon keeps a constant's values as an array or as ``LazyValues``. Two kinds of lazy values are added:
-:class:`~sift_onnx.stored_values.StoredValues` for tensors as they lie in a file, and :class:`MaskedValues` for weights
-under a mask.
+:class:`~sift_onnx.stored_values.StoredValues` for tensors as they lie in a file, and
+:class:`~sift_onnx.masked_values.MaskedValues` for weights under a mask.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +18,10 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from sift_onnx.data_types import bits_of, data_type_of
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.sparse import SparseWeight, decode_positions, encode_positions
+from sift_onnx.masked_values import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.sparse import SparseWeight
 from sift_onnx.stored_values import StoredValues, bare_header, describe
+from sift_onnx.tensor_protos import little_endian, tensor_of
 
 __all__ = [
     "MaskedConstant",
@@ -31,6 +32,7 @@ __all__ = [
     "full_tensor",
     "has_raw_bytes",
     "header_of",
+    "is_masked",
     "masked_constant",
     "nbytes_of",
     "nnz_of",
@@ -43,97 +45,6 @@ Array = npt.NDArray[Any]
 _CHUNK_BYTES = 1 << 22
 # Of a file, which is read into a buffer of this size.
 _READ_BYTES = 1 << 18
-
-
-class MaskedValues(LazyValues):  # type: ignore[misc]
-    """The values of a masked weight, as a :class:`SparseWeight`.
-
-    Made from a weight, or from a dense tensor and the encoded positions of its active zeros, in which case the dense
-    tensor is scanned for its mask when that is first asked for.
-    """
-
-    def __init__(self, weight: SparseWeight | None, stored: StoredValues | None = None, active_zeros: str = "") -> None:
-        """Values under a mask.
-
-        Raises:
-            ValueError: the list of active zeros that came with a dense tensor is damaged.
-        """
-        self._weight = weight
-        self.stored = stored
-        source = weight if weight is not None else stored
-        assert source is not None
-        self.shape = list(source.shape)
-        self.dtype = source.dtype
-        self.nbytes = stored.nbytes if stored is not None else math.prod(self.shape) * self.dtype.itemsize
-        self._active_zeros = active_zeros
-        if active_zeros:
-            decode_positions(active_zeros, math.prod(self.shape))
-
-    @property
-    def weight(self) -> SparseWeight:
-        """The weight with its mask."""
-        if self._weight is None:
-            assert self.stored is not None
-            dense = self.stored.view()
-            zeros = decode_positions(self._active_zeros, dense.size) if self._active_zeros else None
-            self._weight = SparseWeight.from_dense(dense, zeros)
-        return self._weight
-
-    @property
-    def active_zeros(self) -> str:
-        """The encoded positions of active zeros; empty when there are none."""
-        if self._weight is None or self.stored is not None:
-            return self._active_zeros
-        zeros = self._weight.active_zeros()
-        return encode_positions(zeros) if zeros.size else ""
-
-    @property
-    def tensor(self) -> onnx.TensorProto:
-        """The dense tensor, as graphsurgeon's exporter expects it."""
-        return _tensor(self.load()) if self.stored is None else self.stored.tensor
-
-    def load(self) -> Array:
-        """The dense tensor as an array."""
-        return self.weight.to_dense() if self.stored is None else self.stored.load()
-
-
-class MaskedConstant(gs.Constant):  # type: ignore[misc]
-    """A constant that keeps its mask when its dense values are read or replaced.
-
-    Replacing the values by an array of the same shape keeps those positions active that were active and zero, makes
-    every non-zero active, and takes what has become zero out of the mask.
-    """
-
-    @property
-    def values(self) -> Array:
-        """The dense values, built anew at each call; read-only, since writing into them would change nothing."""
-        dense: Array = self._values.load()
-        dense.flags.writeable = False
-        return dense
-
-    @values.setter
-    def values(self, values: Any) -> None:
-        if isinstance(values, MaskedValues):
-            self._values = values
-            return
-        if isinstance(values, SparseWeight):
-            self._values = MaskedValues(values)
-            return
-        dense = values.load() if isinstance(values, LazyValues) else np.asarray(values)
-        before: SparseWeight = self._values.weight
-        zeros = before.active_zeros() if before.shape == dense.shape else None
-        self._values = MaskedValues(SparseWeight.from_dense(dense, zeros))
-
-    def copy(self) -> MaskedConstant:
-        """A constant with the same, shared, values."""
-        return MaskedConstant(self.name, self._values)
-
-
-def masked_constant(constant: gs.Constant, values: MaskedValues) -> None:
-    """Turn ``constant`` into a masked one in place, so that its consumers see it."""
-    constant.__class__ = MaskedConstant
-    constant._values = values
-    constant._export_dtype = None
 
 
 def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
@@ -177,14 +88,18 @@ def sparse_weight_of(constant: gs.Constant) -> SparseWeight | None:
     return values.weight if isinstance(values, MaskedValues) else None
 
 
+def is_masked(constant: gs.Constant) -> bool:
+    """Whether the constant is a weight under a mask."""
+    return isinstance(constant._values, MaskedValues)
+
+
 def nnz_of(constant: gs.Constant) -> int:
     """Number of active weights under a mask, of non-zeros without one.
 
     A tensor of nothing but zeros that has no mask counts as dense: a zero-initialised branch is going to be trained.
     """
-    weight = sparse_weight_of(constant)
-    if weight is not None:
-        return weight.nnz
+    if is_masked(constant):
+        return int(constant._values.nnz)
     values = array_of(constant)
     return int(np.count_nonzero(values)) or int(values.size)
 
@@ -245,14 +160,9 @@ def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
     if isinstance(values, StoredValues):
         yield from (piece.data for piece in values.pieces(_READ_BYTES))
         return
-    raw = _little_endian(values).reshape(-1).view(np.uint8)
+    raw = little_endian(values).reshape(-1).view(np.uint8)
     for i in range(0, raw.size, _CHUNK_BYTES):
         yield raw[i : i + _CHUNK_BYTES].data
-
-
-def _little_endian(values: Array) -> Array:
-    dtype = values.dtype.newbyteorder("<") if values.dtype.byteorder == ">" else values.dtype
-    return np.ascontiguousarray(values, dtype=dtype)
 
 
 def _dense_chunks(weight: SparseWeight) -> Iterator[memoryview]:
@@ -274,15 +184,8 @@ def full_tensor(constant: gs.Constant, known: onnx.TensorProto | None = None) ->
         tensor: onnx.TensorProto = values.tensor
     else:
         _data_type_of(constant)
-        tensor = _tensor(values)
+        tensor = tensor_of(values)
     if known is not None and not isinstance(values, StoredValues):
         describe(tensor, known)
     tensor.name = constant.name
     return tensor
-
-
-def _tensor(values: Array) -> onnx.TensorProto:
-    data_type = data_type_of(values.dtype)
-    if bits_of(data_type) % 8 or data_type == onnx.TensorProto.STRING:
-        return onnx.numpy_helper.from_array(values.astype(object) if values.dtype.kind in "UST" else values)
-    return onnx.TensorProto(data_type=data_type, dims=values.shape, raw_data=_little_endian(values).tobytes())

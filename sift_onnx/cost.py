@@ -13,7 +13,7 @@ from typing import Any
 
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.constants import nnz_of, sparse_weight_of
+from sift_onnx.constants import is_masked, nnz_of
 from sift_onnx.model import Model, ModelLike
 
 __all__ = ["CostReport", "LayerCost", "inspect", "positions_of", "product_macs"]
@@ -109,7 +109,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
                 sparsity=1 - nnz / params if params else 0.0,
                 macs=params * positions,
                 effective_macs=nnz * positions,
-                search_space=params if sparse_weight_of(layer.constant) is not None else 0,
+                search_space=params if is_masked(layer.constant) else 0,
             )
         )
     return CostReport(tuple(layers), product_macs(analysis, original))

@@ -21,7 +21,8 @@ from sift_onnx.data_types import numpy_dtype
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.external_data import DataFiles, RawData, external_tensors, is_external
 from sift_onnx.file_bytes import FileSlice
-from sift_onnx.mask_storage import weight_of
+from sift_onnx.sparse import SparseWeight
+from sift_onnx.sparse_tensors import SparseTensor, weight_of
 from sift_onnx.stored_values import StoredValues, stored_bytes
 
 __all__ = ["OutsideData", "adopt_constants", "copy_graph", "import_model", "locate_data"]
@@ -176,9 +177,11 @@ def _as_bytes(raw: memoryview) -> npt.NDArray[np.uint8]:
 
 
 def _read_initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Initializers of the graph and its subgraphs that nodes read."""
+    """Initializers of the graph and its subgraphs that nodes read, and the parts of sparse ones."""
     names = set(_names_read(graph))
     yield from (tensor for tensor in graph.initializer if tensor.name in names)
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices) if sparse.values.name in names else ()
     for subgraph in _subgraphs(graph):
         yield from _read_initializers(subgraph)
 
@@ -218,7 +221,7 @@ def _adopt(constant: Any, data: OutsideData) -> None:
         return
     values = constant._values
     if isinstance(values, SparseValues):
-        masked_constant(constant, MaskedValues(weight_of(values.tensor)))
+        masked_constant(constant, MaskedValues(_sparse_weight(values.tensor, data)))
     elif isinstance(values, LazyValues) and not isinstance(values, (MaskedValues, StoredValues)):
         proto = values.tensor
         raw = data[id(proto)][1] if id(proto) in data else None
@@ -230,6 +233,18 @@ def _adopt(constant: Any, data: OutsideData) -> None:
         wanted = constant._export_dtype
         constant._values = values.astype(numpy_dtype(wanted) if isinstance(wanted, int) else wanted)
         constant._export_dtype = None
+
+
+def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseWeight | SparseTensor:
+    """What lies in the message is read at once, so that damage shows; what lies beside it, when it is asked for."""
+    if not any(map(is_external, (tensor.values, tensor.indices))):
+        return weight_of(tensor)
+    parts: list[StoredValues] = []
+    for part in (tensor.values, tensor.indices):
+        known = data.get(id(part))
+        raw = known[1] if known is not None else partial(_refuse, tensor.values.name) if is_external(part) else None
+        parts.append(StoredValues(part, raw))
+    return SparseTensor(tensor, *parts)
 
 
 def _refuse(name: str) -> NoReturn:

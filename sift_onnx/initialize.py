@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ import numpy.typing as npt
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
 from sift_onnx.sparse import SparseWeight, generator, sample_positions
 
-__all__ = ["draw_dense", "draw_sparse", "draw_vector", "energy_per_feature", "neutral"]
+__all__ = ["DrawnWeight", "draw_dense", "draw_sparse", "draw_vector", "energy_per_feature", "neutral"]
 
 Array = npt.NDArray[Any]
 
 # Drawn in single precision; wider or narrower tensors are converted afterwards.
 _DRAWN = np.float32
+# Elements that are summed in double precision at a time.
+_PIECE = 1 << 22
 
 
 def energy_per_feature(original: Array | SparseWeight, out_axis: int, *, rectified: bool) -> float:
@@ -44,7 +47,9 @@ def energy_per_feature(original: Array | SparseWeight, out_axis: int, *, rectifi
     first = values.flat[0]
     if first != 0 and values.size > 1 and bool(np.all(values == first)):
         return 2.0 if rectified else 1.0
-    return float(np.sum(np.square(values, dtype=np.float64))) / features
+    flat = values.reshape(-1)
+    pieces = (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+    return sum(float(np.sum(np.square(piece, dtype=np.float64))) for piece in pieces) / features
 
 
 def draw_sparse(
@@ -92,11 +97,37 @@ def draw_sparse(
     return SparseWeight(tuple(shape), indices, values.astype(dtype, copy=False))
 
 
+@dataclass(frozen=True)
+class DrawnWeight:
+    """A weight that :func:`draw_sparse` draws when it is asked for, the same each time; see there for the fields.
+
+    It is a :class:`~sift_onnx.masked_values.WeightSource`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    nnz: int
+    out_axis: int
+    energy: float
+    dtype: np.dtype[Any]
+    seed: int
+    pattern: Pattern = UNSTRUCTURED
+    in_axis: int | None = None
+
+    def read(self) -> SparseWeight:
+        """Draw it."""
+        return draw_sparse(
+            self.name, self.shape, self.nnz, self.out_axis, self.energy, self.dtype, self.seed,
+            pattern=self.pattern, in_axis=self.in_axis,
+        )  # fmt: skip
+
+
 def draw_dense(name: str, shape: Sequence[int], out_axis: int, energy: float, dtype: np.dtype[Any], seed: int) -> Array:
     """A dense weight of ``shape``; arguments as for :func:`draw_sparse`."""
     size = math.prod(shape)
     fan_in = size // shape[out_axis]
-    values = _normal(size, generator(seed, name, "values")) * _DRAWN(math.sqrt(energy / max(fan_in, 1)))
+    values = _normal(size, generator(seed, name, "values"))
+    values *= _DRAWN(math.sqrt(energy / max(fan_in, 1)))
     return values.astype(dtype, copy=False).reshape(shape)
 
 

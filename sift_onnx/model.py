@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union
@@ -20,8 +20,11 @@ from sift_onnx.external_data import DataFiles
 from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_export import export_graph, export_model_fields
 from sift_onnx.graph_import import adopt_constants, copy_graph, import_model, locate_data
-from sift_onnx.mask_storage import MASKS_KEY, mask_records, sparse_tensor_of, text_of_masks
+from sift_onnx.mask_storage import MASKS_KEY, mask_records, text_of_masks
+from sift_onnx.masked_values import DenseUnderMask
 from sift_onnx.model_content import read_content
+from sift_onnx.sparse_stream import LargeSparseTensor
+from sift_onnx.sparse_tensors import sparse_tensor_of
 from sift_onnx.stored_values import StoredValues
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
@@ -117,8 +120,10 @@ class Model:
         Raises:
             UnsupportedError: it would pass the 2 GB that protobuf allows; save it to a file instead.
         """
-        size = sum(nbytes_of(constant) for constant in self.initializers().values())
-        if storage == "dense" and size >= model_file.PROTOBUF_LIMIT:
+        sparse = self.masked() if storage == "sparse" else {}
+        dense = sum(nbytes_of(constant) for name, constant in self.initializers().items() if name not in sparse)
+        size = dense + sum(LargeSparseTensor(constant).nbytes for constant in sparse.values())
+        if size >= model_file.PROTOBUF_LIMIT:
             raise UnsupportedError(
                 f"a model of {size / 2**30:.1f} GiB does not fit in one ModelProto; save it to a file"
             )
@@ -149,17 +154,19 @@ class Model:
         model_file.check_output(target, force)
         fields = self._fields(storage)
         graph = onnx.GraphProto()
-        large: list[model_file.LargeTensor] = []
+        large: list[model_file.LargeTensor | LargeSparseTensor] = []
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
-            dense = storage == "dense" or not isinstance(constant, MaskedConstant)
-            if main and dense and nbytes_of(constant) >= model_file.STREAMED_FROM:
-                large.append(model_file.LargeTensor(constant, known))
+            sparse = storage == "sparse" and isinstance(constant, MaskedConstant)
+            tensor = LargeSparseTensor(constant, known) if sparse else model_file.LargeTensor(constant, known)
+            if main and tensor.nbytes >= model_file.STREAMED_FROM:
+                large.append(tensor)
             else:
                 _add_initializer(proto, constant, known, storage)
 
         export_graph(self.graph, self.origin.graph, graph, add, ir_version=fields.ir_version)
-        _hide_sparse_initializers(graph)
+        sparse_names = {tensor.constant.name for tensor in large if isinstance(tensor, LargeSparseTensor)}
+        _hide_sparse_initializers(graph, sparse_names)
         model_file.write_model(model_file.ModelParts(fields, graph, large), target)
 
     def _fields(self, storage: Storage) -> onnx.ModelProto:
@@ -185,9 +192,9 @@ def _add_initializer(
         proto.initializer.append(full_tensor(constant, known))
 
 
-def _hide_sparse_initializers(graph: onnx.GraphProto) -> None:
-    """Take sparse initializers out of the inputs, where they would be tensors of another type."""
-    names = {tensor.values.name for tensor in graph.sparse_initializer}
+def _hide_sparse_initializers(graph: onnx.GraphProto, others: Collection[str] = ()) -> None:
+    """Take sparse initializers, ``others`` too, out of the inputs, where they would be tensors of another type."""
+    names = {tensor.values.name for tensor in graph.sparse_initializer} | set(others)
     inputs = [info for info in graph.input if info.name not in names]
     if len(inputs) < len(graph.input):
         del graph.input[:]
@@ -235,7 +242,7 @@ def _from_proto(
         if name not in records or not isinstance(values, StoredValues) or values.dtype == object:
             continue
         try:
-            masked_constant(tensor, MaskedValues(None, values, records[name]))
+            masked_constant(tensor, MaskedValues(DenseUnderMask(values, active_zeros=records[name])))
         except ValueError as error:
             raise ModelReadError(f"the mask of initializer {name!r} is damaged: {error}") from error
     return Model(graph, metadata, proto)

@@ -12,7 +12,8 @@ import mmap
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -24,8 +25,10 @@ from google.protobuf.message import DecodeError
 from sift_onnx.constants import byte_chunks, full_tensor, has_raw_bytes, header_of, nbytes_of
 from sift_onnx.errors import OutputError, UnsupportedError
 from sift_onnx.external_data import external_tensors
+from sift_onnx.masked_values import MaskedValues
 from sift_onnx.model_content import read_content
-from sift_onnx.wire import GRAPH, INITIALIZER, RAW_DATA, key, varint
+from sift_onnx.sparse_stream import LargeSparseTensor
+from sift_onnx.wire import GRAPH, INITIALIZER, RAW_DATA, SPARSE_INITIALIZER, key, varint
 
 __all__ = ["LargeTensor", "ModelParts", "atomic_file", "check_output", "write_model"]
 
@@ -61,9 +64,24 @@ class LargeTensor:
         """Length of the serialized tensor in bytes."""
         return len(self.front()) + (nbytes_of(self.constant) if has_raw_bytes(self.constant) else 0)
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the values."""
+        return nbytes_of(self.constant)
+
+    def load(self) -> object:
+        """What :meth:`pieces` needs: a masked weight that may have to be drawn or read for it."""
+        values = self.constant._values
+        return values.weight if isinstance(values, MaskedValues) and values.stored is None else None
+
     def chunks(self) -> Iterator[memoryview]:
         """What follows :meth:`front`, piece by piece."""
         return byte_chunks(self.constant) if has_raw_bytes(self.constant) else iter(())
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The serialized tensor, piece by piece."""
+        yield self.front()
+        yield from self.chunks()
 
 
 @dataclass(frozen=True)
@@ -73,12 +91,12 @@ class ModelParts:
     Attributes:
         fields: everything but the graph.
         graph: the graph without its large initializers.
-        large: the large initializers.
+        large: the large initializers, dense and sparse.
     """
 
     fields: onnx.ModelProto
     graph: onnx.GraphProto
-    large: list[LargeTensor]
+    large: Sequence[LargeTensor | LargeSparseTensor]
 
 
 def check_output(path: Path, force: bool) -> None:
@@ -145,8 +163,8 @@ def write_model(parts: ModelParts, path: Path) -> None:
     size = parts.fields.ByteSize() + parts.graph.ByteSize()
     if size >= PROTOBUF_LIMIT:
         raise UnsupportedError(
-            f"{path}: {size / 2**30:.1f} GiB that can only lie in the model file itself (sparse initializers, "
-            "constants in nodes and subgraphs) do not fit in it; --storage dense puts initializers beside it"
+            f"{path}: {size / 2**30:.1f} GiB that can only lie in the model file itself (constants in "
+            "nodes and subgraphs, strings) do not fit in it"
         )
     replaced = _own_data_files(path)
     sizes = [tensor.size() for tensor in parts.large]
@@ -162,15 +180,34 @@ def write_model(parts: ModelParts, path: Path) -> None:
 
 def _write_stream(parts: ModelParts, sizes: list[int], file: BinaryIO) -> None:
     head = parts.graph.SerializeToString(deterministic=True)
-    keys = [key(INITIALIZER) + varint(size) for size in sizes]
+    keys = [_key(tensor) + varint(size) for tensor, size in zip(parts.large, sizes, strict=True)]
     file.write(parts.fields.SerializeToString(deterministic=True))
     file.write(key(GRAPH) + varint(len(head) + sum(map(len, keys)) + sum(sizes)))
     file.write(head)
-    for prefix, tensor in zip(keys, parts.large, strict=True):
+    for prefix, tensor in zip(keys, _loaded_ahead(parts.large), strict=True):
         file.write(prefix)
-        file.write(tensor.front())
-        for chunk in tensor.chunks():
-            file.write(chunk)
+        for piece in tensor.pieces():
+            file.write(piece)
+
+
+def _key(tensor: LargeTensor | LargeSparseTensor) -> bytes:
+    return key(SPARSE_INITIALIZER if isinstance(tensor, LargeSparseTensor) else INITIALIZER)
+
+
+def _loaded_ahead(
+    tensors: Sequence[LargeTensor | LargeSparseTensor],
+) -> Iterator[LargeTensor | LargeSparseTensor]:
+    """The tensors in order; while one is written, the weight of the next is drawn or read."""
+    if not tensors:
+        return
+    with ThreadPoolExecutor(1, "sift-onnx-load") as thread:
+        ahead = thread.submit(tensors[0].load)
+        for i, tensor in enumerate(tensors):
+            held = ahead.result()  # as long as the tensor is written
+            if i + 1 < len(tensors):
+                ahead = thread.submit(tensors[i + 1].load)
+            yield tensor
+            del held
 
 
 def _write_with_data_file(parts: ModelParts, path: Path) -> None:
@@ -180,7 +217,11 @@ def _write_with_data_file(parts: ModelParts, path: Path) -> None:
     try:
         with atomic_file(path) as file:
             with atomic_file(data_path) as data:
-                graph.initializer.extend(_write_external(tensor, data, data_path.name) for tensor in parts.large)
+                for tensor in _loaded_ahead(parts.large):
+                    if isinstance(tensor, LargeSparseTensor):
+                        graph.sparse_initializer.append(_write_external_sparse(tensor, data, data_path.name))
+                    else:
+                        graph.initializer.append(_write_external(tensor, data, data_path.name))
             _write_stream(ModelParts(parts.fields, graph, []), [], file)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -192,14 +233,27 @@ def _write_external(tensor: LargeTensor, data: BinaryIO, location: str) -> onnx.
     if not has_raw_bytes(tensor.constant):
         return full_tensor(tensor.constant, tensor.known)
     header = header_of(tensor.constant, tensor.known)
+    _write_data(header, nbytes_of(tensor.constant), tensor.chunks(), data, location)
+    return header
+
+
+def _write_external_sparse(tensor: LargeSparseTensor, data: BinaryIO, location: str) -> onnx.SparseTensorProto:
+    stub = tensor.stub()
+    for part, nbytes, chunks in tensor.data():
+        _write_data(getattr(stub, part), nbytes, chunks, data, location)
+    return stub
+
+
+def _write_data(
+    header: onnx.TensorProto, nbytes: int, chunks: Iterator[memoryview], data: BinaryIO, location: str
+) -> None:
     data.write(b"\0" * (-data.tell() % _ALIGNMENT))
     header.data_location = onnx.TensorProto.EXTERNAL
-    entries = {"location": location, "offset": data.tell(), "length": nbytes_of(tensor.constant)}
+    entries = {"location": location, "offset": data.tell(), "length": nbytes}
     for name, value in entries.items():
         header.external_data.add(key=name, value=str(value))
-    for chunk in tensor.chunks():
+    for chunk in chunks:
         data.write(chunk)
-    return header
 
 
 def _is_data_name(name: str, model: Path) -> bool:

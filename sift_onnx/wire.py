@@ -9,12 +9,25 @@ import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
-__all__ = ["GRAPH", "INITIALIZER", "RAW_DATA", "cut_out_raw_data", "key", "varint"]
+__all__ = [
+    "GRAPH",
+    "INITIALIZER",
+    "RAW_DATA",
+    "SPARSE_INITIALIZER",
+    "cut_out_raw_data",
+    "key",
+    "padded_varints",
+    "varint",
+    "varint_bytes",
+]
 
 GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
+SPARSE_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["sparse_initializer"].number
 RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
@@ -35,6 +48,23 @@ def varint(n: int) -> bytes:
         n >>= 7
     encoded.append(n)
     return bytes(encoded)
+
+
+def varint_bytes(n: int) -> int:
+    """How many bytes :func:`varint` gives for ``n``."""
+    return max(1, -(-n.bit_length() // 7))
+
+
+def padded_varints(numbers: npt.NDArray[np.integer], width: int) -> npt.NDArray[np.uint8]:
+    """Numbers from 0 on as protobuf reads them, each in ``width`` bytes: [len(numbers)][width].
+
+    A short one is filled up with zeros behind bits that say that more follows, which every reader takes.
+    """
+    encoded = np.empty((numbers.size, width), np.uint8)
+    for i in range(width):
+        encoded[:, i] = (numbers >> (7 * i)) & 0x7F
+    encoded[:, :-1] |= 0x80
+    return encoded
 
 
 def key(field_number: int) -> bytes:

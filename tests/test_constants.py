@@ -27,6 +27,7 @@ from sift_onnx.constants import (
     sparse_weight_of,
 )
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.masked_values import DenseUnderMask
 from sift_onnx.model import Model
 from sift_onnx.sparse import SparseWeight, encode_positions
 from sift_onnx.stored_values import StoredValues
@@ -44,7 +45,7 @@ def masked(values=None, name="w"):
 
 def stored_masked():
     proto = numpy_helper.from_array(DENSE, "w")
-    return masked(MaskedValues(None, StoredValues(proto), encode_positions(ZEROS)))
+    return masked(MaskedValues(DenseUnderMask(StoredValues(proto), active_zeros=encode_positions(ZEROS))))
 
 
 @pytest.mark.parametrize("make", [masked, stored_masked])
@@ -55,7 +56,7 @@ def test_masked_constant_shows_its_dense_values_and_keeps_its_mask(make):
     assert np.array_equal(array_of(constant), DENSE)
     assert np.array_equal(sparse_weight_of(constant).indices, [1, 2, 3, 5])
     assert nnz_of(constant) == 4
-    assert constant._values.active_zeros == encode_positions(ZEROS)
+    assert constant._values.weight.active_zeros().tolist() == ZEROS.tolist()
 
 
 @pytest.mark.parametrize("make", [masked, stored_masked])
@@ -121,7 +122,7 @@ def test_damaged_list_of_active_zeros_is_refused_at_once():
     proto = StoredValues(numpy_helper.from_array(DENSE, "w"))
     for text in ("u1:!", encode_positions([6])):
         with pytest.raises(ValueError, match="positions"):
-            MaskedValues(None, proto, text)
+            DenseUnderMask(proto, active_zeros=text)
 
 
 def test_weight_without_a_mask_counts_its_non_zeros_and_all_of_a_zero_tensor():

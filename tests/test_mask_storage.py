@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.mask_storage import mask_records, sparse_tensor_of, text_of_masks, weight_of
+from sift_onnx.mask_storage import mask_records, text_of_masks
 from sift_onnx.sparse import SparseWeight, encode_positions
+from sift_onnx.sparse_tensors import sparse_tensor_of, weight_of
 
 
 def masked(weight, name="w"):

@@ -459,10 +459,17 @@ def test_what_cannot_lie_outside_and_does_not_fit_is_refused(model, tmp_path, mo
     assert listing(tmp_path) == {}
 
 
-def test_sparse_storage_beyond_one_file_is_refused(model, tmp_path, one_file_is_too_small):
-    with pytest.raises(UnsupportedError, match="--storage dense"):
-        mask_weights(model, 0.9).save(tmp_path / "m.onnx", storage="sparse")
-    assert listing(tmp_path) == {}
+def test_sparse_storage_beyond_one_file_has_its_parts_beside_it(model, tmp_path, one_file_is_too_small):
+    masked = mask_weights(model, 0.9)
+    masked.save(tmp_path / "m.onnx", storage="sparse")
+    assert sorted(listing(tmp_path)) == ["m.onnx", "m.onnx.data"]
+    assert (tmp_path / "m.onnx").stat().st_size < 10_000
+    found = Model.load(tmp_path / "m.onnx").masked()
+    for name, constant in masked.masked().items():
+        assert np.array_equal(found[name]._values.weight.indices, constant._values.weight.indices)
+        assert np.array_equal(found[name]._values.weight.values, constant._values.weight.values)
+    masked.save(tmp_path / "dense.onnx")
+    assert np.array_equal(outputs(tmp_path / "m.onnx"), outputs(tmp_path / "dense.onnx"))
 
 
 def test_proto_beyond_the_limit_is_refused(model, one_file_is_too_small):

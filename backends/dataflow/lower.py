@@ -24,7 +24,6 @@ from sift_onnx.constants import MaskedConstant, MaskedValues, array_of, byte_chu
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.roles import first_and_last
-from sift_onnx.sparse import decode_positions
 
 __all__ = ["lower"]
 
@@ -147,7 +146,7 @@ def _pattern(constant: gs.Constant, shape: tuple[int, ...], index_map: IndexMap)
 def _active(constant: gs.Constant) -> npt.NDArray[Any]:
     """Flat positions of the active weights, ascending; without their values, which no cycle depends on."""
     values = constant._values
-    if isinstance(values, MaskedValues) and values.stored is None:
+    if isinstance(values, MaskedValues):
         return values.weight.indices
     size = math.prod(shape_of(constant))
     dtype = np.int32 if size < 2**31 else np.int64
@@ -156,10 +155,7 @@ def _active(constant: gs.Constant) -> npt.NDArray[Any]:
     for piece in _pieces(constant):
         parts.append((np.flatnonzero(piece) + start).astype(dtype))
         start += len(piece)
-    indices = np.concatenate(parts) if parts else np.zeros(0, dtype)
-    if isinstance(values, MaskedValues) and values.active_zeros:
-        indices = np.union1d(indices, decode_positions(values.active_zeros, size)).astype(dtype)
-    return indices
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 def _pieces(constant: gs.Constant) -> Iterator[npt.NDArray[Any]]:

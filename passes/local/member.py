@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, Cause, analyze
-from sift_onnx.constants import nnz_of, sparse_weight_of
+from sift_onnx.constants import is_masked, nnz_of
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
@@ -164,7 +164,7 @@ class LocalPass(Pass):
         for name, layer in analysis.layers.items():
             if name in made:
                 excluded.setdefault(name, "made by a transform")
-            elif sparse_weight_of(layer.constant) is not None:
+            elif is_masked(layer.constant):
                 excluded.setdefault(name, "it is sparse already")
         return excluded
 
@@ -265,7 +265,7 @@ class LocalPass(Pass):
             replacement = done.get(name)
             before = nnz = nnz_of(layer.constant)
             # Of a layer that had a mask before, too: it is still searched.
-            search_space = math.prod(shape) if sparse_weight_of(layer.constant) is not None else 0
+            search_space = math.prod(shape) if is_masked(layer.constant) else 0
             weights, status = 0, "unchanged"
             entry: dict[str, Any] = {}
             if replacement is None:

@@ -10,13 +10,17 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
 from sift_onnx.constants import array_of, sparse_weight_of
-from sift_onnx.initialize import draw_dense, draw_sparse, draw_vector, energy_per_feature, neutral
+from sift_onnx.initialize import DrawnWeight, draw_dense, draw_vector, energy_per_feature, neutral
+from sift_onnx.masked_values import WeightSource
 from sift_onnx.patterns import UNSTRUCTURED, Pattern
 from sift_onnx.sparse import SparseWeight
 
 __all__ = ["Drawing"]
 
 RECTIFIERS = ("Relu", "LeakyRelu", "PRelu", "Clip", "Elu", "Gelu", "HardSwish", "Swish", "Mish")
+
+# Weights of a model with more non-zeros are drawn one by one, when they are written.
+_DRAWN_AT_ONCE = 1 << 25
 
 # Neutral values of normalization parameters, and of biases, by operator and input position.
 _NEUTRAL = {
@@ -56,8 +60,11 @@ class Drawing:
         self._nnz = nnz
         self._seed = seed
         self._pattern = pattern
+        self._at_once = sum(nnz.values()) <= _DRAWN_AT_ONCE
 
-    def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> npt.NDArray[Any] | SparseWeight:
+    def redraw(
+        self, name: str, constant: gs.Constant, shape: tuple[int, ...]
+    ) -> npt.NDArray[Any] | SparseWeight | WeightSource:
         """New values of ``constant`` at ``shape``: a weight, a normalization parameter or bias, or anything else."""
         table = self._tables.get(name)
         if table is not None:
@@ -74,17 +81,17 @@ class Drawing:
 
     def _draw_weight(
         self, layer: WeightLayer, constant: gs.Constant, shape: tuple[int, ...]
-    ) -> npt.NDArray[Any] | SparseWeight:
+    ) -> npt.NDArray[Any] | SparseWeight | WeightSource:
         original = sparse_weight_of(constant) or array_of(constant)
         energy = energy_per_feature(original, layer.out_axis, rectified=self._is_rectified(layer))
         dtype = np.dtype(original.dtype)
         nnz = self._nnz.get(layer.name)
         if nnz is None:
             return draw_dense(layer.name, shape, layer.out_axis, energy, dtype, self._seed)
-        return draw_sparse(
-            layer.name, shape, nnz, layer.out_axis, energy, dtype, self._seed,
-            pattern=self._pattern, in_axis=layer.in_axis,
-        )  # fmt: skip
+        drawn = DrawnWeight(
+            layer.name, shape, nnz, layer.out_axis, energy, dtype, self._seed, self._pattern, layer.in_axis
+        )
+        return drawn.read() if self._at_once else drawn
 
     def _is_rectified(self, layer: WeightLayer) -> bool:
         node = self._consumers[layer.uses[0].index]

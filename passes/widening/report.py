@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.constants import nnz_of, sparse_weight_of
+from sift_onnx.constants import is_masked, nnz_of
 from sift_onnx.cost import product_macs
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def describe(
         old_nnz = plan.nnz[name] if embedded else nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
         nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else weights)
         nnz_before += old_nnz
-        masked = name in plan.nnz or (status == "unchanged" and sparse_weight_of(layer.constant) is not None)
+        masked = name in plan.nnz or (status == "unchanged" and is_masked(layer.constant))
         search_space += weights if masked else 0
         layers.append(
             {

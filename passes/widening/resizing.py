@@ -13,13 +13,14 @@ import onnx_graphsurgeon as gs
 from sift_onnx.axes import Size, Solution
 from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.constants import MaskedValues, array_of, constant_values, masked_constant
+from sift_onnx.masked_values import WeightSource
 from sift_onnx.model import Model
 from sift_onnx.sparse import SparseWeight
 
 __all__ = ["apply_sizes", "resized"]
 
 # Gives the new values of a constant: called with its name, the constant, and its new shape.
-Redraw = Callable[[str, gs.Constant, tuple[int, ...]], "npt.NDArray[Any] | SparseWeight"]
+Redraw = Callable[[str, gs.Constant, tuple[int, ...]], "npt.NDArray[Any] | SparseWeight | WeightSource"]
 
 
 def resized(analysis: AxisAnalysis, solution: Solution) -> dict[str, tuple[int, ...]]:
@@ -88,8 +89,8 @@ def _as_initializer(tensor: gs.Tensor) -> gs.Constant:
     return tensor.to_constant(constant._values)
 
 
-def _replace(constant: gs.Constant, values: npt.NDArray[Any] | SparseWeight) -> None:
-    if isinstance(values, SparseWeight):
+def _replace(constant: gs.Constant, values: npt.NDArray[Any] | SparseWeight | WeightSource) -> None:
+    if not isinstance(values, np.ndarray):
         masked_constant(constant, MaskedValues(values))
         return
     constant.__class__ = gs.Constant

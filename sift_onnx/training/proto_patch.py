@@ -12,8 +12,9 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
-from sift_onnx.mask_storage import MASKS_KEY, mask_records, sparse_tensor_of
+from sift_onnx.mask_storage import MASKS_KEY, mask_records
 from sift_onnx.sparse import SparseWeight, encode_positions
+from sift_onnx.sparse_tensors import sparse_tensor_of
 from sift_onnx.stored_values import bare_header
 
 __all__ = ["patched_proto"]
