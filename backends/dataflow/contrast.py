@@ -9,7 +9,7 @@ import numpy as np
 from sift_onnx.backends.dataflow.machine import ArrayMachine, IdealMachine
 from sift_onnx.backends.dataflow.pattern import shard_counts
 from sift_onnx.backends.dataflow.result import LayerResult
-from sift_onnx.backends.dataflow.workload import SparseProduct
+from sift_onnx.backends.dataflow.workload import SparseProduct, subject_of
 
 __all__ = ["simulate_product_without_grid", "systolic_cycles"]
 
@@ -50,18 +50,7 @@ def simulate_product_without_grid(product: SparseProduct, machine: ArrayMachine 
     busy = executed / machine.peak_macs_per_cycle
     value_bytes = machine.value_bytes
     return LayerResult(
-        name=product.name,
-        node=product.node,
-        op=product.op,
-        kind=product.kind,
-        step=product.step,
-        storage="csr" if product.is_sparse else "dense",
-        rows=matrix.rows,
-        columns=matrix.columns,
-        tokens=product.tokens,
-        size=matrix.size,
-        nnz=nnz,
-        macs=executed,
+        **subject_of(product),
         cycles=cycles,
         limits={"compute": float(cycles)},
         busy_cycles=min(busy, cycles),

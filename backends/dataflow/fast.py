@@ -26,7 +26,7 @@ from sift_onnx.backends.dataflow.machine import GridMachine
 from sift_onnx.backends.dataflow.mapping import Mapping, map_product
 from sift_onnx.backends.dataflow.pattern import Pattern, ShardCounts, shard_counts
 from sift_onnx.backends.dataflow.result import Bound, LayerResult
-from sift_onnx.backends.dataflow.workload import SparseProduct
+from sift_onnx.backends.dataflow.workload import SparseProduct, subject_of
 
 __all__ = ["RowCosts", "axpy_cycles", "layer_of", "pass_limits", "row_costs", "simulate_product", "window_limits"]
 
@@ -230,18 +230,7 @@ def layer_of(
     seconds = machine.core_cycle_pj * _PJ
     edge = (costs.index_bytes * sent, costs.value_bytes * sent)
     return LayerResult(
-        name=product.name,
-        node=product.node,
-        op=product.op,
-        kind=product.kind,
-        step=product.step,
-        storage="csr" if product.is_sparse else "dense",
-        rows=matrix.rows,
-        columns=matrix.columns,
-        tokens=product.tokens,
-        size=matrix.size,
-        nnz=product.pattern.nnz,
-        macs=product.macs,
+        **subject_of(product),
         cycles=cycles,
         limits=limits,
         busy_cycles=min(float(column_busy.max()), float(cycles)),

@@ -24,7 +24,7 @@ from sift_onnx.backends.dataflow.training import (
     mask_update_bytes,
 )
 from sift_onnx.backends.dataflow.weightless_cycles import simulate_weightless
-from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
+from sift_onnx.backends.dataflow.workload import SparseProduct, Workload, subject_of
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import ModelLike
 
@@ -258,21 +258,10 @@ def _mask_update(
     if not moved:
         return None
     whole_cycles = max(1, math.ceil(cycles))
-    split, total, matrix = index_bytes / (index_bytes + value_bytes), sum(shares.values()), product.pattern.map
+    split, total = index_bytes / (index_bytes + value_bytes), sum(shares.values())
     idle = machine.cores * machine.core_cycle_pj * machine.idle_fraction * _PJ
     return LayerResult(
-        name=product.name,
-        node=product.node,
-        op=product.op,
-        kind=product.kind,
-        step="mask_update",
-        storage="csr",
-        rows=matrix.rows,
-        columns=matrix.columns,
-        tokens=0,
-        size=matrix.size,
-        nnz=product.pattern.nnz,
-        macs=0,
+        **subject_of(replace(product, step="mask_update", tokens=0)),
         cycles=whole_cycles,
         limits={name: value / total * whole_cycles for name, value in shares.items()},
         busy_cycles=0.0,

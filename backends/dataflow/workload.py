@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern
 
-__all__ = ["SparseProduct", "Step", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload"]
+__all__ = ["SparseProduct", "Step", "Subject", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload", "subject_of"]
 
 Step = Literal["forward", "input_gradient", "weight_gradient", "mask_update"]
 WeightlessKind = Literal["product", "elementwise", "reduction", "copy", "lookup"]
@@ -51,6 +51,42 @@ class SparseProduct:
     def is_sparse(self) -> bool:
         """Whether it is streamed with indices."""
         return not isinstance(self.pattern, FullPattern)
+
+
+class Subject(TypedDict):
+    """The fields of a result that say what was computed, whatever machine it was computed on."""
+
+    name: str
+    node: str
+    op: str
+    kind: str
+    step: Step
+    storage: str
+    rows: int
+    columns: int
+    tokens: int
+    size: int
+    nnz: int
+    macs: int
+
+
+def subject_of(product: SparseProduct) -> Subject:
+    """What ``product`` is, for its result."""
+    matrix = product.pattern.map
+    return Subject(
+        name=product.name,
+        node=product.node,
+        op=product.op,
+        kind=product.kind,
+        step=product.step,
+        storage="csr" if product.is_sparse else "dense",
+        rows=matrix.rows,
+        columns=matrix.columns,
+        tokens=product.tokens,
+        size=matrix.size,
+        nnz=product.pattern.nnz,
+        macs=product.macs,
+    )
 
 
 @dataclass(frozen=True)
