@@ -9,6 +9,7 @@ import onnx.inliner
 import onnx_graphsurgeon as gs
 
 from sift_onnx.constants import MaskedConstant
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.graph_import import import_model
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, register_pass
@@ -27,11 +28,19 @@ class InlineFunctions(Pass):
     name: ClassVar[str] = "inline-functions"
 
     def call(self, model: Model) -> PassResult:
-        """Apply the pass; the report lists the functions."""
+        """Apply the pass; the report lists the functions.
+
+        Raises:
+            UnsupportedError: onnx cannot inline them.
+        """
         if not model.graph.functions:
             return PassResult(model, False, {"functions": []})
         names = [f"{function.domain}::{function.name}" for function in model.graph.functions]
-        inlined = onnx.inliner.inline_local_functions(model.skeleton())
+        try:
+            inlined = onnx.inliner.inline_local_functions(model.skeleton())
+        except Exception as error:  # native code: a damaged model makes it fail in many ways
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise UnsupportedError(f"its local functions cannot be inlined: {reason[0]}") from error
         graph = import_model(inlined)
         _adopt_constants(graph, model)
         return PassResult(Model(graph, dict(model.metadata), inlined, model.path), True, {"functions": names})

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from sift_onnx.constants import MaskedValues, masked_constant
 from sift_onnx.data_types import numpy_dtype
-from sift_onnx.errors import ModelReadError, UnsupportedError
+from sift_onnx.errors import ModelReadError
 from sift_onnx.external_data import DataFiles, RawData, external_tensors, is_external
 from sift_onnx.file_bytes import FileSlice
+from sift_onnx.graph_checks import check_graphs
 from sift_onnx.sparse import SparseWeight
 from sift_onnx.sparse_tensors import SparseTensor, weight_of
 from sift_onnx.stored_values import StoredValues, stored_bytes
@@ -29,8 +29,6 @@ __all__ = ["OutsideData", "adopt_constants", "copy_graph", "import_model", "loca
 
 # Tensors whose data is not in them, by id(), and what gives their data. The tensor is kept, since an id lasts as long.
 OutsideData = dict[int, tuple[onnx.TensorProto, RawData]]
-
-_TEXTS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
 
 
 def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.Graph:
@@ -44,8 +42,7 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
         ModelReadError: the graph is incomplete.
         UnsupportedError: it holds what graphsurgeon cannot read.
     """
-    _check_names(model.graph)
-    _check_attributes([*model.graph.node, *(node for function in model.functions for node in function.node)])
+    check_graphs(model)
     try:
         # graphsurgeon logs to stdout, even what it raises.
         with G_LOGGER.suppress(G_LOGGER.CRITICAL + 1):
@@ -63,69 +60,6 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
         level.import_domains = list(detached.opset_import)
     adopt_constants(graph, data or {})
     return graph
-
-
-def _check_names(graph: onnx.GraphProto, outer: tuple[set[str], ...] = ()) -> None:
-    """Every tensor that is read is made by someone, once: a truncated file may lack nodes and be valid protobuf.
-
-    ``outer`` are the names that the graphs around this one know, a set for each.
-    """
-    stored = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
-    if len(set(stored)) < len(stored):
-        twice = next(name for i, name in enumerate(stored) if name in stored[:i])
-        raise ModelReadError(f"the model is damaged: two initializers are named {twice!r}")
-    known = {*stored, *(info.name for info in graph.input)}
-    _check_text(graph.name, *known, *(info.name for info in graph.output))
-    made: set[str] = set()
-    for node in graph.node:
-        _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
-        for name in filter(None, node.output):
-            if name in made:
-                raise ModelReadError(f"the model is damaged: two nodes make the tensor {name!r}")
-            made.add(name)
-    known |= made
-    scopes = (known, *outer)
-    for node in graph.node:
-        for name in node.input:
-            if name and not any(name in scope for scope in scopes):
-                raise ModelReadError(
-                    f"the model is damaged or truncated: node {node.name!r} ({node.op_type}) reads {name!r}, "
-                    "which nothing makes"
-                )
-        for attribute in node.attribute:
-            _check_text(attribute.name, attribute.ref_attr_name)
-            if attribute.HasField("g"):
-                _check_names(attribute.g, scopes)
-    for info in graph.output:
-        if not any(info.name in scope for scope in scopes):
-            raise ModelReadError(f"the model is damaged or truncated: nothing makes its output {info.name!r}")
-
-
-def _check_text(*names: str | bytes) -> None:
-    # Protobuf gives bytes where a string is not UTF-8.
-    for name in names:
-        if not isinstance(name, str):
-            raise ModelReadError(f"the model is damaged: the name {name!r} is not text")
-
-
-def _check_attributes(nodes: list[onnx.NodeProto]) -> None:
-    for node in nodes:
-        for attribute in node.attribute:
-            if ATTR_TYPE_MAPPING.get(attribute.type, "UNDEFINED") == "UNDEFINED":
-                raise UnsupportedError(
-                    f"attribute {attribute.name!r} of node {node.name!r} ({node.op_type}) has no type that is known; "
-                    "convert the model to IR version 3 or newer"
-                )
-            try:
-                for text in (attribute.s, *attribute.strings) if attribute.type in _TEXTS else ():
-                    text.decode()
-            except UnicodeDecodeError as error:
-                raise UnsupportedError(
-                    f"attribute {attribute.name!r} of node {node.name!r} ({node.op_type}) is not text (a compiled "
-                    "context, say); export the model without vendor-specific nodes"
-                ) from error
-            if attribute.HasField("g"):
-                _check_attributes(list(attribute.g.node))
 
 
 def locate_data(

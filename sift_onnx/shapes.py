@@ -122,9 +122,10 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
             info.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
+    except Exception as error:  # it is native code, and has as many kinds of errors as there are ways to damage a model
         # The lines after the first are about nodes behind it, which lack its output.
-        reason = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()[0]
+        lines = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()
+        reason = lines[0] if lines else type(error).__name__
         raise UnsupportedError(f"shape inference rejects the model: {reason}") from error
     shapes: Shapes = {}
     for info in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
@@ -174,7 +175,10 @@ def infer_node(
     inputs = node.inputs[: schema.max_input]
     types, data = {}, {}
     proto = onnx.helper.make_node(op, [t.name for t in inputs], [t.name for t in node.outputs], domain=domain)
-    proto.attribute.extend(OnnxExporter.export_attributes(attributes))
+    try:
+        proto.attribute.extend(OnnxExporter.export_attributes(attributes))
+    except (TypeError, ValueError):  # an empty list, which says nothing of its type
+        return {}
     for tensor in inputs:
         if tensor.is_empty():
             continue

@@ -77,7 +77,7 @@ class GraphView:
                 info.type.tensor_type.ClearField("shape")
         try:
             graph = onnx.shape_inference.infer_shapes(told, data_prop=True).graph
-        except (onnx.shape_inference.InferenceError, RuntimeError):
+        except Exception:  # native code: a damaged model makes it fail in many ways
             graph = told.graph
         return {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
 
