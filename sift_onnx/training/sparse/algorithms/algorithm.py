@@ -352,7 +352,7 @@ class SparsityAlgorithm(ABC):
         params = dict(unwrapped(module).named_parameters())
         for member in self.members:
             for name, sparse in member.sparse_params.items():
-                sparse.zero_where(~sparse.mask, [params[name]])
+                sparse.zero_outside(sparse.mask, [params[name]])
 
     def register_target_sparsity_hook(self, hook: SparsityHook) -> Any:
         """Call ``hook(algorithm, name glob, sparsity)`` at each :meth:`update`, once for each sparsity schedule.

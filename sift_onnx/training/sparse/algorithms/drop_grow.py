@@ -65,7 +65,7 @@ class DropGrow(DynamicSparsityAlgorithm):
         if self.pattern.kind != "unstructured":
             kept, new = self._update_pattern(p, mask, sparsity, fraction, scores)
         else:
-            kept, _ = make_mask_drop_minimum(p.abs(), mask, fraction, self.score_shaper, rule=self.rule)
+            kept, _ = make_mask_drop_minimum(p, mask, fraction, self.score_shaper, rule=self.rule, magnitudes=True)
             if self.compat == "cbsparse":
                 new = self._grow_as_cbsparse(scores, kept, sparsity)
             else:

@@ -18,6 +18,7 @@ from sift_onnx.training.sparse.errors import SparsityStateError
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike, make_update_schedule
+from sift_onnx.training.sparse.selection.host_copies import copied
 from sift_onnx.training.sparse.stepping.optimizer_states import sparse_states
 
 __all__ = ["DynamicSparsityAlgorithm"]
@@ -105,7 +106,7 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
                 # In the optimizer's order, which is that of all ranks: for a sharded gradient this is a collective.
                 grad = sparse.param.grad
                 assert grad is not None
-                self._dense_gradients[sparse.name] = whole(grad).clone()
+                self._dense_gradients[sparse.name] = copied(whole(grad))
 
     def forget_gradients(self) -> None:
         self._gradients_seen, self._dense_gradients = None, {}
@@ -206,7 +207,7 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
             old = sparse.mask.clone() if self.history is not None else None
             if self.resets_regrown:
                 states = [] if optimizer is None else sparse_states(optimizer, sparse.param)
-                sparse.zero_where(~survivors[sparse.name], [sparse.param, *states])
+                sparse.zero_outside(survivors[sparse.name], [sparse.param, *states])
             sparse.update(masks[sparse.name])
             if self.history is not None and old is not None:
                 self.history.update(sparse.name, old, sparse.mask)

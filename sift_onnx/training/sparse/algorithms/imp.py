@@ -130,13 +130,13 @@ class IMP(DynamicSparsityAlgorithm):
                 hook(self, self.rewind_to)
 
     def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
-        scores = p.abs()
         if self.pattern.kind != "unstructured":
             matrix = self.current.matrix
             count = patterned.room(self.pattern, matrix, self.rule.target(matrix.size, sparsity))
-            return patterned.choose_mask(self.pattern, matrix, count, scores, mask)
+            return patterned.choose_mask(self.pattern, matrix, count, p.abs(), mask)
         count = self.rule.target(mask.numel(), sparsity)
-        return make_mask_drop_minimum(scores, mask, _share_to_drop(mask, count), self.score_shaper)[0]
+        fraction = _share_to_drop(mask, count)
+        return make_mask_drop_minimum(p, mask, fraction, self.score_shaper, magnitudes=True)[0]
 
     def settings(self) -> dict[str, str]:
         return {**super().settings(), "rewind_to": str(self.rewind_to)}

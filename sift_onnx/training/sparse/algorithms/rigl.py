@@ -8,6 +8,7 @@ import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.drop_grow import DropGrow
+from sift_onnx.training.sparse.selection.host_copies import magnitudes
 from sift_onnx.training.sparse.selection.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
 
 __all__ = ["RigL"]
@@ -52,7 +53,7 @@ class RigL(DropGrow):
         self.balance_in_groups, self.balance_out_groups = balance_in_groups, balance_out_groups
 
     def growth_scores(self, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return self.dense_gradient().abs()
+        return magnitudes(self.dense_gradient())
 
     def settings(self) -> dict[str, str]:
         groups = f"{self.balance_in_groups} in, {self.balance_out_groups} out"

@@ -10,6 +10,7 @@ import torch
 from sift_onnx.patterns import WeightMatrix
 from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard_like
 from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.parameters.zeroing import zero_outside
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
 __all__ = ["SparseParameter"]
@@ -130,7 +131,7 @@ class SparseParameter:
     def prune(self, *others: torch.Tensor) -> None:
         """Zero the inactive elements of the parameter, and of ``others`` of its shape."""
         param = self.param
-        self.zero_where(~self.mask, [param, *others])
+        self.zero_outside(self.mask, [param, *others])
         self._pruned, self._seen = weakref.ref(param), self._fingerprint(param)
 
     def prune_if_changed(self) -> None:
@@ -144,18 +145,17 @@ class SparseParameter:
                 self.prune()
         elif self._fingerprint(shards) != self._seen:
             # What is gathered goes again; the shards are pruned by the next step of the optimizer.
-            self.zero_where(~self.mask, [self.param])
+            self.zero_outside(self.mask, [self.param])
 
-    def zero_where(self, off: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
-        """Zero ``tensors`` of the parameter's shape where ``off``; NaN and infinities there become zero as well."""
-        part = shard_like(off, self.param)
-        with torch.no_grad():
-            for tensor in tensors:
-                local_part(tensor).masked_fill_(part, 0)
+    def zero_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
+        """Zero ``tensors`` of the parameter's shape outside of ``mask``; NaN and infinities become zero as well."""
+        part = shard_like(mask, self.param)
+        for tensor in tensors:
+            zero_outside(part, local_part(tensor))
 
-    def any_where(self, off: torch.Tensor, tensors: Iterable[torch.Tensor]) -> bool:
-        """Whether this rank's part of any of ``tensors``, of the parameter's shape, has a non-zero where ``off``."""
-        part = shard_like(off, self.param)
+    def any_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> bool:
+        """Whether this rank's part of any of ``tensors``, of the parameter's shape, has a non-zero outside."""
+        part = ~shard_like(mask, self.param)
         return any(bool(local_part(tensor)[part].any()) for tensor in tensors)
 
     def _fingerprint(self, param: torch.Tensor) -> tuple[int, ...]:

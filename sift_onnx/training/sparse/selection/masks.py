@@ -29,6 +29,7 @@ def make_mask_topk_sparsity(
     *,
     mask: torch.Tensor | None = None,
     rule: CountRule = EXACT,
+    magnitudes: bool = False,
 ) -> torch.Tensor:
     """The mask of the highest scores.
 
@@ -38,6 +39,7 @@ def make_mask_topk_sparsity(
         score_shaper: lays out which scores compete; all of them if None.
         mask: the mask so far; its weights win ties.
         rule: how weights are counted.
+        magnitudes: the scores are the absolute values of ``score``.
 
     Returns:
         A bool tensor like ``score``, with ``rule.target(n, sparsity)`` set in each group of ``n`` competitors.
@@ -47,7 +49,8 @@ def make_mask_topk_sparsity(
     rows, unshape = _rows(shaper, _comparable(score))
     active = None if mask is None else _rows(shaper, mask)[0]
     count = rule.target(rows.shape[1], level)
-    return unshape(torch.stack([largest(row, count, _row(active, i)) for i, row in enumerate(rows)]))
+    chosen = [largest(row, count, _row(active, i), magnitudes=magnitudes) for i, row in enumerate(rows)]
+    return unshape(_stacked(chosen))
 
 
 def make_mask_drop_minimum(
@@ -57,6 +60,7 @@ def make_mask_drop_minimum(
     score_shaper: Shaper | None = None,
     *,
     rule: CountRule = EXACT,
+    magnitudes: bool = False,
 ) -> tuple[torch.Tensor, int]:
     """A mask without the active weights of the lowest scores.
 
@@ -66,6 +70,7 @@ def make_mask_drop_minimum(
         drop_fraction: share of the active weights of each group to drop; clamped to [0, 1].
         score_shaper: lays out which scores compete; all of them if None.
         rule: how weights are counted.
+        magnitudes: the scores are the absolute values of ``score``.
 
     Returns:
         The new mask, a subset of ``mask``, and the number of its weights.
@@ -77,9 +82,9 @@ def make_mask_drop_minimum(
     kept, total = [], 0
     for row, on in zip(scores, active, strict=True):
         count = rule.keep(int(torch.count_nonzero(on)), fraction)
-        kept.append(largest(row, count, candidates=on))
+        kept.append(largest(row, count, candidates=on, magnitudes=magnitudes))
         total += count
-    return unshape(torch.stack(kept)), total
+    return unshape(_stacked(kept)), total
 
 
 def make_mask_grow_maximum(
@@ -115,7 +120,7 @@ def make_mask_grow_maximum(
     for i, (row, on) in enumerate(zip(scores, active, strict=True)):
         count = rule.target(row.numel(), level) - int(torch.count_nonzero(on))
         grown.append(largest(row, count, _row(liked, i), ~on).logical_or_(on))
-    return unshape(torch.stack(grown))
+    return unshape(_stacked(grown))
 
 
 def _comparable(score: torch.Tensor) -> torch.Tensor:
@@ -127,6 +132,10 @@ def _rows(shaper: Shaper, tensor: torch.Tensor) -> tuple[torch.Tensor, Unshape]:
     shaped, unshape = shaper(tensor)
     shape = shaped.shape
     return shaped.reshape(-1, shape[-1]), lambda rows: unshape(rows.reshape(shape))
+
+
+def _stacked(rows: list[torch.Tensor]) -> torch.Tensor:
+    return rows[0].unsqueeze(0) if len(rows) == 1 else torch.stack(rows)
 
 
 def _row(rows: torch.Tensor | None, index: int) -> torch.Tensor | None:

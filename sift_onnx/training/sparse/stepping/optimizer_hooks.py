@@ -68,7 +68,7 @@ class OptimizerHooks:
             assert grad is not None
             if grad.is_sparse:
                 raise UsageError(f"the gradient of {sparse.name!r} is a sparse tensor; use Embedding(sparse=False)")
-            sparse.zero_where(~sparse.mask, [grad])
+            sparse.zero_outside(sparse.mask, [grad])
         self._finalized = [_SeenGradient(sparse) for sparse in with_gradient]
 
     def before_step(self) -> None:
@@ -115,9 +115,8 @@ class OptimizerHooks:
         identity = tuple(id(state) for state in states)
         if self._stay_zero.get(sparse.name) == identity:
             return
-        off = ~sparse.mask
-        if sparse.any_where(off, states):
-            sparse.zero_where(off, states)
+        if sparse.any_outside(sparse.mask, states):
+            sparse.zero_outside(sparse.mask, states)
         elif states:
             self._stay_zero[sparse.name] = identity
 
@@ -127,7 +126,7 @@ class OptimizerHooks:
         versions = _versions(params)
         if optimizer is not None and versions != self._masks_seen:
             for sparse in params:
-                sparse.zero_where(~sparse.mask, sparse_states(optimizer, sparse.param))
+                sparse.zero_outside(sparse.mask, sparse_states(optimizer, sparse.param))
             self._masks_seen = versions
             self._stay_zero = {}
 
