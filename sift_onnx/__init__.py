@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sift_onnx.axis_rules import register_axis_rule
     from sift_onnx.backends.cpu.session import InferenceSession
-    from sift_onnx.backends.dataflow.simulator import simulate
+    from sift_onnx.backends.dataflow.model_simulation import simulate
     from sift_onnx.cost import inspect
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
@@ -42,7 +42,7 @@ _HOMES = {
     "masks": "sift_onnx.model",
     "register_axis_rule": "sift_onnx.axis_rules",
     "save": "sift_onnx.model",
-    "simulate": "sift_onnx.backends.dataflow.simulator",
+    "simulate": "sift_onnx.backends.dataflow.model_simulation",
     "to_torch": "sift_onnx.training.importer",
     "transform": "sift_onnx.passes.pipeline",
     "write_back": "sift_onnx.training.write_back",

@@ -16,7 +16,7 @@ from sift_onnx.errors import SiftError
 from sift_onnx.feeds import Feeds, TensorSpec, graph_inputs, random_feeds
 from sift_onnx.model import Model
 
-__all__ = ["Check", "CheckResult", "Runnable", "check_model"]
+__all__ = ["Check", "CheckResult", "Runnable", "check_model", "max_abs_error"]
 
 _MAX_DETAIL = 600
 # Kinds of numpy dtypes that hold strings.
@@ -148,7 +148,7 @@ def check_model(
     needs = ("runs", "reference-runs")
     record.make("same-outputs", lambda: _same_outputs(outputs or {}, expected or {}), needs)
     record.make("close-values", lambda: _close(outputs or {}, expected or {}, atol, rtol), (*needs, "same-outputs"))
-    return CheckResult(tuple(record.checks), _max_abs_error(outputs or {}, expected or {}))
+    return CheckResult(tuple(record.checks), max_abs_error(outputs or {}, expected or {}))
 
 
 def _run(
@@ -240,7 +240,7 @@ def _abs_error(array: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArr
     return np.abs(array.astype(np.float64) - expected.astype(np.float64))
 
 
-def _max_abs_error(outputs: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, npt.NDArray[Any]]) -> float | None:
+def max_abs_error(outputs: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, npt.NDArray[Any]]) -> float | None:
     """Over the outputs that both have in the same shape; None where that is no finite number."""
     errors = [
         _abs_error(array, expected[name]).max()
@@ -266,5 +266,5 @@ def _close(
                 f"output {name!r}: {int(off.sum())} of {array.size} values are off by more than atol {atol:g} + "
                 f"rtol {rtol:g}; the worst at {worst}: {array[worst]}, in the reference {theirs[worst]}"
             )
-    largest = _max_abs_error(outputs, expected)
+    largest = max_abs_error(outputs, expected)
     return None, "no values to compare" if largest is None else f"max abs error {largest:.3g}"

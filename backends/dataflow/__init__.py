@@ -5,7 +5,7 @@ reduced along a row of cores. ``docs/simulator.md`` states the model, its calibr
 """
 
 from sift_onnx.backends.dataflow.machine import Machine, available_presets, load_machine
+from sift_onnx.backends.dataflow.model_simulation import simulate
 from sift_onnx.backends.dataflow.result import Simulation
-from sift_onnx.backends.dataflow.simulator import simulate
 
 __all__ = ["Machine", "Simulation", "available_presets", "load_machine", "simulate"]

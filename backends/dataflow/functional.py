@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +25,18 @@ from sift_onnx.backends.base import (
 from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.csr_nodes import CsrNode, csr_node
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.model_simulation import simulate
+from sift_onnx.backends.dataflow.outputs import Arithmetic
 from sift_onnx.backends.dataflow.result import Simulation
-from sift_onnx.backends.dataflow.simulator import simulate
 from sift_onnx.constants import full_tensor
 from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.feeds import check_feeds, graph_inputs, resolve_shapes
 from sift_onnx.model import Model
 
-__all__ = ["Arithmetic", "DataflowProgram"]
+__all__ = ["DataflowProgram"]
 
 Array = npt.NDArray[Any]
-Arithmetic = Literal["float32", "float16"]
 
 
 class DataflowProgram(Program):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.dataflow.event_log import EventLog
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.outputs import Executed
 from sift_onnx.backends.dataflow.workload import Step, Uncosted
 
 __all__ = ["BOUNDS", "Bound", "LayerResult", "Simulation", "Speedup"]
@@ -145,12 +146,13 @@ class Simulation:
         batch: items that were processed together.
         training: whether the backward pass and mask updates are included.
         weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
-        fidelity: ``fast`` or ``event``.
+        fidelity: ``functional``, ``fast`` or ``event``.
         layers: in the order in which they are executed.
         uncosted: nodes that are missing from the totals.
         notes: what was assumed for the whole run.
         vs_dense_wide: against the same model with no zeros, on the same machine.
         vs_dense_original: against the original model, if one was given, on the same machine.
+        executed: what the functional fidelity returned.
     """
 
     model: str
@@ -164,6 +166,7 @@ class Simulation:
     notes: tuple[str, ...] = ()
     vs_dense_wide: Speedup | None = None
     vs_dense_original: Speedup | None = None
+    executed: Executed | None = None
 
     @property
     def cycles(self) -> int:
@@ -229,6 +232,7 @@ class Simulation:
             "machine": machine_dict(self.machine),
             "uncosted": [vars(entry) for entry in self.uncosted],
             "notes": list(self.notes),
+            **({} if self.executed is None else {"functional": self.executed.to_dict()}),
         }
 
 

@@ -1,19 +1,18 @@
-"""Simulate a model on a machine."""
+"""Cycles of a workload on a machine, layer by layer, and what they are compared with."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 from sift_onnx.backends.dataflow.band import band_of, corners
 from sift_onnx.backends.dataflow.contrast import simulate_product_without_grid
 from sift_onnx.backends.dataflow.event import simulate_product_by_events
 from sift_onnx.backends.dataflow.fast import simulate_product
-from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.machine import GridMachine, Machine, load_machine
+from sift_onnx.backends.dataflow.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.outputs import Arithmetic
 from sift_onnx.backends.dataflow.pattern import CountMemory, as_full, identity_of
 from sift_onnx.backends.dataflow.result import Bound, LayerResult, Simulation, Speedup
 from sift_onnx.backends.dataflow.training import (
@@ -26,11 +25,10 @@ from sift_onnx.backends.dataflow.training import (
 from sift_onnx.backends.dataflow.weightless_cycles import simulate_weightless
 from sift_onnx.backends.dataflow.workload import SparseProduct, Workload, subject_of
 from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.model import ModelLike
 
-__all__ = ["Fidelity", "Settings", "Weights", "simulate", "simulate_workload"]
+__all__ = ["Fidelity", "Settings", "Weights", "simulate_workload"]
 
-Fidelity = Literal["fast", "event"]
+Fidelity = Literal["functional", "fast", "event"]
 Weights = Literal["streamed", "resident"]
 ProductModel = Callable[[SparseProduct], LayerResult]
 _PJ = 1e-12
@@ -43,68 +41,42 @@ class Settings:
     Attributes:
         training: add the backward pass and mask updates.
         weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
-        fidelity: ``fast`` or ``event``; the latter takes grids up to 16x16.
+        fidelity: whose cycles: ``event`` follows every wavelet, on grids up to 16x16; ``fast`` counts windows of rows,
+            and ``functional`` does so too.
         mask_updates: of training.
+        arithmetic: of ``functional``: ``float32``, or ``float16`` in the order of arrival.
 
     Raises:
-        UsageError: an unknown value.
+        UsageError: an unknown value, or values that contradict each other.
     """
 
     training: bool = False
     weights: Weights = "streamed"
     fidelity: Fidelity = "fast"
     mask_updates: MaskUpdates = field(default_factory=MaskUpdates)
+    arithmetic: Arithmetic = "float32"
 
     def __post_init__(self) -> None:
         if self.weights not in ("streamed", "resident"):
             raise UsageError(f"weights cannot be {self.weights!r}; choose streamed or resident")
-        if self.fidelity not in ("fast", "event"):
-            raise UsageError(f"no fidelity {self.fidelity!r}; choose fast or event")
-
-
-def simulate(
-    model: ModelLike | Workload,
-    preset: str | Path | Machine = "wse2",
-    batch: int | None = None,
-    training: bool = False,
-    fidelity: Fidelity = "fast",
-    *,
-    weights: Weights = "streamed",
-    baseline: ModelLike | Workload | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    mask_updates: MaskUpdates | None = None,
-) -> Simulation:
-    """How long a machine takes for a model, and why.
-
-    Args:
-        model: anything that :meth:`Model.load` takes, or a workload.
-        preset: a machine, its name, or a TOML file of one.
-        batch: items that are processed together; the model's own, or 1, by default.
-        training: simulate a training step instead of inference.
-        fidelity: ``fast`` counts windows of rows; ``event`` follows every wavelet, on grids up to 16x16.
-        weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
-        baseline: the original model, to compare with; at the same batch on the same machine.
-        input_shapes: sizes of dynamic axes.
-        mask_updates: of training; SET every 100 steps by default.
-
-    Raises:
-        UsageError: a bad machine, batch or input shape.
-        ModelReadError: the model cannot be read.
-        UnsupportedError: a layer does not fit on the machine, or the fidelity not to it.
-    """
-    machine = load_machine(preset) if isinstance(preset, (str, Path)) else preset
-    settings = Settings(training, weights, fidelity, mask_updates or MaskUpdates())
-    workload = model if isinstance(model, Workload) else lower(model, batch, input_shapes)
-    original = None
-    if baseline is not None:
-        original = baseline if isinstance(baseline, Workload) else lower(baseline, workload.batch, input_shapes)
-    return simulate_workload(workload, machine, settings, original)
+        if self.fidelity not in ("functional", "fast", "event"):
+            raise UsageError(f"no fidelity {self.fidelity!r}; choose functional, fast or event")
+        if self.arithmetic not in ("float32", "float16"):
+            raise UsageError(f"no arithmetic {self.arithmetic!r}; choose float32 or float16")
+        if self.arithmetic != "float32" and self.fidelity != "functional":
+            raise UsageError(f"fidelity {self.fidelity!r} computes no outputs; choose functional for {self.arithmetic}")
+        if self.training and self.fidelity == "functional":
+            raise UsageError("fidelity 'functional' runs the forward pass; leave training out")
 
 
 def simulate_workload(
     workload: Workload, machine: Machine, settings: Settings | None = None, original: Workload | None = None
 ) -> Simulation:
-    """Like :func:`simulate`, for a workload that is already lowered."""
+    """Cycles of ``workload``, and its speed-ups over the same model with no zeros and over ``original``.
+
+    Raises:
+        UnsupportedError: a layer does not fit on the machine, or the fidelity not to it.
+    """
     settings = settings or Settings()
     count = CountMemory()
     layers = run(workload, machine, settings, count)
@@ -138,7 +110,7 @@ def speedup(
 
     Both are run by the fast model: this is about the machine, not about one run of it.
     """
-    fast = replace(settings, fidelity="fast")
+    fast = replace(settings, fidelity="fast", arithmetic="float32")
 
     def ratio(at: Machine) -> float:
         return _cycles(other, at, fast, count) / _cycles(workload, at, fast, count)

@@ -100,24 +100,27 @@ def selection_options(command: Command) -> Command:
     )(command)
 
 
+def choice_option(name: str, *choices: str, help: str) -> Callable[[Command], Command]:
+    """An option that takes one of ``choices``, the first one by default."""
+    return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
+
+
 def storage_option(command: Command) -> Command:
     """``--storage dense|sparse``."""
-    return click.option(
+    return choice_option(
         "--storage",
-        type=click.Choice(["dense", "sparse"]),
-        default="dense",
-        show_default=True,
+        "dense",
+        "sparse",
         help="How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer.",
     )(command)
 
 
 def mask_options(command: Command) -> Command:
     """``--pattern`` and ``--distribution``."""
-    command = click.option(
+    command = choice_option(
         "--distribution",
-        type=click.Choice(["uniform", "erk"]),
-        default="uniform",
-        show_default=True,
+        "uniform",
+        "erk",
         help="How layers share the non-zeros: alike, or by the law of Erdős-Rényi kernels, which keeps more of small "
         "layers.",
     )(command)

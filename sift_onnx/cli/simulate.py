@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.options import force_option, input_shapes_option, json_option, seed_option, verbosity_options
+from sift_onnx.cli.options import (
+    choice_option,
+    force_option,
+    input_shapes_option,
+    json_option,
+    seed_option,
+    verbosity_options,
+)
 from sift_onnx.cli.output import note, print_all, status_line, write_json
 from sift_onnx.errors import OutputError, UsageError
 
@@ -38,26 +46,25 @@ class Grid(click.ParamType[Any]):
 @click.option("--grid", type=Grid(), help="Another number of cores, columns x rows, all else as in the preset.")
 @click.option("--batch", type=click.IntRange(min=1), help="Items processed together.  [default: the model's own, or 1]")
 @click.option("--training", is_flag=True, help="A training step: forward, both gradients, mask updates.")
-@click.option(
-    "--grow",
-    type=click.Choice(["random", "gradient"]),
-    default="random",
-    show_default=True,
-    help="How masks grow in training: at random (SET), or by gradient (RigL).",
+@choice_option(
+    "--grow", "random", "gradient", help="How masks grow in training: at random (SET), or by gradient (RigL)."
 )
-@click.option(
-    "--weights",
-    type=click.Choice(["streamed", "resident"]),
-    default="streamed",
-    show_default=True,
-    help="Weights cross the wafer's edge at every use, or stay in SRAM.",
+@choice_option(
+    "--weights", "streamed", "resident", help="Weights cross the wafer's edge at every use, or stay in SRAM."
 )
-@click.option(
+@choice_option(
     "--fidelity",
-    type=click.Choice(["fast", "event"]),
-    default="fast",
-    show_default=True,
-    help="Windows of rows, or every wavelet (grids up to 16x16).",
+    "fast",
+    "event",
+    "functional",
+    help="Cycles from windows of rows, or from every wavelet (grids up to 16x16); functional is fast, and also runs "
+    "the model on random inputs and says how far its outputs are from onnxruntime's.",
+)
+@choice_option(
+    "--arithmetic",
+    "float32",
+    "float16",
+    help="Of --fidelity functional; float16 rounds in the order in which weights and partial sums arrive.",
 )
 @click.option("--baseline", metavar="MODEL", help="The original model, to compare with.")
 @click.option(
@@ -84,6 +91,7 @@ def simulate(
     grow: Any,
     weights: Any,
     fidelity: Any,
+    arithmetic: Any,
     baseline: str | None,
     wide: float | None,
     trace: str | None,
@@ -111,16 +119,23 @@ def simulate(
     for option, path in (("--trace", trace), ("--html", html)):
         _check_output(option, path, force)
     machine = _machine(preset, grid)
-    settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow))
+    settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow), arithmetic)
     shapes = parse_input_shapes(input_shapes)
     with status_line(f"simulating {model}", verbosity):
         workload, decoder = _workload(model, batch, wide, shapes, seed)
+        if decoder is not None and fidelity == "functional":
+            raise UsageError(f"--fidelity functional runs a model; of {model} only the sizes are known")
         original = None
         if baseline is not None:
             original = _workload(baseline, workload.batch, None, shapes, seed)[0]
         elif decoder is not None and wide:
             original = _workload(model, workload.batch, 0.0, shapes, seed)[0]
         simulation = simulate_workload(workload, machine, settings, original)
+        if fidelity == "functional":
+            from sift_onnx.backends.dataflow.execution import execute
+
+            executed = execute(model, machine, batch, shapes, seed=seed, arithmetic=arithmetic)
+            simulation = replace(simulation, executed=executed)
         document = simulation.to_dict()
         if decoder is not None and training:
             document["published"] = [

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sift_onnx.report.numbers import file_size, si
 
-__all__ = ["energy_text", "simulate_tables", "speedup_lines", "time_text"]
+__all__ = ["energy_text", "functional_lines", "simulate_tables", "speedup_lines", "time_text"]
 
 _MOST_ROWS = 60
 _STEPS = {
@@ -33,6 +33,7 @@ def simulate_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield _weightless_table(document, rest)
     yield from _totals(document)
     yield from speedup_lines(document)
+    yield from functional_lines(document)
     splits = [(layer, note) for layer in weighted for note in layer["notes"] if layer["step"] != "mask_update"]
     for layer, note in splits[:_MOST_ROWS]:
         yield f"{layer['name']} ({layer['step']}): {note}"
@@ -136,6 +137,28 @@ def speedup_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for entry in document.get("published", ()):
         against_dense = f"{entry['speedup']:g}x over the same model executed dense"
         yield f"published: {against_dense} ({entry['source']}); {entry['remark']}"
+
+
+def functional_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """What was run, and one line per output: how far it is from onnxruntime's."""
+    if "functional" not in document:
+        return
+    executed = document["functional"]
+    nodes = ", ".join(f"{name} {count}" for name, count in executed["nodes"].items())
+    inputs = ", ".join(f"{name} {tuple(shape)}" for name, shape in executed["inputs"].items())
+    yield (
+        f"executed in {executed['arithmetic']}, nodes: {nodes}; random inputs {inputs or 'none'}, "
+        f"seed {executed['seed']}"
+    )
+    for output in executed["outputs"]:
+        what = f"output {output['name']!r} {tuple(output['shape'])}"
+        if output["max_abs_error"] is None or output["max_abs"] is None:
+            yield f"{what}: not finite, or empty; not compared with onnxruntime's"
+        else:
+            yield (
+                f"{what}: at most {output['max_abs_error']:.3g} from onnxruntime's, whose values reach "
+                f"{output['max_abs']:.3g}"
+            )
 
 
 def time_text(seconds: float) -> str:

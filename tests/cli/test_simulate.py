@@ -49,6 +49,23 @@ def test_tables_name_the_baseline_of_each_speed_up_and_the_assumed_energy(folder
     assert "indices and" in result.output
 
 
+@pytest.mark.parametrize("arithmetic", ["float32", "float16"])
+def test_functional_fidelity_says_how_far_outputs_are_from_onnxruntime_s(folder, arithmetic):
+    arguments = ("sparse.onnx", "--fidelity", "functional", "--arithmetic", arithmetic)
+    executed = document(*arguments)["functional"]
+    assert executed["arithmetic"] == arithmetic
+    assert executed["nodes"] == {"csr": 2, "onnxruntime": 1}
+    (output,) = executed["outputs"]
+    assert 0 <= output["max_abs_error"] / output["max_abs"] < (1e-6 if arithmetic == "float32" else 1e-2)
+    assert (output["max_abs_error"] > 1e-4) == (arithmetic == "float16")
+    text = " ".join(simulate(*arguments).output.split())
+    assert f"executed in {arithmetic}, nodes: csr 2, onnxruntime 1; random inputs x (1, 3, 12, 12), seed 0" in text
+    assert re.search(r"output 'y' .*: at most .* from onnxruntime's, whose values reach", text)
+    fast = document("sparse.onnx")
+    assert document(*arguments)["totals"] == fast["totals"]
+    assert "functional" not in fast
+
+
 def test_training_and_resident_weights_are_options(folder):
     assert document("sparse.onnx", "--training")["totals"]["cycles"] > document("sparse.onnx")["totals"]["cycles"]
     assert document("sparse.onnx", "--weights", "resident")["totals"]["edge_value_bytes"] == 0
@@ -114,6 +131,10 @@ def test_a_decoder_is_simulated_from_its_sizes_beside_what_was_published(folder)
         (["sparse.onnx", "--html", "gone/r.html"], 2, "the folder does not exist"),
         (["sparse.onnx", "--html", "small.onnx"], 2, "overwrite it with --force"),
         (["gpt3-1.3b", "--input-shapes", "x:1"], 2, "use --batch"),
+        (["gpt3-1.3b", "--fidelity", "functional"], 2, "only the sizes are known"),
+        (["sparse.onnx", "--fidelity", "functional", "--training"], 2, "runs the forward pass"),
+        (["sparse.onnx", "--arithmetic", "float16"], 2, "choose functional for float16"),
+        (["sparse.onnx", "--preset", "ideal", "--fidelity", "functional", "--arithmetic", "float16"], 3, "has no grid"),
     ],
 )
 def test_mistakes_are_one_line(folder, arguments, code, message):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.simulator import simulate
+from sift_onnx.backends.dataflow.model_simulation import simulate
 from sift_onnx.models.export import export
 
 CASES = {

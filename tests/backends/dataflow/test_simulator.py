@@ -15,7 +15,9 @@ from sift_onnx.backends.dataflow.simulator import Settings, as_dense, run
 from sift_onnx.backends.dataflow.sweep import sparsity_sweep
 from sift_onnx.backends.dataflow.trace import trace_document, write_trace
 from sift_onnx.backends.dataflow.training import MaskUpdates
+from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import OutputError, UnsupportedError, UsageError
+from sift_onnx.feeds import graph_inputs, random_feeds
 
 MODEL = convolution(sparse_integers(12, 8, 3, 3), size=12, batch=1, pads=[1] * 4)
 
@@ -132,6 +134,33 @@ def test_unknown_settings_are_refused():
         sift_onnx.simulate(MODEL, fidelity="exact")
     with pytest.raises(UsageError, match="cannot be 'borrowed'"):
         sift_onnx.simulate(MODEL, weights="borrowed")
+    with pytest.raises(UsageError, match="no arithmetic 'int8'"):
+        sift_onnx.simulate(MODEL, fidelity="functional", arithmetic="int8")
+    with pytest.raises(UsageError, match="choose functional for float16"):
+        sift_onnx.simulate(MODEL, arithmetic="float16")
+    with pytest.raises(UsageError, match="runs the forward pass"):
+        sift_onnx.simulate(MODEL, fidelity="functional", training=True)
+
+
+def test_functional_fidelity_returns_outputs_equal_to_onnxruntime_s():
+    simulation = sift_onnx.simulate(MODEL, grid(4, 4), fidelity="functional", seed=3)
+    fast = sift_onnx.simulate(MODEL, grid(4, 4))
+    assert simulation.layers == fast.layers
+    assert fast.executed is None
+    executed = simulation.executed
+    assert executed.seed == 3
+    feeds = random_feeds(graph_inputs(MODEL), seed=3)
+    expected = OnnxRuntimeBackend().compile(MODEL).run(feeds)
+    assert executed.arrays.keys() == expected.keys()
+    for output in executed.outputs:
+        error = np.abs(executed.arrays[output.name] - expected[output.name]).max()
+        assert output.max_abs_error == error
+        assert error <= 1e-5 * output.max_abs
+
+
+def test_functional_fidelity_needs_weights():
+    with pytest.raises(UsageError, match="only the sizes are known"):
+        sift_onnx.simulate(decoder_workload(load_decoder("gpt3-1.3b")), fidelity="functional")
 
 
 def test_layers_that_differ_in_name_only_are_simulated_once_and_named_apart():

@@ -1,0 +1,59 @@
+"""Running a model as a machine would, beside onnxruntime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from sift_onnx.backends.dataflow.functional import DataflowProgram
+from sift_onnx.backends.dataflow.machine import Machine
+from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
+from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
+from sift_onnx.feeds import graph_inputs, random_feeds
+from sift_onnx.model import Model, ModelLike
+
+__all__ = ["execute"]
+
+
+def execute(
+    model: ModelLike,
+    machine: Machine,
+    batch: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    seed: int = 0,
+    arithmetic: Arithmetic = "float32",
+) -> Executed:
+    """Run ``model`` as ``machine`` would, and in onnxruntime, on the same random inputs.
+
+    Args:
+        model: anything that :meth:`Model.load` takes.
+        machine: in ``float16``, its grid gives the order in which partial sums arrive.
+        batch: of a model whose batch is dynamic; one that was exported at a fixed batch runs at that.
+        input_shapes: sizes of dynamic axes.
+        seed: of the inputs.
+        arithmetic: of the weighted nodes.
+
+    Raises:
+        UsageError: an input shape is missing or wrong.
+        UnsupportedError: the machine has no grid, and ``float16`` was asked for.
+        BackendError: onnxruntime cannot run the model.
+    """
+    loaded = Model.load(model)
+    program = DataflowProgram(loaded, machine, arithmetic=arithmetic)
+    feeds = random_feeds(graph_inputs(loaded.origin), batch, input_shapes, seed)
+    returned = program.run(feeds)
+    # A file is read by onnxruntime itself, since a proto ends at 2 GB.
+    source = model if isinstance(model, (str, Path, onnx.ModelProto)) else loaded.to_proto()
+    expected = OnnxRuntimeBackend().compile(source).run(feeds)
+    return Executed(
+        arithmetic=arithmetic,
+        seed=seed,
+        inputs={name: array.shape for name, array in feeds.items()},
+        nodes=dict(sorted(Counter(placement.placement for placement in program.placements).items())),
+        outputs=tuple(difference(name, array, expected[name]) for name, array in returned.items()),
+        arrays=returned,
+    )
