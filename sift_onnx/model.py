@@ -20,6 +20,7 @@ from sift_onnx.external_data import DataFiles
 from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_export import export_graph, export_model_fields
 from sift_onnx.graph_import import adopt_constants, copy_graph, import_model, locate_data
+from sift_onnx.graph_order import sort_nodes
 from sift_onnx.mask_storage import MASKS_KEY, mask_records, text_of_masks
 from sift_onnx.masked_values import DenseUnderMask
 from sift_onnx.model_content import read_content
@@ -73,6 +74,7 @@ class Model:
             return _from_proto(source, None)
         if isinstance(source, gs.Graph):
             graph = copy_graph(source)
+            sort_nodes(graph)
             adopt_constants(graph, {})
             # graphsurgeon has no place for them; as_kind_of() puts them there.
             return cls(graph, dict(vars(source).get("metadata_props", {})))
