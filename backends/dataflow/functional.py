@@ -14,7 +14,6 @@ import onnxruntime as ort
 from sift_onnx.backends.base import (
     DEFAULT_OPTIONS,
     CompileOptions,
-    ModelSource,
     NodeProfile,
     Placement,
     Profile,
@@ -32,7 +31,7 @@ from sift_onnx.constants import full_tensor
 from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.feeds import check_feeds, graph_inputs, resolve_shapes
-from sift_onnx.model import Model
+from sift_onnx.model import Model, ModelLike
 
 __all__ = ["DataflowProgram"]
 
@@ -55,7 +54,7 @@ class DataflowProgram(Program):
 
     def __init__(
         self,
-        model: ModelSource,
+        model: ModelLike,
         machine: Machine,
         options: CompileOptions = DEFAULT_OPTIONS,
         arithmetic: Arithmetic = "float32",
