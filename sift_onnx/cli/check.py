@@ -63,7 +63,8 @@ def check(
         rtol=rtol,
     )
     if json_path is not None:
-        write_json(result.to_dict(), json_path)
+        names = {"model": str(model), "reference": None if reference is None else str(reference)}
+        write_json({**result.to_dict(), **names}, json_path)
     if json_path != "-":
         stdout_console().print(checks_table(result.to_dict()))
     if not result.ok:

@@ -47,7 +47,7 @@ def inspect(
         check_output(recipe_path, force)
     with status_line(f"reading {model}", verbosity):
         loaded = Model.load(model)
-        document = inspect_model(loaded, shapes).to_dict()
+        document = {**inspect_model(loaded, shapes).to_dict(), "model": str(model)}
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
     if json_path is not None:

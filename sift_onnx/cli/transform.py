@@ -138,7 +138,8 @@ def transform(
     if not dry_run:
         with status_line(f"writing {target}", verbosity):
             result.model.save(target, storage=storage, force=force)
-    document = {**result.report, "seconds": time.perf_counter() - start}
+    names = {"model": str(source), "out": None if dry_run else str(target)}
+    document = {**result.report, **names, "seconds": time.perf_counter() - start}
     if json_path is not None:
         write_json(document, json_path)
     if json_path != "-":

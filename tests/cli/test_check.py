@@ -62,6 +62,7 @@ def test_json_on_stdout_is_nothing_but_json(folder):
     assert next(iter(document)) == "schema"
     assert document["ok"] is False
     assert document["max_abs_error"] > 0
+    assert (document["model"], document["reference"]) == ("three.onnx", "two.onnx")
 
 
 def test_json_file_is_written_beside_the_table(folder):

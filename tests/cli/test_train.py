@@ -73,6 +73,9 @@ def test_json_and_resume(folder: Path, capfd: pytest.CaptureFixture[str]) -> Non
     document = json.loads(capfd.readouterr().out)
     assert (document["schema"], document["steps"], document["ranks"]) == (1, 8, 1)
     assert document["sparsity"]["nnz"] * 2 == document["sparsity"]["numel"]
+    assert document["cost"]["effective_macs"] < document["cost"]["macs"]
+    assert [entry["step"] for entry in document["history"]["validations"]] == [4, 8]
+    assert document["history"]["validations"][-1]["accuracy"] == document["validation"]["accuracy"]
     assert (
         call("train", *arguments(folder, "p.onnx"), "--resume", folder / "o.onnx.checkpoints", "--device", "cpu") == 0
     )

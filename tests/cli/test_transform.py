@@ -59,6 +59,7 @@ def test_json_on_stdout_is_nothing_but_json(model: Path, capfd: pytest.CaptureFi
     document = json.loads(capfd.readouterr().out)
     assert next(iter(document)) == "schema"
     assert {"pass", "sparsity", "width_factor", "layers", "totals", "pinned", "seconds"} <= document.keys()
+    assert (document["model"], document["out"]) == (str(model), str(model.with_name("w.onnx")))
     assert {
         "name",
         "node",
@@ -137,6 +138,7 @@ def test_inspect_counts_the_non_zeros_of_the_file(model: Path, capfd: pytest.Cap
         assert layer["effective_macs"] == layer["nnz"] * 36
         assert layer["macs"] == stored[layer["name"]].size * 36
     assert document["totals"]["nnz"] == sum(layer["nnz"] for layer in document["layers"])
+    assert document["model"] == str(target)
 
 
 def test_macs_follow_the_batch_that_is_asked_for(model: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def try_first_batch(
     loss_name: str,
     device: torch.device,
     warn: Callable[[str], None],
-) -> None:
+) -> tuple[tuple[int, ...], ...]:
     """Run the model and the loss on the first batch.
 
     Args:
@@ -34,6 +34,9 @@ def try_first_batch(
         loss_name: its name in the settings.
         device: where the model is.
         warn: is called with what looks wrong and may be meant.
+
+    Returns:
+        The shapes of its inputs.
 
     Raises:
         UsageError: the model or the loss does not run on it, or a target has no score.
@@ -65,3 +68,4 @@ def try_first_batch(
             check_targets(target, scores.shape[1])
         if bool((scores >= 0).all()) and bool(((scores.float().sum(1) - 1).abs() < 1e-4).all()):
             warn("the model's output is a softmax already, and the loss takes another; export it without")
+    return tuple(tuple(tensor.shape) for tensor in batch.inputs)

@@ -45,6 +45,7 @@ class Trainer:
         step: optimizer steps done.
         total: optimizer steps to do.
         last_loss: of the last step, on this rank; None before the first.
+        input_shapes: of the first batch.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class Trainer:
         for remark in remarks:
             self._warn(str(remark.message))
         with self._shared.gathered():
-            try_first_batch(self.module, source, self._loss, settings.loss, ranks.device, self._warn)
+            self.input_shapes = try_first_batch(
+                self.module, source, self._loss, settings.loss, ranks.device, self._warn
+            )
         self._shared.join()
 
     def resume(self, path: Path) -> None:

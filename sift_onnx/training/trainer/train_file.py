@@ -18,6 +18,7 @@ from sift_onnx.training.trainer.checkpoint import checkpoints_in, newest_checkpo
 from sift_onnx.training.trainer.data import load_data, source_of
 from sift_onnx.training.trainer.loop import Progress, Report, Trainer
 from sift_onnx.training.trainer.process_group import joined_ranks
+from sift_onnx.training.trainer.run_record import History, example_cost
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import sparsity_report
 from sift_onnx.training.write_back_file import write_back_file
@@ -65,6 +66,12 @@ def train_file(
         SiftError: model, data and settings do not fit each other, or the loss is not finite.
     """
     start = time.perf_counter()
+    history_of_run = History()
+
+    def noted(event: dict[str, Any]) -> None:
+        history_of_run.note(event)
+        report(event)
+
     source, target = Path(source), Path(target)
     check_output(target, force)
     folder = Path(resume or checkpoints or f"{target}.checkpoints")
@@ -84,7 +91,7 @@ def train_file(
         module = to_torch(model, trainable=settings.trainable)
         keeps = settings.checkpoint_every > 0
         trainer = Trainer(
-            module, batches, settings, ranks, report=report, progress=progress, checkpoints=folder if keeps else None
+            module, batches, settings, ranks, report=noted, progress=progress, checkpoints=folder if keeps else None
         )
         if found is not None:
             trainer.resume(found)
@@ -100,7 +107,10 @@ def train_file(
             "model": str(source),
             "out": str(target),
             **result,
+            "seed": settings.seed,
             "sparsity": sparsity_report(trainer.sparsity),
+            "cost": example_cost(target, specs, trainer.input_shapes),
+            "history": history_of_run.to_dict(),
             "device": str(ranks.device),
             "ranks": ranks.size,
             "checkpoints": str(folder) if keeps else None,
