@@ -4,6 +4,7 @@ from sift_onnx.passes.base import Pass, PassResult, get_pass, register_pass
 from sift_onnx.passes.densify import Densify
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
+from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.insert_batch_norm import InsertBatchNorm
 from sift_onnx.passes.lift_constants import LiftConstants
@@ -19,6 +20,7 @@ __all__ = [
     "Densify",
     "Doped",
     "Factorized",
+    "FoldBatchNorm",
     "InlineFunctions",
     "InsertBatchNorm",
     "LiftConstants",

@@ -34,7 +34,7 @@ def transform(
     parallel: float | str | None = None,
     factorized: float | str | None = None,
     doped: float | str | None = None,
-    recipe: Recipe | str | Path | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
     **options: Any,
 ) -> Any:
     """Make a model bigger and sparser at the same FLOPs.
@@ -46,7 +46,8 @@ def transform(
         parallel: sparsity of a Sparse Parallel transform.
         factorized: sparsity of a Sparse Factorized transform.
         doped: sparsity of a Sparse Doped transform.
-        recipe: several passes, as a :class:`~sift_onnx.recipe.Recipe` or the path of one. One of these is given.
+        recipe: several passes, as a :class:`~sift_onnx.recipe.Recipe`, a mapping with its keys, or the path of one.
+            One of these is given.
         **options: of the pass, see its class in :mod:`sift_onnx.passes`; a recipe has them in itself, but for
             ``input_shapes``.
 
@@ -69,8 +70,14 @@ def transform(
         shapes = options.pop("input_shapes", None)
         if options:
             raise UsageError(f"transform: a recipe has its options in itself; drop {', '.join(options)}")
-        result = run_recipe(loaded, value if isinstance(value, Recipe) else Recipe.load(str(value)), shapes)
+        result = run_recipe(loaded, _recipe(value), shapes)
     return as_kind_of(model, result.model)
+
+
+def _recipe(given: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    return Recipe.of(given) if isinstance(given, Mapping) else Recipe.load(given)
 
 
 def make_pass(step: Step) -> Pass:

@@ -77,15 +77,31 @@ class Recipe:
             raise UsageError(f"{source}{where}: {problem}; a recipe is one YAML document") from error
         except RecursionError as error:
             raise UsageError(f"{source} is no recipe: its lists are too deep") from error
-        if not isinstance(document, dict):
+        if isinstance(document, dict) and document.get("version") != _VERSION:
+            raise UsageError(f"{source}: version {document.get('version')!r} is unknown; write 'version: {_VERSION}'")
+        return cls.of(document, source)
+
+    @classmethod
+    def of(cls, document: Any, source: str = "recipe") -> Recipe:
+        """A recipe from what its YAML holds: mappings, lists, strings and numbers.
+
+        Args:
+            document: a mapping with the keys ``passes``, ``training`` or both, and ``version`` where that is to be held
+                against this one.
+            source: what error messages call it.
+
+        Raises:
+            UsageError: it is no recipe.
+        """
+        if not isinstance(document, Mapping):
             raise UsageError(f"{source} is no recipe: it needs the keys {', '.join(_KEYS)}")
         unknown = [key for key in document if key not in _KEYS]
         if unknown:
             raise UsageError(f"{source}: unknown key {unknown[0]!r}; the keys are {', '.join(_KEYS)}")
-        if document.get("version") != _VERSION:
-            raise UsageError(f"{source}: version {document.get('version')!r} is unknown; write 'version: {_VERSION}'")
+        if document.get("version", _VERSION) != _VERSION:
+            raise UsageError(f"{source}: version {document['version']!r} is unknown; this one is {_VERSION}")
         training = document.get("training")
-        if "training" in document and not isinstance(training, dict):
+        if "training" in document and not isinstance(training, Mapping):
             raise UsageError(f"{source}: 'training' is no mapping; write its settings as 'epochs: 10', one a line")
         passes = document.get("passes")
         if training is not None and "passes" not in document:
