@@ -257,7 +257,7 @@ def plugin_backend(name: str) -> type[Backend] | None:
     Raises:
         PluginError: it does not load, is no back end, or has the name of one of ours.
     """
-    found = plugin_class(BACKENDS, name, Backend)
+    found = plugin_class(BACKENDS, name, Backend)  # type: ignore[type-abstract]
     if found is not None and name in _BACKENDS:
         raise PluginError(f"the back end {name!r} of {found.__module__} is never used: sift_onnx has its own {name!r}")
     return found

@@ -24,7 +24,7 @@ from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_tra
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.local.activations import Activation, check_activation, choose, own_function
+from sift_onnx.passes.local.activations import Activation, Function, check_activation, choose, own_function
 from sift_onnx.passes.local.linear_units import LinearUnit, Site, UnitFinder
 from sift_onnx.passes.local.placing import drop_unread, place, release
 from sift_onnx.passes.local.replacement import Part, Replacement
@@ -124,7 +124,7 @@ class LocalPass(Pass):
         if copy is model:
             copy = model.copy()
         analysis = analyze(copy, self.input_shapes)
-        chosen = self._choose(copy, analysis)
+        chosen = self.choose_units(copy, analysis)
         units = {name: unit for name, unit in chosen.items() if isinstance(unit, LinearUnit)}
         if not units:
             listed = [f"{name!r}: {reason}" for name, reason in chosen.items()]
@@ -139,14 +139,7 @@ class LocalPass(Pass):
         builder = Builder(copy.graph)
         done: dict[str, Replacement] = {}
         for name, unit in units.items():
-            workshop = Workshop(
-                builder,
-                unit,
-                choose(self.activation, unit, own),
-                fresh=self.init == "random",
-                seed=self.seed,
-                pattern=self.pattern,
-            )
+            workshop = self.workshop(builder, unit, own)
             done[name] = self.replace(workshop)
             for site in unit.sites:
                 place(copy.graph, builder, site, self.connect(workshop, site, done[name].parts))
@@ -156,6 +149,28 @@ class LocalPass(Pass):
         check_shapes(copy, analysis, still, self.input_shapes)
         record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
         return PassResult(copy, True, self._report(analysis, chosen, done, start))
+
+    def choose_units(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
+        """Per weight layer its unit, or why it is left as it is."""
+        excluded = self.excluded(model, analysis)
+        finder = UnitFinder(model.graph, analysis)
+        chosen: dict[str, LinearUnit | str] = {}
+        for name, layer in analysis.layers.items():
+            unit = excluded[name] if name in excluded else finder.find(layer)
+            reason = "" if isinstance(unit, str) else self.fits(unit)
+            chosen[name] = reason or unit
+        return chosen
+
+    def workshop(self, builder: Builder, unit: LinearUnit, own: Function) -> Workshop:
+        """Where a unit is taken apart.
+
+        Args:
+            builder: of its nodes and weights.
+            unit: the unit.
+            own: the model's own function, see :func:`~sift_onnx.passes.local.activations.own_function`.
+        """
+        function = choose(self.activation, unit, own)
+        return Workshop(builder, unit, function, fresh=self.init == "random", seed=self.seed, pattern=self.pattern)
 
     def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
         """The weight layers that are not to be replaced, and why."""
@@ -198,17 +213,6 @@ class LocalPass(Pass):
         if reason or nnz <= self.pattern.capacity(matrix):
             return reason or ""
         return f"--pattern {self.pattern} leaves it fewer than the {nnz:,} weights that it needs"
-
-    def _choose(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
-        """Per weight layer its unit, or why it is left as it is."""
-        excluded = self.excluded(model, analysis)
-        finder = UnitFinder(model.graph, analysis)
-        chosen: dict[str, LinearUnit | str] = {}
-        for name, layer in analysis.layers.items():
-            unit = excluded[name] if name in excluded else finder.find(layer)
-            reason = "" if isinstance(unit, str) else self.fits(unit)
-            chosen[name] = reason or unit
-        return chosen
 
     def unchanged(self, model: Model, reason: str, start: float) -> PassResult:
         """The result where nothing is to be done.

@@ -61,7 +61,7 @@ def plugin_algorithm(name: str) -> type[SparsityAlgorithm] | None:
     Raises:
         PluginError: it does not load, is no algorithm, or its class has another name.
     """
-    found: type[SparsityAlgorithm] | None = plugin_class(SPARSITY, name, SparsityAlgorithm)
+    found = plugin_class(SPARSITY, name, SparsityAlgorithm)  # type: ignore[type-abstract]
     if found is not None and found.__name__.lower() != name.lower():
         raise PluginError(
             f"the sparsity algorithm {name!r} of {found.__module__} is named {found.__name__.lower()!r} by its class"

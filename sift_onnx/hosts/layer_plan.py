@@ -1,0 +1,121 @@
+"""What a local member does to the layers of a model, for hosts that replace them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from typing import NamedTuple
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.axis_rules import analyze
+from sift_onnx.constants import MaskedConstant
+from sift_onnx.mask_storage import MASKS_KEY, text_of_masks
+from sift_onnx.model import Model, ModelLike
+from sift_onnx.passes.base import HISTORY_KEY, already_applied, record
+from sift_onnx.passes.building import Builder
+from sift_onnx.passes.local.activations import own_function
+from sift_onnx.passes.local.linear_units import LinearUnit, Site
+from sift_onnx.passes.local.member import LocalPass
+from sift_onnx.passes.local.replacement import Part
+from sift_onnx.passes.local.workshop import Workshop
+
+__all__ = ["LayerPlan", "NodeNames"]
+
+
+class NodeNames(NamedTuple):
+    """A node by what it is and what it reads and makes; left-out inputs are empty names."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, op: str, inputs: Iterable[str | None], outputs: Iterable[str | None]) -> NodeNames:
+        """Those of a node; inputs left out at the end do not count."""
+        names = [name or "" for name in inputs]
+        while names and not names[-1]:
+            names.pop()
+        return cls(op, tuple(names), tuple(name for name in outputs if name))
+
+
+class LayerPlan:
+    """Which units of a model a local member replaces, and by what."""
+
+    def __init__(self, pass_: LocalPass, source: ModelLike) -> None:
+        """Decide for the model as it is.
+
+        Raises:
+            SiftError: see the pass; that it leaves every layer as it is, is none here.
+        """
+        self._pass = pass_
+        self._model = Model.load(source)
+        self._sites: dict[frozenset[NodeNames], tuple[LinearUnit, Site]] = {}
+        self._left: dict[str, str] = {}
+        self._done: dict[str, tuple[Workshop, tuple[Part, ...]]] = {}
+        self._builder = Builder(self._model.graph)
+        self._own = own_function(self._model.graph)
+        self._refusal = ""
+        if already_applied(self._model, pass_.settings(), repeatable=True):
+            self._refusal = "the model was transformed before, with these settings"
+        elif pass_.is_identity():
+            self._refusal = f"a sparsity of {float(pass_.sparsity):g} changes nothing"
+        else:
+            self._choose()
+
+    def _choose(self) -> None:
+        analysis = analyze(self._model, self._pass.input_shapes)
+        chosen = self._pass.choose_units(self._model, analysis)
+        units = {name: unit for name, unit in chosen.items() if isinstance(unit, LinearUnit)}
+        self._left = {name: reason for name, reason in chosen.items() if isinstance(reason, str)}
+        self._pass.begin(analysis, units)
+        for unit in units.values():
+            for site in unit.sites:
+                self._sites[frozenset(map(_names_of, site.nodes))] = unit, site
+
+    def site_of(self, nodes: Collection[NodeNames]) -> Site | str:
+        """The site that consists of ``nodes``, or why there is none to be replaced."""
+        found = self._sites.get(frozenset(nodes))
+        if found is not None:
+            return found[1]
+        read = {name for node in nodes for name in node.inputs}
+        left = next((f"{name!r}: {reason}" for name, reason in self._left.items() if name in read), "")
+        return self._refusal or left or "these nodes are no linear unit of the model, or have changed since"
+
+    def replace(self, site: Site) -> tuple[list[gs.Node], str]:
+        """The nodes that take the place of a site, producers first, and the name of what the last one makes.
+
+        They read what the site reads, and initializers of their own; sites of one weight share those.
+        """
+        unit = next(unit for unit, other in self._sites.values() if other is site)
+        if unit.name not in self._done:
+            workshop = self._pass.workshop(self._builder, unit, self._own)
+            self._done[unit.name] = workshop, self._pass.replace(workshop).parts
+        workshop, parts = self._done[unit.name]
+        result = self._pass.connect(workshop, site, parts)
+        return self._builder.take_nodes(), result.name
+
+    def weights(self) -> list[str]:
+        """Names of the weights that took the place of others so far."""
+        return [part.constant.name for _, parts in self._done.values() for part in parts]
+
+    def note(self, metadata: MutableMapping[str, str], made: Sequence[str]) -> None:
+        """Note in a model's metadata what was done to it, and the masks.
+
+        Args:
+            metadata: to be changed.
+            made: those of :meth:`weights` that are in the model.
+        """
+        if not made:
+            return
+        noted = Model(gs.Graph(), dict(metadata))
+        record(noted, self._pass.settings(), made)
+        metadata[HISTORY_KEY] = noted.metadata[HISTORY_KEY]
+        constants = [part.constant for _, parts in self._done.values() for part in parts]
+        new = {c.name: c for c in constants if isinstance(c, MaskedConstant) and c.name in made}
+        masked = {**self._model.masked(), **new}
+        if masked:
+            metadata[MASKS_KEY] = text_of_masks(masked)
+
+
+def _names_of(node: gs.Node) -> NodeNames:
+    return NodeNames.of(node.op, (t.name for t in node.inputs), (t.name for t in node.outputs))
