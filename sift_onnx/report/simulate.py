@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sift_onnx.report.numbers import file_size, si
 
-__all__ = ["energy_text", "functional_lines", "simulate_tables", "speedup_lines", "time_text"]
+__all__ = ["energy_text", "functional_lines", "simulate_tables", "source_line", "speedup_lines", "time_text"]
 
 _MOST_ROWS = 60
 _STEPS = {
@@ -32,6 +32,7 @@ def simulate_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if rest:
         yield _weightless_table(document, rest)
     yield from _totals(document)
+    yield source_line(document)
     yield from speedup_lines(document)
     yield from functional_lines(document)
     splits = [(layer, note) for layer in weighted for note in layer["notes"] if layer["step"] != "mask_update"]
@@ -110,6 +111,16 @@ def _totals(document: Mapping[str, Any]) -> Iterator[str]:
         f"energy: {energy_text(totals['energy_j'])}, of it {energy_text(totals['busy_energy_j'])} computing, "
         f"{energy_text(totals['idle_energy_j'])} waiting, {energy_text(totals['edge_energy_j'])} at the edge{remark}"
     )
+
+
+def source_line(document: Mapping[str, Any]) -> str:
+    """Which of the machine's values are assumptions, and which have a weak source."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for name, parameter in document["machine"]["parameters"].items():
+        named[parameter["confidence"]].append(name)
+    parts = {"assumed": "assumed, without a source", "L": "from a weak source"}
+    said = [f"{text}: {', '.join(named[key])}" for key, text in parts.items() if named[key]]
+    return f"values of {document['preset']} {'; '.join(said) or 'all have a source'}"
 
 
 def speedup_lines(document: Mapping[str, Any]) -> Iterator[str]:

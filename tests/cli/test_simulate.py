@@ -66,6 +66,17 @@ def test_functional_fidelity_says_how_far_outputs_are_from_onnxruntime_s(folder,
     assert "functional" not in fast
 
 
+@pytest.mark.parametrize(
+    ("preset", "line"),
+    [
+        ("wse3", "values of wse3 assumed, without a source: clock_hz, axpy_startup, dense_startup, row_overhead, "),
+        ("ideal", "values of ideal"),
+    ],
+)
+def test_values_without_a_source_are_named(folder, preset, line):
+    assert line in " ".join(simulate("sparse.onnx", "--preset", preset).output.split())
+
+
 def test_training_and_resident_weights_are_options(folder):
     assert document("sparse.onnx", "--training")["totals"]["cycles"] > document("sparse.onnx")["totals"]["cycles"]
     assert document("sparse.onnx", "--weights", "resident")["totals"]["edge_value_bytes"] == 0
