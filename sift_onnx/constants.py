@@ -7,6 +7,7 @@ graphsurgeon keeps a constant's values as an array or as ``LazyValues``. Two kin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from sift_onnx.data_types import bits_of, data_type_of
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.masked_values import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.masked_values import MaskedConstant, MaskedValues, flat_pieces, masked_constant
 from sift_onnx.sparse import SparseWeight
 from sift_onnx.stored_values import StoredValues, bare_header, describe
 from sift_onnx.tensor_protos import little_endian, tensor_of
@@ -100,8 +101,9 @@ def nnz_of(constant: gs.Constant) -> int:
     """
     if is_masked(constant):
         return int(constant._values.nnz)
-    values = array_of(constant)
-    return int(np.count_nonzero(values)) or int(values.size)
+    values = constant._values
+    pieces = flat_pieces(values) if isinstance(values, StoredValues) else [array_of(constant)]
+    return sum(int(np.count_nonzero(piece)) for piece in pieces) or math.prod(shape_of(constant))
 
 
 def header_of(constant: gs.Constant, known: onnx.TensorProto | None = None) -> onnx.TensorProto:

@@ -10,6 +10,7 @@ __all__ = [
     "BackendError",
     "BudgetError",
     "CheckError",
+    "MaskWarning",
     "MissingExtraError",
     "ModelReadError",
     "OutputError",
@@ -88,3 +89,7 @@ class MissingExtraError(BackendError, ImportError):
 
 class PluginError(BackendError):
     """What another package adds to this one does not load."""
+
+
+class MaskWarning(UserWarning):
+    """A mask that a file speaks of belongs to no weight for certain, or its weight is not what it was."""

@@ -20,7 +20,7 @@ from sift_onnx.sparse import SparseWeight, decode_positions
 from sift_onnx.stored_values import StoredValues
 from sift_onnx.tensor_protos import tensor_of
 
-__all__ = ["DenseUnderMask", "MaskedConstant", "MaskedValues", "WeightSource", "masked_constant"]
+__all__ = ["DenseUnderMask", "MaskedConstant", "MaskedValues", "WeightSource", "flat_pieces", "masked_constant"]
 
 Array = npt.NDArray[Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +16,14 @@ from google.protobuf.message import DecodeError
 
 from sift_onnx import storage as model_file
 from sift_onnx.constants import MaskedConstant, MaskedValues, full_tensor, header_of, masked_constant, nbytes_of
-from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
+from sift_onnx.errors import MaskWarning, ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
 from sift_onnx.external_data import DataFiles
 from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_export import export_graph, export_model_fields
 from sift_onnx.graph_import import adopt_constants, copy_graph, import_model, locate_data
 from sift_onnx.graph_order import sort_nodes
-from sift_onnx.mask_storage import MASKS_KEY, mask_records, text_of_masks
-from sift_onnx.masked_values import DenseUnderMask
+from sift_onnx.mask_search import find_masks
+from sift_onnx.mask_storage import MASKS_KEY, MaskRecord, mask_records, text_of_masks
 from sift_onnx.model_content import read_content
 from sift_onnx.sparse_stream import LargeSparseTensor
 from sift_onnx.sparse_tensors import sparse_tensor_of
@@ -239,15 +240,25 @@ def _from_proto(
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     records = mask_records(metadata.pop(MASKS_KEY, None))
     graph = import_model(proto, locate_data(proto, files, cut or {}))
-    for name, tensor in graph.tensors().items():
-        values = getattr(tensor, "_values", None)
-        if name not in records or not isinstance(values, StoredValues) or values.dtype == object:
-            continue
-        try:
-            masked_constant(tensor, MaskedValues(DenseUnderMask(values, active_zeros=records[name])))
-        except ValueError as error:
-            raise ModelReadError(f"the mask of initializer {name!r} is damaged: {error}") from error
+    if records:
+        _mask(graph, records)
     return Model(graph, metadata, proto)
+
+
+def _mask(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
+    """Put the masks that a file speaks of on the weights that they belong to."""
+    tensors = graph.tensors()
+    stored = {name: getattr(tensor, "_values", None) for name, tensor in tensors.items()}
+    try:
+        findings = find_masks(records, {name: v for name, v in stored.items() if isinstance(v, StoredValues)})
+    except ValueError as error:
+        raise ModelReadError(str(error)) from error
+    for name, source in findings.found.items():
+        masked_constant(tensors[name], MaskedValues(source))
+    for name, reason in findings.lost.items():
+        warnings.warn(f"the mask of {name!r} is lost: {reason}", MaskWarning, stacklevel=2)
+    for name, reason in findings.altered.items():
+        warnings.warn(f"the mask of {name!r}: {reason}", MaskWarning, stacklevel=2)
 
 
 def _from_onnx_ir(source: Any) -> Model:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
+
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -10,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx import mask_storage
+from sift_onnx.constants import MaskedValues, masked_constant
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.mask_storage import mask_records, text_of_masks
+from sift_onnx.mask_storage import MaskRecord, mask_records, text_of_masks
+from sift_onnx.packed_mask import PackedMask
 from sift_onnx.sparse import SparseWeight, encode_positions
 from sift_onnx.sparse_tensors import sparse_tensor_of, weight_of
 
@@ -96,16 +102,52 @@ def test_damaged_sparse_tensor_is_refused_by_name(tensor):
         weight_of(tensor)
 
 
+WEIGHT = SparseWeight((3, 3), np.array([1, 3, 8]), np.array([0.0, 1.0, -0.0]))
+MASK = PackedMask.of_weight(WEIGHT)
+
+
 def test_records_come_back():
-    weight = SparseWeight((9,), np.array([1, 3, 8]), np.array([0.0, 1.0, -0.0]))
     dense = SparseWeight((9,), np.array([1]), np.array([1.0]))
-    text = text_of_masks({"a": masked(weight), 'b "é"': masked(dense)})
-    assert mask_records(text) == {"a": encode_positions([1, 8]), 'b "é"': ""}
-    assert isinstance(masked(weight), MaskedConstant)
+    text = text_of_masks({"a": masked(WEIGHT), 'b "é"': masked(dense)})
+    assert mask_records(text) == {
+        "a": MaskRecord((3, 3), 3, 1, bits=MASK.text()),
+        'b "é"': MaskRecord((9,), 1, 1, bits=PackedMask.of_weight(dense).text()),
+    }
+
+
+def test_masks_of_a_huge_model_are_noted_without_their_bits(monkeypatch):
+    monkeypatch.setattr(mask_storage, "_EXPLICIT_UP_TO", 8)
+    nonzeros = PackedMask.of_positions((3, 3), np.array([3]))
+    expected = MaskRecord((3, 3), 3, 1, digest=nonzeros.digest(), active_zeros=encode_positions([1, 8]))
+    assert mask_records(text_of_masks({"a": masked(WEIGHT)})) == {"a": expected}
+
+
+def test_entry_is_what_the_documentation_says():
+    document = json.loads(text_of_masks({"a": masked(WEIGHT)}))
+    assert document.keys() == {"version", "weights"}
+    assert document["version"] == 2
+    bits = np.frombuffer(zlib.decompress(base64.b64decode(document["weights"]["a"].pop("bits"))), np.uint8)
+    assert np.unpackbits(bits, count=9, bitorder="little").nonzero()[0].tolist() == [1, 3, 8]
+    assert document["weights"] == {"a": {"shape": [3, 3], "nnz": 3, "nonzeros": 1}}
+
+
+def test_entry_of_version_1_is_read():
+    assert mask_records('{"a": "", "version": "u1:"}') == {"a": MaskRecord(), "version": MaskRecord(active_zeros="u1:")}
+
+
+def test_entry_of_a_version_to_come_is_refused():
+    with pytest.raises(ModelReadError, match=r"version 3.*update"):
+        mask_records('{"version": 3, "weights": {}}')
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"a": 1}', '{"a": null}', "nope", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"]
+    "text",
+    ["", "{", "[]", '{"a": 1}', '{"a": null}', "nope", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"]
+    + ['{"version": 2}', '{"version": 2, "weights": []}', '{"version": 2, "weights": {"a": ""}}']
+    + [
+        f'{{"version": 2, "weights": {{"a": {fields}}}}}'
+        for fields in ('{"shape": 3}', '{"shape": [-1]}', '{"shape": [true]}', '{"nnz": 1.5}', '{"bits": 1}')
+    ],
 )
 def test_damaged_records_are_refused(text):
     with pytest.raises(ModelReadError, match=r"^the metadata entry 'sift_onnx.masks' is damaged: [^\n]+$"):

@@ -97,12 +97,15 @@ class WeightMatrix:
     def packed(self) -> _kernels.SparseWeights:
         """The non-zeros, as the kernels take them."""
         values = self.constant._values
-        if self.transposed or not isinstance(values, MaskedValues) or values.stored is not None:
+        if not isinstance(values, MaskedValues) or values.stored is not None:
             return _kernels.SparseWeights.from_dense(self.rows, self.columns, self.dense())
         weight = values.weight
-        active = np.asarray(weight.values, np.float32)
+        indices, active = weight.indices.astype(np.int64), np.asarray(weight.values, np.float32)
+        if self.transposed:
+            columns, rows = np.divmod(indices, self.rows)
+            # 16 bits are sorted by their digits, in a tenth of the time.
+            order = np.argsort(rows.astype(np.uint16) if self.rows <= 1 << 16 else rows, kind="stable")
+            indices, active = (rows * self.columns + columns)[order], active[order]
         if self.scale is not None:
-            active = active * self.scale[weight.indices // self.columns]
-        return _kernels.SparseWeights.from_indices(
-            self.rows, self.columns, weight.indices.astype(np.int64), np.ascontiguousarray(active)
-        )
+            active = active * self.scale[indices // self.columns]
+        return _kernels.SparseWeights.from_indices(self.rows, self.columns, indices, np.ascontiguousarray(active))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,8 +11,8 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
-from sift_onnx.mask_storage import MASKS_KEY, mask_records
-from sift_onnx.sparse import SparseWeight, encode_positions
+from sift_onnx.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
+from sift_onnx.sparse import SparseWeight
 from sift_onnx.sparse_tensors import sparse_tensor_of
 from sift_onnx.stored_values import bare_header
 
@@ -37,13 +36,12 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWei
         if name in values:
             _fill(tensor, _dense(values[name]))
     stored = {tensor.name: tensor for tensor in copy.graph.initializer}
-    active_zeros: dict[str, str] = {}
+    records: dict[str, MaskRecord] = {}
     for name, value in values.items():
         if name in stored:
             _fill(stored[name], _dense(value))
             if isinstance(value, SparseWeight):
-                zeros = value.active_zeros()
-                active_zeros[name] = encode_positions(zeros) if zeros.size else ""
+                records[name] = record_of(value)
     for sparse in copy.graph.sparse_initializer:
         weight = values.get(sparse.values.name)
         if isinstance(weight, SparseWeight):
@@ -51,7 +49,7 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWei
             masked_constant(constant, MaskedValues(weight))
             assert isinstance(constant, MaskedConstant)
             sparse.CopyFrom(sparse_tensor_of(constant, bare_header(sparse.values)))
-    _note_masks(copy, active_zeros)
+    _note_masks(copy, records)
     return copy
 
 
@@ -78,13 +76,13 @@ def _fill(tensor: onnx.TensorProto, array: Array) -> None:
     getattr(tensor, field).extend(numbers.tolist())
 
 
-def _note_masks(model: onnx.ModelProto, active_zeros: Mapping[str, str]) -> None:
-    if not active_zeros:
+def _note_masks(model: onnx.ModelProto, found: Mapping[str, MaskRecord]) -> None:
+    if not found:
         return
     entry = next((entry for entry in model.metadata_props if entry.key == MASKS_KEY), None)
     records = mask_records(entry.value if entry is not None else None)
-    text = json.dumps({**records, **active_zeros})
+    text = text_of_records({**records, **found})
     if entry is None:
         model.metadata_props.add(key=MASKS_KEY, value=text)
-    elif records != {**records, **active_zeros}:
+    elif records != {**records, **found}:
         entry.value = text
