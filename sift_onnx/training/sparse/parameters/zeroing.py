@@ -1,8 +1,8 @@
 """Zeros where a mask has none, in place.
 
-Every step of a training does this to every masked weight and its gradient. On the host it is done by numpy on the bits
-of the numbers: a third of the time of ``masked_fill_``, and no inverse of the mask. NaN, infinities and the sign of zero
-go as well, which a product would keep.
+Every step of a training does this to every masked weight and its gradient. On the host numpy does it on the bits of the
+numbers: a third of the time of ``masked_fill_``, and no inverse of the mask. NaN, infinities and the sign of zero go as
+well, which a product would keep.
 """
 
 from __future__ import annotations

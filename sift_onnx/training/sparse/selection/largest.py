@@ -92,24 +92,24 @@ class _Counts:
     """How many candidates lie where, and those in between.
 
     Attributes:
-        above_high: above the upper bound.
-        from_high: at it or above.
+        from_high: at the upper bound or above.
         above_low: above the lower bound.
-        from_low: at it or above.
+        above_high: above the upper bound; not counted at first.
+        from_low: at the lower bound or above; not counted at first.
         between: the scores between the bounds, both left out.
     """
 
-    above_high: int = 0
     from_high: int = 0
     above_low: int = 0
+    above_high: int = 0
     from_low: int = 0
     between: tuple[_Array, ...] = ()
 
     def __add__(self, other: _Counts) -> _Counts:
         return _Counts(
-            self.above_high + other.above_high,
             self.from_high + other.from_high,
             self.above_low + other.above_low,
+            self.above_high + other.above_high,
             self.from_low + other.from_low,
             self.between + other.between,
         )
@@ -155,21 +155,28 @@ class _Scores:
     def _threshold(self, count: int) -> tuple[Any, int]:
         """The ``count``-th largest score, and how many are above it."""
         low, high = self._bounds(count)
-        while True:
-            counts = sum(spread(self.values.size, lambda a, b: self._count(low, high, a, b)), start=_Counts())  # noqa: B023
-            if low == -np.inf:
-                # NaN, which compares with nothing, is as low.
-                counts.from_low = self.available
-            if counts.above_high < count <= counts.from_low:
-                break
-            low, high = -np.inf, np.inf
-        if count <= counts.from_high:
+        counts = self._counts(low, high)
+        if not counts.from_high < count <= counts.above_low:
+            # At a bound, as a rule because many scores are equal; or beyond, if the sample was unlucky.
+            counts = self._counts(low, high, at_bounds=True)
+            if not counts.above_high < count <= counts.from_low:
+                low, high = -np.inf, np.inf
+                counts = self._counts(low, high, at_bounds=True)
+        if counts.above_high < count <= counts.from_high:
             return high, counts.above_high
         if count > counts.above_low:
             return low, counts.above_low
         between, rank = np.concatenate(counts.between), count - counts.from_high
         found = np.partition(between, between.size - rank)[between.size - rank]
         return found, counts.from_high + int(np.count_nonzero(between > found))
+
+    def _counts(self, low: Any, high: Any, at_bounds: bool = False) -> _Counts:
+        parts = spread(self.values.size, lambda start, stop: self._count(low, high, at_bounds, start, stop))
+        counts = sum(parts, start=_Counts())
+        if low == -np.inf:
+            # NaN, which compares with nothing, is as low.
+            counts.from_low = self.available
+        return counts
 
     def _bounds(self, count: int) -> tuple[Any, Any]:
         """Two scores that the ``count``-th largest is most likely between, or equal to."""
@@ -186,15 +193,17 @@ class _Scores:
         low = sample[last] if last < sample.size else -np.inf
         return low, (sample[first] if first >= 0 else np.inf)
 
-    def _count(self, low: Any, high: Any, start: int, stop: int) -> _Counts:
+    def _count(self, low: Any, high: Any, at_bounds: bool, start: int, stop: int) -> _Counts:
         found = _Counts()
         between: list[_Array] = []
         for where, scores in self._chunks(start, stop):
-            above_low, from_high = self._only_candidates(scores > low, where), scores >= high
+            above_low = self._only_candidates(scores > low, where)
+            from_high = np.logical_and(scores >= high, above_low)
             found.above_low += int(np.count_nonzero(above_low))
-            found.from_low += int(np.count_nonzero(self._only_candidates(scores >= low, where)))
-            found.above_high += int(np.count_nonzero(self._only_candidates(scores > high, where)))
-            found.from_high += int(np.count_nonzero(np.logical_and(from_high, above_low, out=from_high)))
+            found.from_high += int(np.count_nonzero(from_high))
+            if at_bounds:
+                found.from_low += int(np.count_nonzero(self._only_candidates(scores >= low, where)))
+                found.above_high += int(np.count_nonzero(self._only_candidates(scores > high, where)))
             # Between them: above the lower one, and not at the upper one or above.
             between.append(scores[np.greater(above_low, from_high, out=above_low)])
         found.between = tuple(between)
