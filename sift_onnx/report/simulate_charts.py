@@ -143,7 +143,7 @@ def heat_chart(title: str, values: npt.NDArray[np.float64], columns: int, rows: 
     image = _png(values / most if most else values)
     unit = f"{most:.1%}" if "share" in title else f"{most:,.3g}"
     return (
-        f"<figure><figcaption>{escape(title)}: white to full colour is 0 to {unit}, mean "
+        f"<figure><figcaption>{escape(title)}: pale to full colour is 0 to {unit}, mean "
         f"{values.mean() / most if most else 0:.0%} of that; {columns} x {rows} cores</figcaption>"
         f'<img class="heat" alt="{escape(title)}" style="aspect-ratio:{columns}/{max(rows, 1)};'
         f'max-height:420px" src="data:image/png;base64,{image}"></figure>'
@@ -167,7 +167,11 @@ def _png(values: npt.NDArray[np.float64]) -> str:
 
 
 def _svg(width: int, height: int, parts: Sequence[str], label: str) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    # Scaled down to a telephone's width, the labels could not be read.
+    return (
+        f'<div class="scroll"><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
+        f"{''.join(parts)}</svg></div>"
+    )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sift_onnx.errors import OutputError
 from sift_onnx.report.numbers import file_size, si
-from sift_onnx.report.simulate import energy_text, speedup_lines, time_text
+from sift_onnx.report.simulate import energy_text, functional_lines, source_line, speedup_lines, time_text
 from sift_onnx.report.simulate_charts import heat_chart, limits_chart, roofline_chart, sweep_chart
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ body { margin:0 auto; max-width:940px; padding:24px 20px 60px; background:var(--
   font:15px/1.5 system-ui, sans-serif; }
 h1 { font-size:22px; margin:0 0 4px; } h2 { font-size:17px; margin:36px 0 8px; }
 p { margin:6px 0; } .soft, figcaption { color:var(--soft); font-size:13px; }
-.cards { display:grid; grid-template-columns:repeat(auto-fit, minmax(150px, 1fr)); gap:10px; margin:16px 0; }
+.cards { display:grid; grid-template-columns:repeat(auto-fit, minmax(135px, 1fr)); gap:10px; margin:16px 0; }
 .card { background:var(--card); border:1px solid var(--line); border-radius:8px; padding:10px 12px; }
 .card b { display:block; font-size:19px; } .card span { color:var(--soft); font-size:12px; }
-svg { width:100%; height:auto; display:block; } .label { font-size:11px; fill:var(--soft); }
+svg { width:100%; min-width:680px; height:auto; display:block; } .label { font-size:11px; fill:var(--soft); }
 .end { text-anchor:end; } .mid { text-anchor:middle; } .grid { stroke:var(--line); stroke-width:1; }
 .f-compute { fill:var(--compute); } .f-reduce { fill:var(--reduce); } .f-stream { fill:var(--stream); }
 .f-sram { fill:var(--sram); } .dot { fill-opacity:.8; } .roof { stroke:var(--fg); stroke-width:1.5; }
@@ -78,7 +78,7 @@ def page(document: Mapping[str, Any], maps: Sequence[HeatMap] = (), sweep: Seque
         f"<h1>{escape(title)}</h1>",
         f'<p class="soft">{escape(_subtitle(document))}</p>',
         _cards(document),
-        "".join(f"<p>{escape(line)}</p>" for line in speedup_lines(document)),
+        "".join(f"<p>{escape(line)}</p>" for line in (*speedup_lines(document), *functional_lines(document))),
         "<h2>What binds each layer</h2>",
         '<p class="soft">Cycles of weighted layers; hover for figures. Compute includes waiting for the busiest grid '
         "column of a window.</p>",
@@ -172,7 +172,7 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             "".join(f'<td class="text">{escape(t)}</td>' for t in texts) + "".join(f"<td>{c}</td>" for c in cells)
         )
-    return _table(head, rows, 3)
+    return _table(head, rows, {0, 1, 2})
 
 
 def _parameters(machine: Mapping[str, Any]) -> str:
@@ -185,23 +185,23 @@ def _parameters(machine: Mapping[str, Any]) -> str:
             f'<td class="text">{escape(name)}</td><td>{value}</td><td class="text">{escape(p["unit"])}</td>'
             f'<td>{spread}</td><td{kind}>{escape(p["confidence"])}</td><td class="text">{escape(p["source"])}</td>'
         )
-    return _table(["parameter", "value", "unit", "range", "confidence", "source"], rows, 1)
+    return _table(["parameter", "value", "unit", "range", "confidence", "source"], rows, {0, 2, 4, 5})
 
 
 def _number(value: float | None) -> str:
     return "unlimited" if value is None else f"{value:g}"
 
 
-def _table(head: Sequence[str], rows: Sequence[str], text_columns: int) -> str:
+def _table(head: Sequence[str], rows: Sequence[str], text_columns: Container[int]) -> str:
     cells = "".join(
-        f"<th{' class=text' if i < text_columns else ''}>{escape(name)}</th>" for i, name in enumerate(head)
+        f"<th{' class=text' if i in text_columns else ''}>{escape(name)}</th>" for i, name in enumerate(head)
     )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _notes(document: Mapping[str, Any]) -> str:
-    notes = list(document["notes"])
+    notes = [source_line(document), *document["notes"]]
     if document["energy"]["assumed"]:
         notes.append(f"energy rests on assumed values of {', '.join(document['energy']['assumed'])}")
     notes += [
@@ -211,6 +211,4 @@ def _notes(document: Mapping[str, Any]) -> str:
         if layer["step"] != "mask_update"
     ]
     notes += [f"not fully costed: {e['node']} ({e['op']}): {e['reason']}" for e in document["uncosted"]]
-    if not notes:
-        return "<p>None.</p>"
     return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(notes)) + "</ul>"
