@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -17,15 +18,17 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from sift_onnx.constants import MaskedValues, masked_constant
 from sift_onnx.data_types import numpy_dtype
-from sift_onnx.errors import ModelReadError
+from sift_onnx.errors import MaskWarning, ModelReadError
 from sift_onnx.external_data import DataFiles, RawData, external_tensors, is_external
 from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_checks import check_graphs
+from sift_onnx.mask_search import find_masks
+from sift_onnx.mask_storage import MaskRecord
 from sift_onnx.sparse import SparseWeight
 from sift_onnx.sparse_tensors import SparseTensor, weight_of
 from sift_onnx.stored_values import StoredValues, stored_bytes
 
-__all__ = ["OutsideData", "adopt_constants", "copy_graph", "import_model", "locate_data"]
+__all__ = ["OutsideData", "adopt_constants", "adopt_masks", "copy_graph", "import_model", "locate_data"]
 
 # Tensors whose data is not in them, by id(), and what gives their data. The tensor is kept, since an id lasts as long.
 OutsideData = dict[int, tuple[onnx.TensorProto, RawData]]
@@ -183,6 +186,26 @@ def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseW
 
 def _refuse(name: str) -> NoReturn:
     raise ModelReadError(f"initializer {name!r}: its data is external; pass the model's path, or load the data first")
+
+
+def adopt_masks(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
+    """Put the masks that a file speaks of on the weights that they belong to; warn of those that belong to none.
+
+    Raises:
+        ModelReadError: a record is damaged.
+    """
+    tensors = graph.tensors()
+    stored = {name: getattr(tensor, "_values", None) for name, tensor in tensors.items()}
+    try:
+        findings = find_masks(records, {name: v for name, v in stored.items() if isinstance(v, StoredValues)})
+    except ValueError as error:
+        raise ModelReadError(str(error)) from error
+    for name, source in findings.found.items():
+        masked_constant(tensors[name], MaskedValues(source))
+    for name, reason in findings.lost.items():
+        warnings.warn(f"the mask of {name!r} is lost: {reason}", MaskWarning, stacklevel=4)
+    for name, reason in findings.altered.items():
+        warnings.warn(f"the mask of {name!r}: {reason}", MaskWarning, stacklevel=4)
 
 
 def copy_graph(graph: gs.Graph) -> gs.Graph:

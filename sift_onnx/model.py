@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,19 +14,17 @@ import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 
 from sift_onnx import storage as model_file
-from sift_onnx.constants import MaskedConstant, MaskedValues, full_tensor, header_of, masked_constant, nbytes_of
-from sift_onnx.errors import MaskWarning, ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
+from sift_onnx.constants import MaskedConstant, full_tensor, header_of, nbytes_of
+from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
 from sift_onnx.external_data import DataFiles
 from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_export import export_graph, export_model_fields
-from sift_onnx.graph_import import adopt_constants, copy_graph, import_model, locate_data
+from sift_onnx.graph_import import adopt_constants, adopt_masks, copy_graph, import_model, locate_data
 from sift_onnx.graph_order import sort_nodes
-from sift_onnx.mask_search import find_masks
-from sift_onnx.mask_storage import MASKS_KEY, MaskRecord, mask_records, text_of_masks
+from sift_onnx.mask_storage import MASKS_KEY, mask_records, text_of_masks
 from sift_onnx.model_content import read_content
 from sift_onnx.sparse_stream import LargeSparseTensor
 from sift_onnx.sparse_tensors import sparse_tensor_of
-from sift_onnx.stored_values import StoredValues
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
@@ -139,7 +136,15 @@ class Model:
         _hide_sparse_initializers(model.graph)
         return model
 
-    def save(self, path: str | Path, *, storage: Storage = "dense", force: bool = False) -> None:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        storage: Storage = "dense",
+        force: bool = False,
+        external_from: int | None = None,
+        progress: model_file.Progress | None = None,
+    ) -> Path | None:
         """Write the model; the target is replaced only once the new file is complete.
 
         Args:
@@ -148,13 +153,22 @@ class Model:
             storage: ``dense`` keeps masked weights as ordinary tensors, which every tool reads; ``sparse`` as ONNX
                 ``sparse_initializer``, which is smaller.
             force: replace an existing file.
+            external_from: size in bytes from which weights go to the data file in any case.
+            progress: called now and then with the bytes of large weights that have been written, and all of them.
+
+        Returns:
+            The data file, if there is one.
 
         Raises:
             OutputError: the file exists and ``force`` is off, or it cannot be written.
-            UnsupportedError: sparse storage of a dtype or size that ONNX cannot hold.
+            UnsupportedError: sparse storage of a dtype that readers do not take.
+            UsageError: ``external_from`` is below 1.
         """
         target = Path(path)
+        if external_from is not None and external_from < 1:
+            raise UsageError(f"weights of {external_from} bytes have no data to lie elsewhere; use 1 or more")
         model_file.check_output(target, force)
+        large_from = min(model_file.STREAMED_FROM, external_from or model_file.STREAMED_FROM)
         fields = self._fields(storage)
         graph = onnx.GraphProto()
         large: list[model_file.LargeTensor | LargeSparseTensor] = []
@@ -162,7 +176,7 @@ class Model:
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
             sparse = storage == "sparse" and isinstance(constant, MaskedConstant)
             tensor = LargeSparseTensor(constant, known) if sparse else model_file.LargeTensor(constant, known)
-            if main and tensor.nbytes >= model_file.STREAMED_FROM:
+            if main and tensor.nbytes >= large_from:
                 large.append(tensor)
             else:
                 _add_initializer(proto, constant, known, storage)
@@ -170,7 +184,8 @@ class Model:
         export_graph(self.graph, self.origin.graph, graph, add, ir_version=fields.ir_version)
         sparse_names = {tensor.constant.name for tensor in large if isinstance(tensor, LargeSparseTensor)}
         _hide_sparse_initializers(graph, sparse_names)
-        model_file.write_model(model_file.ModelParts(fields, graph, large), target)
+        parts = model_file.ModelParts(fields, graph, large)
+        return model_file.write_model(parts, target, external_from=external_from, progress=progress)
 
     def _fields(self, storage: Storage) -> onnx.ModelProto:
         """Everything but the graph, as it is with masks stored in this way."""
@@ -241,24 +256,8 @@ def _from_proto(
     records = mask_records(metadata.pop(MASKS_KEY, None))
     graph = import_model(proto, locate_data(proto, files, cut or {}))
     if records:
-        _mask(graph, records)
+        adopt_masks(graph, records)
     return Model(graph, metadata, proto)
-
-
-def _mask(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
-    """Put the masks that a file speaks of on the weights that they belong to."""
-    tensors = graph.tensors()
-    stored = {name: getattr(tensor, "_values", None) for name, tensor in tensors.items()}
-    try:
-        findings = find_masks(records, {name: v for name, v in stored.items() if isinstance(v, StoredValues)})
-    except ValueError as error:
-        raise ModelReadError(str(error)) from error
-    for name, source in findings.found.items():
-        masked_constant(tensors[name], MaskedValues(source))
-    for name, reason in findings.lost.items():
-        warnings.warn(f"the mask of {name!r} is lost: {reason}", MaskWarning, stacklevel=2)
-    for name, reason in findings.altered.items():
-        warnings.warn(f"the mask of {name!r}: {reason}", MaskWarning, stacklevel=2)
 
 
 def _from_onnx_ir(source: Any) -> Model:

@@ -12,25 +12,27 @@ import mmap
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import onnx
-import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 
-from sift_onnx.constants import byte_chunks, full_tensor, has_raw_bytes, header_of, nbytes_of
+from sift_onnx.constants import full_tensor, has_raw_bytes, header_of
 from sift_onnx.errors import OutputError, UnsupportedError
 from sift_onnx.external_data import external_tensors
-from sift_onnx.masked_values import MaskedValues
 from sift_onnx.model_content import read_content
 from sift_onnx.sparse_stream import LargeSparseTensor
-from sift_onnx.wire import GRAPH, INITIALIZER, RAW_DATA, SPARSE_INITIALIZER, key, varint
+from sift_onnx.tensor_stream import LargeTensor
+from sift_onnx.wire import GRAPH, INITIALIZER, SPARSE_INITIALIZER, key, varint
 
-__all__ = ["LargeTensor", "ModelParts", "atomic_file", "check_output", "write_model"]
+__all__ = ["LargeTensor", "ModelParts", "Progress", "atomic_file", "check_output", "write_model"]
+
+# Called with the bytes that are done, and with all of them.
+Progress = Callable[[int, int], None]
 
 # A protobuf message, and with it a model file, is limited to 2 GiB; the margin is for what is counted approximately.
 PROTOBUF_LIMIT = 2**31 - 2**24
@@ -39,49 +41,6 @@ STREAMED_FROM = 1 << 16
 
 # Page alignment lets readers map a tensor without copying it.
 _ALIGNMENT = 4096
-
-
-@dataclass(frozen=True)
-class LargeTensor:
-    """A constant that is written piece by piece.
-
-    Attributes:
-        constant: its values.
-        known: the tensor that had its place when the model came, if any.
-    """
-
-    constant: gs.Constant
-    known: onnx.TensorProto | None = None
-
-    def front(self) -> bytes:
-        """The serialized tensor up to its raw data; all of it where the data is of another kind."""
-        if not has_raw_bytes(self.constant):
-            return full_tensor(self.constant, self.known).SerializeToString(deterministic=True)
-        header = header_of(self.constant, self.known).SerializeToString(deterministic=True)
-        return header + key(RAW_DATA) + varint(nbytes_of(self.constant))
-
-    def size(self) -> int:
-        """Length of the serialized tensor in bytes."""
-        return len(self.front()) + (nbytes_of(self.constant) if has_raw_bytes(self.constant) else 0)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the values."""
-        return nbytes_of(self.constant)
-
-    def load(self) -> object:
-        """What :meth:`pieces` needs: a masked weight that may have to be drawn or read for it."""
-        values = self.constant._values
-        return values.weight if isinstance(values, MaskedValues) and values.stored is None else None
-
-    def chunks(self) -> Iterator[memoryview]:
-        """What follows :meth:`front`, piece by piece."""
-        return byte_chunks(self.constant) if has_raw_bytes(self.constant) else iter(())
-
-    def pieces(self) -> Iterator[bytes | memoryview]:
-        """The serialized tensor, piece by piece."""
-        yield self.front()
-        yield from self.chunks()
 
 
 @dataclass(frozen=True)
@@ -151,10 +110,21 @@ def _behind_links(path: Path) -> Path:
         raise OSError(str(error)) from error
 
 
-def write_model(parts: ModelParts, path: Path) -> None:
-    """Write the model to ``path``; large tensors go to a data file beside it where one file would pass 2 GB.
+def write_model(
+    parts: ModelParts, path: Path, *, external_from: int | None = None, progress: Progress | None = None
+) -> Path | None:
+    """Write the model to ``path``; where one file would pass 2 GB, its large tensors go to a data file beside it.
 
     A data file that the model which is being replaced wrote for itself is removed once the new model is in place.
+
+    Args:
+        parts: the model.
+        path: the target.
+        external_from: size in bytes from which large tensors go to the data file in any case.
+        progress: called now and then with the bytes of large tensors that have been written, and with all of them.
+
+    Returns:
+        The data file, if there is one.
 
     Raises:
         OutputError: a file cannot be written.
@@ -167,19 +137,38 @@ def write_model(parts: ModelParts, path: Path) -> None:
             "nodes and subgraphs, strings) do not fit in it"
         )
     replaced = _own_data_files(path)
-    sizes = [tensor.size() for tensor in parts.large]
-    if size + sum(sizes) < PROTOBUF_LIMIT:
-        with atomic_file(path) as file:
-            _write_stream(parts, sizes, file)
+    outside = [t for t in parts.large if external_from is not None and t.nbytes >= external_from]
+    inside = [t for t in parts.large if external_from is None or t.nbytes < external_from]
+    if size + sum(tensor.size() for tensor in inside) >= PROTOBUF_LIMIT:
+        outside, inside = list(parts.large), []
+    count = _counter(progress, sum(tensor.nbytes for tensor in parts.large))
+    data_path = None
+    if outside:
+        data_path = _write_with_data_file(ModelParts(parts.fields, parts.graph, inside), outside, path, count)
     else:
-        _write_with_data_file(parts, path)
+        with atomic_file(path) as file:
+            _write_stream(parts, file, count)
     for old in replaced:
         with contextlib.suppress(OSError):
             old.unlink()
+    return data_path
 
 
-def _write_stream(parts: ModelParts, sizes: list[int], file: BinaryIO) -> None:
+def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def count(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            progress(min(done, total), total)
+
+    return count
+
+
+def _write_stream(parts: ModelParts, file: BinaryIO, count: Callable[[int], None]) -> None:
     head = parts.graph.SerializeToString(deterministic=True)
+    sizes = [tensor.size() for tensor in parts.large]
     keys = [_key(tensor) + varint(size) for tensor, size in zip(parts.large, sizes, strict=True)]
     file.write(parts.fields.SerializeToString(deterministic=True))
     file.write(key(GRAPH) + varint(len(head) + sum(map(len, keys)) + sum(sizes)))
@@ -188,6 +177,7 @@ def _write_stream(parts: ModelParts, sizes: list[int], file: BinaryIO) -> None:
         file.write(prefix)
         for piece in tensor.pieces():
             file.write(piece)
+            count(len(piece))
 
 
 def _key(tensor: LargeTensor | LargeSparseTensor) -> bytes:
@@ -210,42 +200,48 @@ def _loaded_ahead(
             del held
 
 
-def _write_with_data_file(parts: ModelParts, path: Path) -> None:
+def _write_with_data_file(
+    parts: ModelParts, outside: Sequence[LargeTensor | LargeSparseTensor], path: Path, count: Callable[[int], None]
+) -> Path:
     data_path = _free_data_path(_behind_links(path))
     graph = onnx.GraphProto()
     graph.CopyFrom(parts.graph)
     try:
         with atomic_file(path) as file:
             with atomic_file(data_path) as data:
-                for tensor in _loaded_ahead(parts.large):
+                for tensor in _loaded_ahead(outside):
                     if isinstance(tensor, LargeSparseTensor):
-                        graph.sparse_initializer.append(_write_external_sparse(tensor, data, data_path.name))
+                        stub = tensor.stub()
+                        for part, nbytes, chunks in tensor.data():
+                            _write_data(getattr(stub, part), nbytes, chunks, data, data_path.name, count)
+                        graph.sparse_initializer.append(stub)
                     else:
-                        graph.initializer.append(_write_external(tensor, data, data_path.name))
-            _write_stream(ModelParts(parts.fields, graph, []), [], file)
+                        graph.initializer.append(_write_external(tensor, data, data_path.name, count))
+            _write_stream(ModelParts(parts.fields, graph, parts.large), file, count)
     except BaseException:
         with contextlib.suppress(OSError):
             data_path.unlink()
         raise
+    return data_path
 
 
-def _write_external(tensor: LargeTensor, data: BinaryIO, location: str) -> onnx.TensorProto:
+def _write_external(
+    tensor: LargeTensor, data: BinaryIO, location: str, count: Callable[[int], None]
+) -> onnx.TensorProto:
     if not has_raw_bytes(tensor.constant):
         return full_tensor(tensor.constant, tensor.known)
     header = header_of(tensor.constant, tensor.known)
-    _write_data(header, nbytes_of(tensor.constant), tensor.chunks(), data, location)
+    _write_data(header, tensor.nbytes, tensor.chunks(), data, location, count)
     return header
 
 
-def _write_external_sparse(tensor: LargeSparseTensor, data: BinaryIO, location: str) -> onnx.SparseTensorProto:
-    stub = tensor.stub()
-    for part, nbytes, chunks in tensor.data():
-        _write_data(getattr(stub, part), nbytes, chunks, data, location)
-    return stub
-
-
 def _write_data(
-    header: onnx.TensorProto, nbytes: int, chunks: Iterator[memoryview], data: BinaryIO, location: str
+    header: onnx.TensorProto,
+    nbytes: int,
+    chunks: Iterator[memoryview],
+    data: BinaryIO,
+    location: str,
+    count: Callable[[int], None],
 ) -> None:
     data.write(b"\0" * (-data.tell() % _ALIGNMENT))
     header.data_location = onnx.TensorProto.EXTERNAL
@@ -254,6 +250,7 @@ def _write_data(
         header.external_data.add(key=name, value=str(value))
     for chunk in chunks:
         data.write(chunk)
+        count(len(chunk))
 
 
 def _is_data_name(name: str, model: Path) -> bool:

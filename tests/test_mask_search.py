@@ -68,13 +68,13 @@ def assert_same(found, expected):
         assert np.array_equal(found[name], mask), name
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_masks_of_weights_that_were_renamed_are_found(model):
     found = rewritten(model, lambda arrays: {f"fused_{i}": array for i, array in enumerate(arrays.values())})
     assert_same(found, {f"fused_{i}": mask for i, mask in enumerate(masks_of(model).values())})
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_masks_of_weights_that_were_exchanged_are_found(model):
     assert_same(
         rewritten(model, lambda arrays: {**arrays, "a": arrays["b"], "b": arrays["a"]}),
@@ -82,7 +82,7 @@ def test_masks_of_weights_that_were_exchanged_are_found(model):
     )
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 @pytest.mark.parametrize("prefix", ["", "t."])
 def test_masks_of_weights_whose_axes_were_permuted_are_found(model, prefix):
     orders = {"a": (2, 3, 1, 0), "b": (1, 0, 2, 3), "c": (1, 0), "d": (1, 0)}
@@ -92,7 +92,7 @@ def test_masks_of_weights_whose_axes_were_permuted_are_found(model, prefix):
     )
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_masks_of_weights_of_another_form_are_found(model):
     forms = {"a": (12, 81), "b": (1, 12, 9, 9), "c": (24, 24, 1, 1), "d": (280,)}
     assert_same(
@@ -101,7 +101,7 @@ def test_masks_of_weights_of_another_form_are_found(model):
     )
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_masks_of_weights_that_were_scaled_and_renamed_are_found(model):
     scale = random_weight(12, seed=9)[:, None, None, None]
     assert_same(
@@ -110,7 +110,7 @@ def test_masks_of_weights_that_were_scaled_and_renamed_are_found(model):
     )
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_masks_of_weights_that_were_cast_are_found(model):
     assert_same(
         rewritten(model, lambda arrays: {f"h.{n}": v.astype(np.float16) for n, v in arrays.items()}),
@@ -162,7 +162,7 @@ def test_branches_that_were_folded_to_zero_are_found_by_a_name_only(model):
     assert found.keys() - {"fused_a_1"} == {"b", "d"}
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")
 def test_active_zeros_move_with_the_weight(monkeypatch):
     for limit in (0, 1 << 30):
         monkeypatch.setattr(mask_storage, "_EXPLICIT_UP_TO", limit)

@@ -18,7 +18,7 @@ import pytest
 from builders import linear, mask_weights, random_weight
 from onnx import numpy_helper
 
-from sift_onnx import storage
+from sift_onnx import storage, tensor_stream
 from sift_onnx.errors import OutputError, UnsupportedError
 from sift_onnx.model import Model
 
@@ -242,7 +242,7 @@ def test_data_file_lies_beside_the_file_that_a_link_leads_to(model, tmp_path, on
 
 def fail_in(monkeypatch, error, after=1):
     """Raise ``error`` in place of the ``after``-th piece of tensor data."""
-    real, seen = storage.byte_chunks, []
+    real, seen = tensor_stream.byte_chunks, []
 
     def chunks(constant):
         for chunk in real(constant):
@@ -251,7 +251,7 @@ def fail_in(monkeypatch, error, after=1):
                 raise error
             yield chunk
 
-    monkeypatch.setattr(storage, "byte_chunks", chunks)
+    monkeypatch.setattr(tensor_stream, "byte_chunks", chunks)
 
 
 @pytest.mark.parametrize("error", [ValueError("broken values"), KeyboardInterrupt(), MemoryError()], ids=repr)
@@ -319,11 +319,11 @@ def test_full_disk_is_one_line_and_leaves_everything_as_it_was(model, tmp_path, 
 
 BLOCK_IN_THE_MIDDLE = """
 import sys
-from sift_onnx import storage
+from sift_onnx import storage, tensor_stream
 from sift_onnx.model import Model
 
 storage.PROTOBUF_LIMIT = int(sys.argv[3])
-real = storage.byte_chunks
+real = tensor_stream.byte_chunks
 files = []
 real_open = open
 
@@ -339,7 +339,7 @@ def watched(*arguments, **options):
     files.append(real_open(*arguments, **options))
     return files[-1]
 
-storage.byte_chunks, storage.open = chunks, watched
+tensor_stream.byte_chunks, storage.open = chunks, watched
 Model.load(sys.argv[1]).save(sys.argv[2], force=True)
 """
 

@@ -19,6 +19,7 @@ VERBS = {
     "transform": "transform",
     "prune": "prune",
     "densify": "densify",
+    "convert": "convert",
     "inspect": "inspect",
     "check": "check",
     "benchmark": "benchmark",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.output import print_all, status_line, write_json
+from sift_onnx.cli.output import byte_progress, print_all, status_line, write_json
 
 if TYPE_CHECKING:
     from sift_onnx.model import Storage
@@ -58,8 +58,8 @@ def run(
     with status_line(f"{doing} {source}", verbosity):
         result = pass_(model)
     if not dry_run:
-        with status_line(f"writing {target}", verbosity):
-            result.model.save(target, storage=storage, force=force)
+        with byte_progress(f"writing {target}", verbosity) as progress:
+            result.model.save(target, storage=storage, force=force, progress=progress)
     names = {"model": str(source), "out": None if dry_run else str(target)}
     document: dict[str, Any] = {**result.report, **names, "seconds": time.perf_counter() - start}
     if json_path is not None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
 from sift_onnx.errors import OutputError
 
-__all__ = ["note", "print_all", "progress_bar", "status_line", "stdout_console", "write_json"]
+__all__ = ["byte_progress", "note", "print_all", "progress_bar", "status_line", "stdout_console", "write_json"]
 
 
 def stdout_console() -> Console:
@@ -62,6 +69,16 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         yield progress
+
+
+@contextmanager
+def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar of bytes on stderr, to be told how many are done and how many there are; silent as the others."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    silent = _is_silent(verbosity)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def write_json(document: Mapping[str, Any], path: str) -> None:

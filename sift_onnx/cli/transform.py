@@ -21,7 +21,7 @@ from sift_onnx.cli.options import (
     storage_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import note, print_all, status_line, write_json
+from sift_onnx.cli.output import byte_progress, note, print_all, status_line, write_json
 from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def transform(
     with status_line(f"transforming {source}", verbosity):
         result = apply(model)
     if not dry_run:
-        with status_line(f"writing {target}", verbosity):
-            result.model.save(target, storage=storage, force=force)
+        with byte_progress(f"writing {target}", verbosity) as progress:
+            result.model.save(target, storage=storage, force=force, progress=progress)
     names = {"model": str(source), "out": None if dry_run else str(target)}
     document = {**result.report, **names, "seconds": time.perf_counter() - start}
     if json_path is not None:

@@ -1,0 +1,98 @@
+"""``sift-onnx convert``: masked weights as dense or as sparse tensors, in the model file or beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sift_onnx.cli.options import force_option, json_option, verbosity_options
+from sift_onnx.cli.output import byte_progress, status_line, write_json
+from sift_onnx.errors import UsageError
+
+if TYPE_CHECKING:
+    from sift_onnx.model import Storage
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmg]i?)?b?", re.IGNORECASE)
+
+
+class ByteSize(click.ParamType[Any]):
+    """``4096``, ``64KiB``, ``1MB``."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(value.strip())
+        if match is None or not int(match["number"]):
+            self.fail(f"{value!r} is no size in bytes, like 4096, 64KiB or 1MB", param, ctx)
+        return int(match["number"]) * _UNITS[(match["unit"] or "").lower()]
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option(
+    "--storage",
+    type=click.Choice(["dense", "sparse"]),
+    required=True,
+    help="How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer.",
+)
+@click.option(
+    "--external-data",
+    "external_from",
+    type=ByteSize(),
+    help="Weights of SIZE bytes and more go to a data file beside OUT [default: only where one file would pass 2 GB].",
+)
+@force_option
+@json_option
+@verbosity_options
+def convert(
+    source: Path,
+    target: Path,
+    storage: Storage,
+    external_from: int | None,
+    force: bool,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Store the model IN in another way in OUT: no value changes, and no mask.
+
+    \b
+    sift-onnx convert wide.onnx small.onnx --storage sparse
+    """
+    from sift_onnx.model import Model
+    from sift_onnx.storage import check_output
+
+    check_output(target, force)
+    with status_line(f"reading {source}", verbosity):
+        model = Model.load(source)
+    masked = model.masked()
+    if storage == "sparse" and not masked:
+        raise UsageError(f"{source} has no masks, so nothing of it can be stored as sparse; use --storage dense")
+    with byte_progress(f"writing {target}", verbosity) as progress:
+        data = model.save(target, storage=storage, force=force, external_from=external_from, progress=progress)
+    document = {
+        "schema": 1,
+        "model": str(source),
+        "out": str(target),
+        "storage": storage,
+        "data": None if data is None else str(target.parent / data.name),
+        "bytes": sum(file.stat().st_size for file in (target, data) if file is not None),
+        "masked": len(masked),
+        "weights": sum(math.prod(constant._values.shape) for constant in masked.values()),
+        "nnz": sum(constant._values.nnz for constant in masked.values()),
+    }
+    if json_path is not None:
+        write_json(document, json_path)
+    if json_path != "-":
+        files = target if data is None else f"{target} and {document['data']}"
+        click.echo(
+            f"{files}: {document['bytes'] / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
+            f"{document['nnz']:,} of {document['weights']:,} weights active"
+        )
