@@ -9,6 +9,7 @@ from torch import nn
 
 from sift_onnx.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.training.feature_axes import feature_axes_of
 from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.lowering import Lowering
 from sift_onnx.training.module import ImportedModule
@@ -58,6 +59,8 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statisti
             tensor = nn.Parameter(tensor.float() if tensor.dtype in HALF_TYPES else tensor)
         tensors[name] = tensor
     module = ImportedModule(lowering.graph, tensors, paths)
+    parameters = [name for name, role in roles.items() if role == "parameter"]
+    module.feature_axes = {paths[name]: axes for name, axes in feature_axes_of(prepared.graph, parameters).items()}
     for holder, contents in lowering.holders().items():
         module.add_module(holder, contents)
     for name in roles:

@@ -24,10 +24,12 @@ class ImportedModule(fx.GraphModule):
         masks: masks of the model's masked weights by initializer name; boolean tensors of the weights' shapes, on the
             CPU. They say how the model came: a sparsity algorithm starts from them and keeps its own.
         parameter_paths: attribute path by initializer name, of parameters and statistics.
+        feature_axes: axes of output and input features by attribute path, of weights that multiply activations.
     """
 
     masks: dict[str, torch.Tensor]
     parameter_paths: dict[str, str]
+    feature_axes: dict[str, tuple[int, int]]
 
     def __init__(self, graph: fx.Graph, tensors: Mapping[str, torch.Tensor], paths: Mapping[str, str]) -> None:
         """A module without its graph's other attributes, which are set before :meth:`recompile`.
@@ -39,6 +41,7 @@ class ImportedModule(fx.GraphModule):
         """
         super().__init__({}, fx.Graph(), "ImportedModule")
         self.masks = {}
+        self.feature_axes = {}
         self.parameter_paths = dict(paths)
         for name, tensor in tensors.items():
             *folders, leaf = paths[name].split(".")

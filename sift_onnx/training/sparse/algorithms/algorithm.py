@@ -14,6 +14,7 @@ from sift_onnx.patterns import Pattern
 from sift_onnx.training.sparse.algorithms.first_masks import first_mask
 from sift_onnx.training.sparse.algorithms.state import algorithm_state, load_algorithm_state, sparsity_schedules
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
+from sift_onnx.training.sparse.parameters.feature_axes import axes_of, known_axes
 from sift_onnx.training.sparse.parameters.given_masks import masks_by_path, masks_of
 from sift_onnx.training.sparse.parameters.levels import Levels
 from sift_onnx.training.sparse.parameters.metrics import MaskHistory
@@ -114,6 +115,7 @@ class SparsityAlgorithm(ABC):
         self.score_shaper: ScoreShaper | None = None
         self._dense = False
         self._given: Mapping[str, torch.Tensor] = {}
+        self._known_axes: Mapping[str, tuple[int, int]] = {}
         self._cycled: set[int] = set()
         self.target_sparsity_hooks = SparsityHooks()
         self.computed_sparsity_hooks = SparsityHooks()
@@ -236,6 +238,7 @@ class SparsityAlgorithm(ABC):
         for member in self.members:
             # A mask drawn anew would leave hardly a weight of a model that is sparse already.
             inherits = member._sparsity.is_empty or (member._takes_masks_of_model and member.starts_sparse)
+            member._known_axes = known_axes(module)
             member._given = masks_by_path(module, member._given or (masks_of(module) if inherits else {}))
         for name, owner, param in owned_parameters(module):
             if getattr(owner, "requires_dense", False) or getattr(param, "requires_dense", False):
@@ -269,9 +272,14 @@ class SparsityAlgorithm(ABC):
                 return
             mask = self._given[name]
             self._sparsity[param] = Constant(_sparsity_of(mask))
+        axes = self._known_axes.get(name)
         if self.score_shaper is not None:
-            self.score_shaper.check(name, param.shape)
-        self.sparse_params[name] = SparseParameter(module, name, self._sparsity[param])
+            self.score_shaper.along(*axes_of(param, axes)).check(name, param.shape)
+        self.sparse_params[name] = SparseParameter(module, name, self._sparsity[param], axes)
+
+    def shaper_of(self, sparse: SparseParameter) -> ScoreShaper | None:
+        """Which weights of a parameter compete, along its own feature axes; all of them if None."""
+        return None if self.score_shaper is None else self.score_shaper.along(*sparse.feature_axes)
 
     def on_sparsified(self, module: torch.nn.Module) -> None:  # noqa: B027
         """Called when the parameters of ``module`` have their first masks."""

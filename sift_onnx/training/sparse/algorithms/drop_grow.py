@@ -65,12 +65,13 @@ class DropGrow(DynamicSparsityAlgorithm):
         if self.pattern.kind != "unstructured":
             kept, new = self._update_pattern(p, mask, sparsity, fraction, scores)
         else:
-            kept, _ = make_mask_drop_minimum(p, mask, fraction, self.score_shaper, rule=self.rule, magnitudes=True)
+            shaper = self.shaper_of(self.current)
+            kept, _ = make_mask_drop_minimum(p, mask, fraction, shaper, rule=self.rule, magnitudes=True)
             if self.compat == "cbsparse":
                 new = self._grow_as_cbsparse(scores, kept, sparsity)
             else:
                 new = make_mask_grow_maximum(
-                    scores, kept, sparsity, score_shaper=self.score_shaper, preferred=mask, rule=self.rule
+                    scores, kept, sparsity, score_shaper=shaper, preferred=mask, rule=self.rule
                 )
         self._kept = kept if self.resets_regrown else None
         return new

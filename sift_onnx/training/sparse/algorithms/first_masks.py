@@ -49,12 +49,12 @@ def first_mask(
         drawn = rng.random(tuple(values.shape)) < 1 - float(level)
         mask = torch.from_numpy(np.asarray(drawn))
     elif method is init_methods.random:
-        mask = init_methods.random(values, level, algorithm.score_shaper, rng=rng, rule=algorithm.rule)
+        mask = init_methods.random(values, level, algorithm.shaper_of(sparse), rng=rng, rule=algorithm.rule)
     elif method is init_methods.topk:
-        mask = init_methods.topk(values, level, algorithm.score_shaper, rule=algorithm.rule)
+        mask = init_methods.topk(values, level, algorithm.shaper_of(sparse), rule=algorithm.rule)
     else:
         device = local_part(param).device
-        mask = method(values, level, score_shaper=algorithm.score_shaper, device=device)
+        mask = method(values, level, score_shaper=algorithm.shaper_of(sparse), device=device)
     return _checked(algorithm, sparse, mask)
 
 

@@ -39,7 +39,8 @@ class GMP(DynamicSparsityAlgorithm):
 
     def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
         if self.pattern.kind == "unstructured":
-            return make_mask_topk_sparsity(p, sparsity, self.score_shaper, mask=mask, rule=self.rule, magnitudes=True)
+            shaper = self.shaper_of(self.current)
+            return make_mask_topk_sparsity(p, sparsity, shaper, mask=mask, rule=self.rule, magnitudes=True)
         matrix = self.current.matrix
         count = patterned.room(self.pattern, matrix, self.rule.target(matrix.size, sparsity))
         return patterned.choose_mask(self.pattern, matrix, count, p.abs())

@@ -136,7 +136,7 @@ class IMP(DynamicSparsityAlgorithm):
             return patterned.choose_mask(self.pattern, matrix, count, p.abs(), mask)
         count = self.rule.target(mask.numel(), sparsity)
         fraction = _share_to_drop(mask, count)
-        return make_mask_drop_minimum(p, mask, fraction, self.score_shaper, magnitudes=True)[0]
+        return make_mask_drop_minimum(p, mask, fraction, self.shaper_of(self.current), magnitudes=True)[0]
 
     def settings(self) -> dict[str, str]:
         return {**super().settings(), "rewind_to": str(self.rewind_to)}

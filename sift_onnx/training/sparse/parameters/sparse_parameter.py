@@ -10,6 +10,7 @@ import torch
 from sift_onnx.patterns import WeightMatrix
 from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard_like
 from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.parameters.feature_axes import axes_of
 from sift_onnx.training.sparse.parameters.zeroing import zero_outside
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
@@ -29,13 +30,20 @@ class SparseParameter:
         schedule: of its sparsity.
     """
 
-    def __init__(self, module: torch.nn.Module, name: str, schedule: HyperParameterSchedule) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        schedule: HyperParameterSchedule,
+        feature_axes: tuple[int, int] | None = None,
+    ) -> None:
         # No cycle: the module holds the algorithm, by its hooks, and the algorithm this.
         self._module = weakref.ref(module)
         self.name = name
         self.param_name = name.rpartition(".")[2]
         self.mask_name = f"{self.param_name}_mask"
         self.schedule = schedule
+        self._known_axes = feature_axes
         self._initialized = False
         self._used = False
         self._seen: tuple[int, ...] | None = None
@@ -96,14 +104,18 @@ class SparseParameter:
     def matrix(self) -> WeightMatrix:
         """The parameter as the matrices that patterns are stated on.
 
-        Output features are dimension 0 and input features dimension 1, as in torch's own layers, unless the parameter
-        has an attribute ``feature_axes = (out, in)``.
-
         Raises:
             ValueError: the parameter is a vector.
         """
-        out_axis, in_axis = getattr(self.param, "feature_axes", (0, 1))
-        return WeightMatrix(tuple(self.param.shape), out_axis, in_axis)
+        return WeightMatrix(tuple(self.param.shape), *self.feature_axes)
+
+    @property
+    def feature_axes(self) -> tuple[int, int]:
+        """Dimensions of output and input features: 0 and 1, as in torch's own layers, unless somebody knows better.
+
+        That is the parameter, by an attribute ``feature_axes = (out, in)``, or the module, see :func:`known_axes`.
+        """
+        return axes_of(self.param, self._known_axes)
 
     def place(self, mask: torch.Tensor) -> None:
         """Make ``mask`` the first mask, and prune the parameter."""

@@ -24,6 +24,10 @@ class ScoreShaper(ABC):
     def __call__(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Unshape]:
         """The tensor as ``[..., competitors]``, and the function that turns such a tensor back."""
 
+    def along(self, out_axis: int, in_axis: int) -> ScoreShaper:
+        """The same for a tensor whose output and input features are these dimensions, not 0 and 1."""
+        return self
+
     def check(self, name: str, shape: torch.Size) -> None:  # noqa: B027
         """Refuse a parameter that cannot be laid out so.
 
@@ -43,34 +47,52 @@ class ScoreFlattener(ScoreShaper):
 class OutputGroupScoreShaper(ScoreShaper):
     """Weights of a group of output features compete, so that all groups keep the same number: ``[groups, -1]``.
 
-    Output features are the first dimension; a group is so many consecutive ones, the rows of an attention head, say.
+    A group is so many consecutive output features: the rows of an attention head, say.
     """
 
-    def __init__(self, num_groups: int) -> None:
-        self.num_groups = num_groups
+    def __init__(self, num_groups: int, axis: int = 0) -> None:
+        """Groups.
+
+        Args:
+            num_groups: how many.
+            axis: dimension of the output features.
+        """
+        self.num_groups, self.axis = num_groups, axis
 
     def __call__(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Unshape]:
-        shape = tensor.shape
-        return tensor.reshape(self.num_groups, -1), lambda rows: rows.reshape(shape)
+        moved = tensor.movedim(self.axis, 0)
+        shape = moved.shape
+        return (
+            moved.reshape(self.num_groups, -1),
+            lambda rows: rows.reshape(shape).movedim(0, self.axis).contiguous(),
+        )
+
+    def along(self, out_axis: int, in_axis: int) -> OutputGroupScoreShaper:
+        return OutputGroupScoreShaper(self.num_groups, out_axis)
 
     def check(self, name: str, shape: torch.Size) -> None:
-        _check_groups(name, shape, 0, self.num_groups)
+        _check_groups(name, shape, self.axis, self.num_groups)
 
 
-class InputGroupScoreShaper(ScoreShaper):
-    """Weights of a group of input features compete: ``[outputs, inputs]`` becomes ``[groups, -1]``."""
+class InputGroupScoreShaper(OutputGroupScoreShaper):
+    """The same of input features, of matrices only: ``[outputs, inputs]`` becomes ``[groups, -1]``."""
 
-    def __init__(self, num_groups: int) -> None:
-        self.num_groups = num_groups
+    def __init__(self, num_groups: int, axis: int = 1) -> None:
+        """Groups.
 
-    def __call__(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Unshape]:
-        outputs, inputs = tensor.shape
-        return tensor.t().reshape(self.num_groups, -1), lambda rows: rows.reshape(inputs, outputs).t().contiguous()
+        Args:
+            num_groups: how many.
+            axis: dimension of the input features.
+        """
+        super().__init__(num_groups, axis)
+
+    def along(self, out_axis: int, in_axis: int) -> InputGroupScoreShaper:
+        return InputGroupScoreShaper(self.num_groups, in_axis)
 
     def check(self, name: str, shape: torch.Size) -> None:
         if len(shape) != 2:
             raise UsageError(f"balance_in_groups is for matrices, and {name!r} has shape {list(shape)}")
-        _check_groups(name, shape, 1, self.num_groups)
+        super().check(name, shape)
 
 
 def _check_groups(name: str, shape: torch.Size, dim: int, groups: int) -> None:
