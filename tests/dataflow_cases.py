@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +56,22 @@ def machines(draw: st.DrawFn, columns: int = 6, rows: int = 6) -> GridMachine:
         edge_bytes_per_cycle=draw(st.sampled_from([1.0, 8.0, 136.0, math.inf])),
         queue_words=draw(st.integers(2, 6)),
     )
+
+
+def random_cases(count: int) -> Iterator[tuple[SparseProduct, GridMachine]]:
+    """Cases as docs/simulator.md describes them for its distribution of errors."""
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        size = (1, 1) if number % 8 == 0 else (int(rng.integers(2, 9)), int(rng.integers(1, 9)))
+        machine = grid(
+            *size,
+            window_rows=float(rng.choice([2, 4, 8, 16])),
+            axpy_startup=float(rng.integers(0, 8)),
+            queue_words=int(rng.integers(2, 7)),
+        )
+        shape = int(rng.integers(8, 48)), int(rng.integers(8, 64))
+        mask = rng.random(shape) < rng.choice([0.1, 0.3, 0.6])
+        yield product(mask, int(rng.integers(1, 64))), machine
 
 
 def linear(weight: Array, batch: int | str = "N") -> onnx.ModelProto:

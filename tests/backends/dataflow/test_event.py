@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dataflow_cases import grid, machines, masks, product
+from dataflow_cases import grid, machines, masks, product, random_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,22 +46,6 @@ def test_no_bound_is_broken(mask, tokens, machine, step):
     bounds_hold(task, machine, layer)
     assert layer.stall_cycles >= 0
     assert 0 <= layer.utilization <= 1
-
-
-def random_cases(count):
-    """Cases as docs/simulator.md describes them for its distribution of errors."""
-    rng = np.random.default_rng(0)
-    for number in range(count):
-        size = (1, 1) if number % 8 == 0 else (int(rng.integers(2, 9)), int(rng.integers(1, 9)))
-        machine = grid(
-            *size,
-            window_rows=float(rng.choice([2, 4, 8, 16])),
-            axpy_startup=float(rng.integers(0, 8)),
-            queue_words=int(rng.integers(2, 7)),
-        )
-        shape = int(rng.integers(8, 48)), int(rng.integers(8, 64))
-        mask = rng.random(shape) < rng.choice([0.1, 0.3, 0.6])
-        yield product(mask, int(rng.integers(1, 64))), machine
 
 
 def test_the_fast_model_is_near_the_event_driven_one_on_random_cases():
