@@ -107,7 +107,7 @@ def plugin_pass(name: str) -> type[Pass] | None:
     Raises:
         PluginError: it does not load, is no pass, or its own name is another.
     """
-    found = plugin_class(PASSES, name, Pass)
+    found = plugin_class(PASSES, name, Pass)  # type: ignore[type-abstract]
     if found is None:
         return None
     if found.name != name:
@@ -136,11 +136,18 @@ def history(model: Model) -> list[dict[str, Any]]:
         return []
     try:
         entries = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: {error}") from error
-    if not isinstance(entries, list) or not all(isinstance(e, dict) and "pass" in e for e in entries):
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
         raise ModelReadError(f"the metadata entry {HISTORY_KEY!r} is damaged: it is no list of transforms")
     return entries
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("pass"), str):
+        return False
+    made = entry.get(_MADE, [])
+    return isinstance(made, list) and all(isinstance(name, str) for name in made)
 
 
 def record(model: Model, settings: Mapping[str, Any], made: Sequence[str] = ()) -> None:

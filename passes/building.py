@@ -10,12 +10,15 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.constants import MaskedConstant, MaskedValues
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.sparse import SparseWeight
 
 __all__ = ["Builder", "part_of"]
 
 # Last components of parameter names, behind which nothing is to be inserted.
 _ROLES = ("weight", "bias", "scale", "running_mean", "running_var", "kernel")
+
+_OLDEST_OPSET = 7
 
 
 def part_of(name: str, part: str) -> str:
@@ -28,12 +31,21 @@ class Builder:
     """Makes nodes and initializers whose names are free; nodes are collected until they are placed."""
 
     def __init__(self, graph: gs.Graph) -> None:
-        """For additions to ``graph``."""
+        """For additions to ``graph``.
+
+        Raises:
+            UnsupportedError: its operators are those of a time before there was one way to broadcast.
+        """
         self._taken = set(graph.tensors()) | {node.name for node in graph.nodes}
         for subgraph in graph.subgraphs(recursive=True):
             self._taken |= set(subgraph.tensors())
         domains = {entry.domain: entry.version for entry in graph.import_domains or ()}
         self.opset = int(domains.get("", graph.opset))
+        if self.opset < _OLDEST_OPSET:
+            raise UnsupportedError(
+                f"no nodes can be added to a model of opset {self.opset}; convert it to opset {_OLDEST_OPSET} or newer "
+                "with onnx.version_converter"
+            )
         self._pending: list[gs.Node] = []
 
     def constant(self, name: str, values: npt.NDArray[Any] | SparseWeight) -> gs.Constant:

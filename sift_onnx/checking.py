@@ -15,12 +15,15 @@ import onnx
 from sift_onnx.errors import SiftError
 from sift_onnx.feeds import Feeds, TensorSpec, graph_inputs, random_feeds
 from sift_onnx.model import Model
+from sift_onnx.shapes import infer_proto
 
 __all__ = ["Check", "CheckResult", "Runnable", "check_model", "max_abs_error"]
 
 _MAX_DETAIL = 600
 # Kinds of numpy dtypes that hold strings.
 _TEXT = "OSU"
+# Which kinds of errors native code makes of a damaged model besides its own.
+_OTHER_FAILURES = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 Result = TypeVar("Result")
 
 
@@ -91,6 +94,7 @@ class _Record:
             SiftError,
             onnx.checker.ValidationError,
             onnx.shape_inference.InferenceError,
+            *_OTHER_FAILURES,
         ) as error:
             text = " ".join(str(error).split())
             detail = text if len(text) <= _MAX_DETAIL else text[:_MAX_DETAIL] + " ..."
@@ -173,7 +177,7 @@ def _onnx_checker(path: Path, *, sparse: bool) -> tuple[None, str]:
 
 def _infer_shapes(model: Model) -> tuple[None, str]:
     skeleton = model.skeleton()
-    inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
+    inferred = infer_proto(skeleton, check_type=True, strict_mode=True)
     return None, f"shapes of {len(inferred.graph.value_info)} intermediate values"
 
 

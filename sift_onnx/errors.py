@@ -20,10 +20,17 @@ __all__ = [
     "SiftError",
     "UnsupportedError",
     "UsageError",
+    "printable",
 ]
 
-
 _MESSAGE_LENGTH = 1600
+
+
+def printable(text: str) -> str:
+    """``text`` with line ends and other control characters spelled out, as Python would write them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class SiftError(Exception):
@@ -33,7 +40,7 @@ class SiftError(Exception):
 
     def __str__(self) -> str:
         """The message in one line of bounded length: names in it may be a stranger's."""
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in super().__str__())
+        text = printable(super().__str__())
         if len(text) <= _MESSAGE_LENGTH:
             return text
         return f"{text[: _MESSAGE_LENGTH // 2]} ... {text[-_MESSAGE_LENGTH // 2 :]}"

@@ -35,6 +35,8 @@ def check_nodes(model: onnx.ModelProto) -> None:
     """
     opsets = _opsets(model.opset_import)
     _check_graph(model.graph, opsets)
+    for node in _with_references(model.graph):
+        raise ModelReadError(f"the model is damaged: {_where(node)} is in no function, and has an attribute of one")
     for function in model.functions:
         _check_all(function.node, opsets | _opsets(function.opset_import))
 
@@ -45,6 +47,15 @@ def subgraphs(node: Node) -> Iterator[Graph]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def _with_references(graph: Graph) -> Iterator[Node]:
+    """Nodes that refer to attributes of the function that they would have to be in."""
+    for node in graph.node:
+        if any(attribute.ref_attr_name for attribute in node.attribute):
+            yield node
+        for inner in subgraphs(node):
+            yield from _with_references(inner)
 
 
 def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -82,7 +93,7 @@ def _check_type(name: str, kind: onnx.TypeProto) -> None:
         _check_type(name, held.elem_type)
     elif which == "map_type":
         _check_type(name, held.value_type)
-    elif held is not None and held.elem_type not in _DATA_TYPES:
+    elif which in ("tensor_type", "sparse_tensor_type") and held.elem_type not in _DATA_TYPES:
         raise ModelReadError(f"the model is damaged: {name!r} has the unknown data type {held.elem_type}")
 
 
@@ -109,6 +120,8 @@ def _check_readable(node: Node) -> None:
 
 def _schema_of(node: Node, opsets: Mapping[str, int]) -> onnx.defs.OpSchema | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
+    if not domain and domain not in opsets:
+        raise ModelReadError(f"the model is damaged: {_where(node)} is of ONNX's own operators, whose version it lacks")
     if domain not in opsets:
         return None
     try:

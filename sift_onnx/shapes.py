@@ -14,10 +14,12 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
 
-__all__ = ["Shapes", "bind_inputs", "infer_node", "infer_shapes", "parse_input_shapes"]
+__all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes", "parse_input_shapes"]
 
 # Tensor name -> size per axis; None where inference does not know.
 Shapes = dict[str, tuple[int | None, ...]]
+
+_PROPAGATED_ELEMENTS = 1 << 22
 
 
 def parse_input_shapes(pairs: Sequence[tuple[str, Sequence[int]]]) -> dict[str, tuple[int, ...]]:
@@ -121,7 +123,7 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
         if info.name not in foreign:
             info.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True, data_prop=True)
+        inferred = infer_proto(skeleton, check_type=True, strict_mode=True)
     except Exception as error:  # it is native code, and has as many kinds of errors as there are ways to damage a model
         # The lines after the first are about nodes behind it, which lack its output.
         lines = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()
@@ -134,6 +136,27 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
                 d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
             )
     return shapes
+
+
+def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+    """ONNX shape inference, with data propagation unless that would be without measure.
+
+    Data propagation follows vectors element by element, which for one of a billion elements, a small file's Range or
+    Tile, takes minutes and all memory. So there is none where a vector or an input is larger than vectors of sizes are.
+
+    Args:
+        model: without the data of large tensors.
+        **options: of ``onnx.shape_inference.infer_shapes``.
+
+    Raises:
+        Exception: whatever onnx makes of a damaged model.
+    """
+    inferred = onnx.shape_inference.infer_shapes(model, **options)
+    vectors = (info.type.tensor_type.shape.dim for info in (*inferred.graph.value_info, *inferred.graph.output))
+    shapes = [*(dims for dims in vectors if len(dims) == 1), *(i.type.tensor_type.shape.dim for i in model.graph.input)]
+    if any(dim.dim_value > _PROPAGATED_ELEMENTS for dims in shapes for dim in dims):
+        return inferred
+    return onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:

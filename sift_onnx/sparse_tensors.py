@@ -22,6 +22,12 @@ __all__ = ["SparseTensor", "sparse_header_of", "sparse_tensor_of", "typed_field"
 # bits lie in a field of integers.
 _TYPED_FIELD = {"float32": "float_data", "float64": "double_data", "float16": "int32_data", "bfloat16": "int32_data"}
 _CHUNK = 1 << 16
+# A few bytes can declare a tensor of any size, and whoever wants it dense asks for that much memory: beyond so many
+# bytes, one element in so many has to be there.
+_LARGE = 1 << 28
+_EMPTIEST = 10_000
+# Of the oldest numpy that is supported.
+_MOST_AXES = 32
 
 
 class SparseTensor:
@@ -51,6 +57,10 @@ class SparseTensor:
         self.nnz = math.prod(values.shape)
         if any(n < 0 for n in self.shape):
             raise self._damaged(f"its shape {list(self.shape)} is negative")
+        if len(self.shape) > _MOST_AXES:
+            raise self._damaged(f"{len(self.shape)} axes")
+        if math.prod(self.shape) * self.dtype.itemsize > _LARGE and math.prod(self.shape) > _EMPTIEST * self.nnz:
+            raise self._damaged(f"{self.nnz} entries in a tensor of shape {list(self.shape)}")
         if indices.dtype.kind not in "iu" or values.dtype.kind == "O":
             raise self._damaged(f"indices of type {indices.dtype}, values of type {values.dtype}")
         if len(values.shape) != 1 or list(indices.shape[:1]) != list(values.shape) or len(indices.shape) > 2:

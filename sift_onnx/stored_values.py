@@ -12,7 +12,7 @@ import onnx
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from sift_onnx.data_types import bits_of, numpy_dtype, type_name
-from sift_onnx.errors import ModelReadError
+from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.external_data import RawData
 from sift_onnx.file_bytes import FileSlice
 
@@ -23,6 +23,9 @@ Array = npt.NDArray[Any]
 # Entries of a typed field, and how many elements they hold, where that is not one each.
 _ENTRIES = {"COMPLEX64": (2, 1), "COMPLEX128": (2, 1), "INT4": (1, 2), "UINT4": (1, 2), "FLOAT4E2M1": (1, 2)}
 _ENTRIES |= {"INT2": (1, 4), "UINT2": (1, 4)}
+
+# Of the oldest numpy that is supported.
+_MOST_AXES = 32
 
 
 class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no type information
@@ -100,11 +103,15 @@ def stored_bytes(tensor: onnx.TensorProto) -> int:
 
     Raises:
         ModelReadError: its dims are negative.
-        UnsupportedError: its data type is unknown.
+        UnsupportedError: its data type is unknown, or it is no whole array.
     """
     numpy_dtype(tensor.data_type)
     if any(n < 0 for n in tensor.dims):
         raise ModelReadError(f"initializer {tensor.name!r}: its shape {list(tensor.dims)} is negative")
+    if len(tensor.dims) > _MOST_AXES:
+        raise UnsupportedError(f"initializer {tensor.name!r} has {len(tensor.dims)} axes; numpy takes {_MOST_AXES}")
+    if tensor.HasField("segment"):
+        raise UnsupportedError(f"initializer {tensor.name!r} is a segment of a tensor; store it whole")
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(map(len, tensor.string_data))
     return -(-math.prod(tensor.dims) * bits_of(tensor.data_type) // 8)

@@ -147,3 +147,23 @@ def test_a_message_is_one_line_of_bounded_length_whatever_the_names():
 
 def test_names_of_onnx_itself_stay_as_they_are():
     assert str(ModelReadError("der Name 'größe/é' ist da")) == "der Name 'größe/é' ist da"
+
+
+def test_a_reference_to_an_attribute_of_no_function_is_refused():
+    model = one_node("Concat", ["x"], ["y"], axis=1)
+    model.graph.node[0].attribute[0].ref_attr_name = "axis"
+    with pytest.raises(ModelReadError, match="in no function"):
+        Model.load(model)
+
+
+def test_a_model_without_a_version_of_the_standard_operators_is_refused():
+    model = one_node("Relu", ["x"], ["y"])
+    model.opset_import[0].domain = "vendor"
+    with pytest.raises(ModelReadError, match="whose version it lacks"):
+        Model.load(model)
+
+
+def test_an_opaque_value_is_taken():
+    model = one_node("Relu", ["x"], ["y"])
+    model.graph.value_info.add(name="z").type.opaque_type.domain = "vendor"
+    assert len(Model.load(model).graph.nodes) == 1

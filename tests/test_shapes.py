@@ -8,11 +8,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 from nets import Net
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_node, infer_shapes, parse_input_shapes
+from sift_onnx.shapes import bind_inputs, infer_node, infer_proto, infer_shapes, parse_input_shapes
 
 
 def with_inputs(**shapes: list[Any] | None) -> Model:
@@ -183,3 +183,36 @@ def test_one_node_without_an_answer_gives_none() -> None:
     x, y = gs.Variable("x", np.float32), gs.Variable("y")
     for op, domain in (("Mystery", "nobody"), ("Mystery", ""), ("Reshape", "")):
         assert infer_node(gs.Node(op, inputs=[x], outputs=[y], domain=domain), {"": 17}, {"x": (4, 6)}, {}) == {}
+
+
+def _blown_up(kind: str, size: int) -> ModelProto:
+    """A graph of a few bytes with a vector of ``size`` elements, which data propagation would follow one by one."""
+    stored = {"n": [size], "zero": 0, "one": 1, "size": size, "ones": [1, 1]}
+    initializers = [numpy_helper.from_array(np.asarray(v, np.int64), name) for name, v in stored.items()]
+    made = {
+        "Range": helper.make_node("Range", ["zero", "size", "one"], ["big"]),
+        "Tile": helper.make_node("Tile", ["ones", "n"], ["big"]),
+        "Expand": helper.make_node("Expand", ["one", "n"], ["big"]),
+        "ConstantOfShape": helper.make_node("ConstantOfShape", ["n"], ["big"]),
+    }[kind]
+    nodes = [made, helper.make_node("Gather", ["big", "ones"], ["y"])]
+    output = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph(nodes, "g", [], [output], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("kind", ["Range", "Tile", "Expand", "ConstantOfShape"])
+def test_huge_vectors_are_not_followed_element_by_element(kind: str) -> None:
+    # With data propagation this takes all memory, or longer than anybody waits.
+    inferred = infer_proto(_blown_up(kind, 2**40))
+    sizes = {info.name: [d.dim_value for d in info.type.tensor_type.shape.dim] for info in inferred.graph.value_info}
+    assert sizes["big"] in ([2**40], [2**41])
+
+
+def test_vectors_of_sizes_are_followed() -> None:
+    model = _blown_up("Range", 5)
+    model.graph.node.append(helper.make_node("Add", ["ones", "ones"], ["twos"]))
+    model.graph.node.append(helper.make_node("ConstantOfShape", ["twos"], ["z"]))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    shape = infer_proto(model).graph.output[-1].type.tensor_type.shape
+    assert [d.dim_value for d in shape.dim] == [2, 2]

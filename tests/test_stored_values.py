@@ -145,3 +145,15 @@ def test_every_data_type_of_this_onnx_has_a_dtype():
 def test_dtype_that_onnx_lacks_is_refused(dtype):
     with pytest.raises(UnsupportedError, match="dtype"):
         data_type_of(np.dtype(dtype))
+
+
+def test_more_axes_than_arrays_have_are_refused():
+    with pytest.raises(UnsupportedError, match="40 axes"):
+        StoredValues(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1] * 40, raw_data=bytes(4)))
+
+
+def test_segments_of_tensors_are_refused():
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], float_data=[1.0])
+    tensor.segment.begin = 0
+    with pytest.raises(UnsupportedError, match="segment"):
+        StoredValues(tensor)

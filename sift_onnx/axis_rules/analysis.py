@@ -16,11 +16,14 @@ from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.axis_rules.subgraphs import captured
 from sift_onnx.constants import constant_values
-from sift_onnx.errors import UnsupportedError
+from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
 
 __all__ = ["analyze"]
+
+# What a rule stumbles over where a node's operands or attributes contradict each other and no check has noticed.
+_CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def analyze(
@@ -74,6 +77,13 @@ def _analyze(
         except AxisError as error:
             raise UnsupportedError(
                 f"node {ctx.label!r} ({node.op}) contradicts the shapes of what it reads: {error}"
+            ) from error
+        except SiftError:
+            raise
+        except _CONTRADICTIONS as error:
+            raise UnsupportedError(
+                f"node {ctx.label!r} ({node.op}) makes no sense to its axis rule ({type(error).__name__}: {error}); "
+                "`sift-onnx check` says whether the model is valid"
             ) from error
     for node in analysis.order:
         # Once more, since an initializer has axes only when a node of the main graph has read it.

@@ -20,27 +20,28 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sift_onnx.errors import OutputError
+from sift_onnx.cli.plain_console import PlainConsole
+from sift_onnx.errors import OutputError, printable
 
 __all__ = ["byte_progress", "note", "print_all", "progress_bar", "status_line", "stdout_console", "write_json"]
 
 
 def stdout_console() -> Console:
     """The console that results are printed on; wide enough for a table when stdout is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    return PlainConsole(width=None if sys.stdout.isatty() else 140)
 
 
 def print_all(parts: Iterable[RenderableType]) -> None:
     """Print tables and lines on stdout."""
     console = stdout_console()
     for part in parts:
-        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def note(text: str, verbosity: int = 0) -> None:
     """Print a remark on stderr, unless ``verbosity`` is negative (``-q``)."""
     if verbosity >= 0:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+        PlainConsole(stderr=True, soft_wrap=True).print(printable(text))
 
 
 def _is_silent(verbosity: int) -> bool:
@@ -53,7 +54,7 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
     if _is_silent(verbosity):
         yield
         return
-    with Console(stderr=True).status(text):
+    with PlainConsole(stderr=True).status(text):
         yield
 
 
@@ -62,21 +63,21 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
     silent = _is_silent(verbosity)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed}/{task.total}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+    with Progress(*columns, console=PlainConsole(stderr=True), transient=True, disable=silent) as progress:
         yield progress
 
 
 @contextmanager
 def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int], None]]:
     """A progress bar of bytes on stderr, to be told how many are done and how many there are; silent as the others."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     silent = _is_silent(verbosity)
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+    with Progress(*columns, console=PlainConsole(stderr=True), transient=True, disable=silent) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

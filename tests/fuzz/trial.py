@@ -117,8 +117,14 @@ def _command(*arguments: str) -> bool:
             code = end.code
     if code not in _EXIT_CODES:
         raise FindingError(f"exit code {code}: {err.getvalue()}")
-    if code:
-        _judge_message(err.getvalue().strip("\n").removeprefix("Error: "))
+    lines = err.getvalue().splitlines()
+    said = [line for line in lines if not line.lower().startswith("warning: ")]
+    for line in lines:
+        _judge_message(line)
+    if len(said) != bool(code):
+        raise FindingError(f"exit code {code}, and {len(said)} lines of it: {said}")
+    if not out.getvalue().replace("\n", "").isprintable():
+        raise FindingError("control characters on stdout")
     return code == 0
 
 

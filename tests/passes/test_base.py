@@ -130,7 +130,13 @@ def test_another_transform_is_no_obstacle() -> None:
     assert already_applied(plain, {"pass": "prune", "sparsity": "0.9"})
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"pass": "wide"}', '["wide"]', '[{"sparsity": 1}]', "null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[1]", '{"pass": "wide"}', '["wide"]', '[{"sparsity": 1}]', "null", '[{"pass": null}]'),
+        *('[{"pass": "wide", "made": 3}]', '[{"pass": "wide", "made": [[]]}]', "1" * 5000, "[" * 100_000),
+    ],
+)
 def test_a_damaged_history_is_named(text: str) -> None:
     plain = model()
     plain.metadata[HISTORY_KEY] = text

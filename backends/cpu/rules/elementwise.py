@@ -12,6 +12,9 @@ from sift_onnx.backends.cpu.specs import RELU, Activation, ChannelScale, Element
 
 __all__ = ["activation", "arithmetic"]
 
+# A few bytes can declare more; a vector of a value per channel is made.
+_CHANNELS = 1 << 24
+
 _KINDS = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
 
 
@@ -105,4 +108,6 @@ def _per_channel(node: NodeView, position: int, view: View, rank: int, channels:
         raise NotLowered(f"the constant {node.input(position)!r} differs within a channel: {list(values.shape)}")
     if not np.isfinite(values).all():
         raise NotLowered(f"the constant {node.input(position)!r} holds NaN or infinity")
+    if channels > _CHANNELS:
+        raise NotLowered(f"{channels} channels are more than kernels are made for")
     return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (channels,)))

@@ -19,6 +19,8 @@ def window_of(node: NodeView, kernel: tuple[int, int]) -> Geometry:
     dilation = tuple(node.attribute("dilations") or (1, 1))
     if len(said) != 2 or len(stride) != 2 or len(dilation) != 2:
         raise NotLowered(f"a window over {len(said)} axes; the kernels are two-dimensional")
+    if min(*said, *stride, *dilation) < 1:
+        raise NotLowered(f"kernel {list(said)}, strides {list(stride)}, dilations {list(dilation)}; they start at 1")
     mode = node.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         if stride != (1, 1):

@@ -1,0 +1,23 @@
+"""A terminal that takes text as it is: names come from files, and may be a stranger's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from sift_onnx.errors import printable
+
+__all__ = ["PlainConsole"]
+
+
+class PlainConsole(Console):
+    """A console without markup, emoji and highlighting, which shows control characters instead of sending them."""
+
+    def __init__(self, **options: Any) -> None:
+        """Options as of :class:`rich.console.Console`."""
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)

@@ -1,0 +1,56 @@
+"""Sparse tensors that declare more than they hold: a few bytes may stand for a dense tensor of any size."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import SparseTensorProto, TensorProto
+
+from sift_onnx.errors import ModelReadError
+from sift_onnx.sparse_tensors import weight_of
+
+
+def sparse(dims, indices, count=None, kind=TensorProto.INT64, shape=None):
+    tensor = SparseTensorProto(dims=dims)
+    tensor.values.name, tensor.values.data_type = "w", TensorProto.FLOAT
+    count = len(indices) if count is None else count
+    tensor.values.dims.append(count)
+    tensor.values.float_data.extend([1.0] * count)
+    tensor.indices.data_type = kind
+    tensor.indices.dims.extend(shape or [len(indices)])
+    tensor.indices.int64_data.extend(indices)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        sparse([4, 4], [3, 16]),
+        sparse([4, 4], [-1, 3]),
+        sparse([4, 4], [3, 3]),
+        sparse([4, 4], [2**63 - 1]),
+        sparse([4, 4], [-(2**63)]),
+        sparse([4, -4], [1]),
+        sparse([4, 4], [1, 2], count=1),
+        sparse([4, 4], [0, 1, 4, 0], count=2, shape=[2, 2]),
+        sparse([4, 4], [0, -1, 1, 0], count=2, shape=[2, 2]),
+        sparse([4, 4], [0, 1, 2], count=1, shape=[1, 3]),
+        sparse([2**20, 2**20, 2**20], [5]),
+        sparse([2**31, 2**31, 2**31], [5]),
+        sparse([2**62, 0], [0]),
+        sparse([0], [0]),
+        sparse([1] * 3000, [0]),
+        sparse([2**29], []),
+    ],
+)
+def test_what_cannot_be_is_refused(tensor):
+    with pytest.raises(ModelReadError, match="'w' is damaged"):
+        weight_of(tensor)
+
+
+def test_indices_in_any_order_are_sorted():
+    weight = weight_of(sparse([4, 4], [9, 2, 5]))
+    assert weight.indices.tolist() == [2, 5, 9]
+
+
+def test_one_in_a_thousand_of_a_large_tensor_is_taken():
+    assert weight_of(sparse([1000, 100_000], list(range(0, 100_000_000, 1000)))).nnz == 100_000
