@@ -12,16 +12,15 @@ The adapter is an ``InPlacePass``: it can stand in a ``PassManager`` or ``Sequen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx_graphsurgeon as gs
 
 from sift_onnx import errors
 from sift_onnx.hosts.missing import missing
 from sift_onnx.ir_models import ir_model_of
-from sift_onnx.mask_storage import MASKS_KEY, mask_records
 from sift_onnx.model import Model
-
-if TYPE_CHECKING:
-    from sift_onnx.passes.base import Pass
+from sift_onnx.passes.base import Pass, history
 
 try:
     import onnx_ir as ir
@@ -37,8 +36,8 @@ class SiftPass(ir.passes.InPlacePass):
     The model object stays, and so do ``meta`` of nodes and values that keep their names; its graph is a new one. Large
     tensors of the new graph are lazy.
 
-    Requires: nothing but what the pass requires. Ensures: whatever a node reads is there, and so is every weight whose
-    mask is noted.
+    Requires: what the pass requires, and that the notes of earlier transforms can be read. Ensures: whatever a node of
+    the main graph reads is made before.
 
     Attributes:
         report: of the last call.
@@ -48,6 +47,17 @@ class SiftPass(ir.passes.InPlacePass):
         """Wrap ``pass_``."""
         self.pass_ = pass_
         self.report: dict[str, Any] = {}
+
+    def requires(self, model: ir.Model) -> None:
+        """Read the notes of earlier transforms.
+
+        Raises:
+            onnx_ir.passes.PreconditionError: they are damaged.
+        """
+        try:
+            history(Model(gs.Graph(), dict(model.metadata_props)))
+        except errors.ModelReadError as error:
+            raise ir.passes.PreconditionError(str(error)) from error
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Apply the pass.
@@ -78,11 +88,6 @@ class SiftPass(ir.passes.InPlacePass):
             if lacking:
                 raise ir.passes.PostconditionError(f"{self}: node {node.name!r} reads {lacking[0]!r} before it is made")
             there.update(node.outputs)
-        for name in mask_records(model.metadata_props.get(MASKS_KEY)):
-            if name not in graph.initializers:
-                raise ir.passes.PostconditionError(
-                    f"{self}: the mask of {name!r} is noted, and there is no such weight"
-                )
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.pass_.name})"
