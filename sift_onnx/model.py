@@ -225,6 +225,7 @@ def _from_file(path: Path) -> Model:
         proto = onnx.ModelProto.FromString(content)
     except DecodeError as error:
         raise ModelReadError(f"{path} is not an ONNX model, or is truncated; export or copy it again") from error
+    del content  # sparse storage may be large, and what follows copies out of the message
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelReadError(f"{path} is not an ONNX model, or is truncated: it has no graph or no opset")
     try:

@@ -5,8 +5,8 @@
 Of ResNet-18, Sparse Wide at 90 %, at batch 64 on all cores of wse2, from files in both storages: the fast model and its
 band at five machines, without loading; the whole command, with loading, sweep and page; and what onnxruntime takes to
 run the dense file at batch 1. Of GPT-3 Small, Sparse Wide at 90 %, from a file with sparse storage; of GPT-3 1.3B, from
-its sizes: a training step with the page. Every row is a process of its own; memory is its peak, imports included. Beside
-the time on the clock is that of the processor, which neighbours disturb less.
+its sizes: a training step with the page. Every row is a process of its own; memory is its peak, imports included.
+Beside the time on the clock is that of the processor, which neighbours disturb less.
 """
 
 from __future__ import annotations
