@@ -21,7 +21,7 @@ $(VENV)/train.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[train,dev]'
+	$(PIP) install -c constraints.txt -e '.[train,report,dev]'
 	@touch $@ $(VENV)/train.stamp
 
 define sift

@@ -32,6 +32,10 @@ class SweepPoint:
     sparsity: float
     speedup: Speedup
 
+    def to_dict(self) -> dict[str, float]:
+        """One of ``sweep`` in JSON."""
+        return {"sparsity": self.sparsity, **vars(self.speedup)}
+
 
 class _Masks:
     """Counts of sampled rows, drawn once per matrix and sparsity."""

@@ -26,6 +26,7 @@ VERBS = {
     "train": "train",
     "simulate": "simulate",
     "profile": "profile",
+    "report": "report",
     "models": "models",
     "doctor": "doctor",
 }

@@ -111,13 +111,17 @@ def simulate(
     \b
     sift-onnx simulate wide.onnx --batch 64 --html report.html
     """
+    from sift_onnx.backends.dataflow.heat import heat_maps
     from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
     from sift_onnx.backends.dataflow.training import MaskUpdates
+    from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.simulate import simulate_tables
     from sift_onnx.shapes import parse_input_shapes
 
     for option, path in (("--trace", trace), ("--html", html)):
         _check_output(option, path, force)
+    if html is not None:
+        require_charts()
     machine = _machine(preset, grid)
     settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow), arithmetic)
     shapes = parse_input_shapes(input_shapes)
@@ -136,7 +140,7 @@ def simulate(
 
             executed = execute(model, machine, batch, shapes, seed=seed, arithmetic=arithmetic)
             simulation = replace(simulation, executed=executed)
-        document = simulation.to_dict()
+        document = {**simulation.to_dict(), "maps": [grid_map.to_dict() for grid_map in heat_maps(simulation)]}
         if decoder is not None and training:
             document["published"] = [
                 vars(entry) for entry in decoder.published if (entry.wide, entry.preset) == (wide, machine.name)
@@ -149,13 +153,14 @@ def simulate(
         if written.dropped:
             note(f"{trace}: {written.dropped} events dropped beyond --max-events {max_events}", verbosity)
     if html is not None:
-        from sift_onnx.backends.dataflow.heat import heat_maps
         from sift_onnx.backends.dataflow.sweep import sparsity_sweep
-        from sift_onnx.report.simulate_page import write_page
+        from sift_onnx.report.page.frame import write_page
+        from sift_onnx.report.simulate_page import simulate_page
 
         with status_line("sweeping sparsities", verbosity):
             sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
-        write_page(html, document, heat_maps(simulation), sweep)
+        document["sweep"] = [point.to_dict() for point in sweep]
+        write_page(html, simulate_page(document))
     if json_path is not None:
         write_json(document, json_path)
     if json_path != "-":

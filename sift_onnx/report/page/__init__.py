@@ -1,0 +1,1 @@
+"""The frame that all HTML pages of this package share: escaping, style, tables, figures."""

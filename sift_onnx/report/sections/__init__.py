@@ -1,0 +1,1 @@
+"""What a report page says about each kind of result."""
