@@ -36,6 +36,8 @@ std::int64_t process_id() {
 #endif
 }
 
+constexpr std::uint32_t kOpen = 1U << 31;
+
 // Own cache lines: each thread counts up its own range, and only thieves touch another's.
 struct alignas(64) Range {
   std::atomic<std::int64_t> next{0};
@@ -52,7 +54,9 @@ struct ThreadPool::State {
   std::mutex busy;
 
   alignas(64) std::atomic<std::uint32_t> generation{0};  // counts loops; workers wait for it to change
-  alignas(64) std::atomic<int> working{0};
+  // Whether a loop takes in workers (kOpen), and how many are at work in it. Who comes too late is not waited for: a
+  // worker that the system does not run, because others need the processor, must not hold up what the rest have done.
+  alignas(64) std::atomic<std::uint32_t> gate{0};
   std::atomic<bool> stopping{false};
   Call call = nullptr;
   const void* context = nullptr;
@@ -63,6 +67,8 @@ struct ThreadPool::State {
 
   void work(std::size_t self);
   void wait_for_loops(std::size_t self);
+  bool enter();
+  void leave();
 };
 
 namespace {
@@ -107,9 +113,23 @@ void ThreadPool::State::wait_for_loops(std::size_t self) {
     if (!changed()) continue;
     seen = generation.load(std::memory_order_acquire);
     if (stopping.load(std::memory_order_relaxed)) return;
+    // The loop may be over by now, and another one open: that one is as good.
+    if (!enter()) continue;
     work(self);
-    if (working.fetch_sub(1, std::memory_order_acq_rel) == 1) working.notify_one();
+    leave();
   }
+}
+
+bool ThreadPool::State::enter() {
+  std::uint32_t seen = gate.load(std::memory_order_acquire);
+  while ((seen & kOpen) != 0) {
+    if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+void ThreadPool::State::leave() {
+  if (gate.fetch_sub(1, std::memory_order_acq_rel) == 1) gate.notify_one();
 }
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(threads > 0 ? threads : usable_cpus())) {
@@ -154,15 +174,16 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
   state.call = call;
   state.context = context;
   state.failure = nullptr;
-  state.working.store(static_cast<int>(state.workers.size()), std::memory_order_relaxed);
+  state.gate.store(kOpen, std::memory_order_release);
   state.generation.fetch_add(1, std::memory_order_release);
   state.generation.notify_all();
   state.work(0);
-  const auto all_done = [&] { return state.working.load(std::memory_order_acquire) == 0; };
-  if (!spin_until(all_done)) {
-    for (int left = state.working.load(std::memory_order_acquire); left != 0;
-         left = state.working.load(std::memory_order_acquire)) {
-      state.working.wait(left, std::memory_order_acquire);
+  state.gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+  const auto all_left = [&] { return state.gate.load(std::memory_order_acquire) == 0; };
+  if (!spin_until(all_left)) {
+    for (std::uint32_t inside = state.gate.load(std::memory_order_acquire); inside != 0;
+         inside = state.gate.load(std::memory_order_acquire)) {
+      state.gate.wait(inside, std::memory_order_acquire);
     }
   }
   if (state.failure) {
