@@ -122,7 +122,7 @@ class Embedding:
                 if not features.grows or has_bias or shifted[name]:
                     continue
                 values = self._shifts(f"{layer.name} {name}", np.empty(0), (features.new,))
-                values[self._placement.positions(name)[axis]] = 0
+                values[self._placement.positions_along(name, axis)] = 0
                 if axis == -2:
                     values = values[:, None]
                 names.append(add_bias(self._graph, node, layer.name, values.astype(layer.constant._values.dtype)))

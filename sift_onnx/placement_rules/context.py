@@ -64,6 +64,10 @@ class Placement:
         """Along each axis of ``tensor``, the new place of each old element, ascending."""
         return [self._system.positions(self._number(extent)) for extent in self.extents(tensor)]
 
+    def positions_along(self, tensor: str, axis: int) -> npt.NDArray[np.int64]:
+        """The same along one axis; others, of an activation, may be longer than anything that is stored."""
+        return self._system.positions(self._number(self.extents(tensor)[axis]))
+
     def composed(self, whole: Extent, pieces: Sequence[tuple[Extent, int, int, int]], node: str) -> None:
         """State that ``whole`` consists of pieces: axis, old start, new start, places for each feature."""
         numbered = [Piece(self._number(extent), *where) for extent, *where in pieces]

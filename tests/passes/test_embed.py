@@ -518,3 +518,11 @@ def test_only_what_was_chosen_grows_and_all_that_grows_is_sparse() -> None:
     result = Wide("0.75", init="embed", only=["w2"])(perceptron(4, 6, 6, 6, 6, 4))
     statuses = [layer["status"] for layer in result.report["layers"]]
     assert statuses == ["unchanged", "sparse", "sparse", "sparse", "unchanged"]
+
+
+def test_an_axis_that_nobody_stores_may_be_of_any_length() -> None:
+    model = linear({f"w{i}": random_weight(8, 8, seed=i) for i in range(4)})
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2**40
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2**40
+    result = Wide("0.75", init="embed")(model)
+    assert [len(array_of(c)) for n, c in result.model.initializers().items() if n == "w1"] == [16]
