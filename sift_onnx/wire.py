@@ -85,12 +85,12 @@ def cut_out_raw_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dic
     """
     view = memoryview(data)
     try:
-        return _cut(view, at_least)
+        return _cut(view, at_least, data if isinstance(data, mmap.mmap) else None)
     except (IndexError, ValueError):
         return bytes(view), {}
 
 
-def _cut(view: memoryview, at_least: int) -> tuple[bytes, dict[int, range]]:
+def _cut(view: memoryview, at_least: int, mapping: mmap.mmap | None) -> tuple[bytes, dict[int, range]]:
     graphs = [field for field in _fields(view, 0, len(view)) if field.number == GRAPH]
     if len(graphs) != 1:
         raise ValueError("protobuf merges the parts of a message that is written in parts")
@@ -105,13 +105,21 @@ def _cut(view: memoryview, at_least: int) -> tuple[bytes, dict[int, range]]:
         raw = [field for field in _fields(view, tensor.start, tensor.end) if field.number == RAW_DATA]
         if len(raw) != 1 or raw[0].end - raw[0].start < at_least:
             continue
-        front, back = view[tensor.start : raw[0].key], view[raw[0].end : tensor.end]
-        kept += [view[done : tensor.key], key(INITIALIZER), varint(len(front) + len(back)), front, back]
+        front, back = bytes(view[tensor.start : raw[0].key]), bytes(view[raw[0].end : tensor.end])
+        kept += [bytes(view[done : tensor.key]), key(INITIALIZER), varint(len(front) + len(back)), front, back]
         cut[position] = range(raw[0].start, raw[0].end)
+        _forget(mapping, done, tensor.end)
         done = tensor.end
     kept.append(view[done : graph.end])
     length = varint(sum(len(part) for part in kept))
     return b"".join([view[: graph.key], key(GRAPH), length, *kept, view[graph.end :]]), cut
+
+
+def _forget(mapping: mmap.mmap | None, start: int, end: int) -> None:
+    """Give back the pages of a mapping: where the system caches files in large pieces, each touch maps megabytes."""
+    first, last = (at - at % mmap.PAGESIZE for at in (start, end))
+    if mapping is not None and hasattr(mmap, "MADV_DONTNEED") and first < last:
+        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def _fields(view: memoryview, start: int, end: int) -> Iterator[_Field]:

@@ -6,6 +6,7 @@ size: drawn at random it would make nonsense of every position.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def is_table(ctx: RuleContext, stored: gs.Constant) -> bool:
 
 
 def _follow_vector(ctx: RuleContext, stored: gs.Constant, axis: Axis) -> bool:
-    if max(shape_of(stored), default=1) < array_of(stored).size:
+    if max(shape_of(stored), default=1) < math.prod(shape_of(stored)):
         return False
     if is_table(ctx, stored):
         return True
@@ -88,7 +89,7 @@ def _stored(tensor: gs.Tensor) -> gs.Constant | None:
             return None
         tensor = tensor.inputs[0].inputs[0]
     constant = constant_values(tensor)
-    if constant is None or np.dtype(constant._values.dtype).kind != "f" or not array_of(constant).size:
+    if constant is None or np.dtype(constant._values.dtype).kind != "f" or 0 in shape_of(constant):
         return None
     return constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
 
