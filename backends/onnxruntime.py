@@ -65,16 +65,32 @@ class OnnxRuntimeProgram(Program):
         outputs: what it returns.
     """
 
-    def __init__(self, model: ModelSource, options: CompileOptions) -> None:
-        """Load and optimise ``model``; errors as :meth:`Backend.compile` has them."""
+    def __init__(
+        self,
+        model: ModelSource,
+        options: CompileOptions,
+        initializers: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> None:
+        """Load and optimise ``model``.
+
+        Args:
+            model: as :meth:`Backend.compile` takes it, with the same errors.
+            options: as above.
+            initializers: values of those that the model says lie elsewhere; they are not copied.
+        """
         self.threads = options.threads or default_threads()
         self._options = options
+        self._initializers = {
+            name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (initializers or {}).items()
+        }
         self._source, self._label = _source(model)
         self._session = self._open(_session_options(self.threads))
         self.inputs = _specs(self._session.get_inputs())
         self.outputs = _specs(self._session.get_outputs())
 
     def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
+        if self._initializers:
+            options.add_external_initializers(list(self._initializers), list(self._initializers.values()))
         try:
             return ort.InferenceSession(self._source, options, providers=[_PROVIDER])
         except Exception as error:  # whatever comes out of here is onnxruntime's

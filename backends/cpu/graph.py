@@ -14,7 +14,6 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.constants import array_of
 from sift_onnx.model import Model
-from sift_onnx.shapes import infer_proto
 
 __all__ = ["STANDARD_DOMAINS", "GraphView", "names_read", "node_name"]
 
@@ -37,6 +36,7 @@ class GraphView:
         outputs: names of its outputs.
         producers: index of the node that makes a value, by its name.
         readers: indices of the nodes that read a value, within their subgraphs too.
+        not_finite: weights that were found to hold NaN or infinity, when they were read.
     """
 
     def __init__(self, model: Model) -> None:
@@ -58,6 +58,7 @@ class GraphView:
         for i, node in enumerate(self.nodes):
             for name in dict.fromkeys(names_read(node)):
                 self.readers[name].append(i)
+        self.not_finite: set[str] = set()
 
     @cached_property
     def opset(self) -> int:
@@ -77,8 +78,8 @@ class GraphView:
             if info.name not in foreign:
                 info.type.tensor_type.ClearField("shape")
         try:
-            graph = infer_proto(told).graph
-        except Exception:  # native code: a damaged model makes it fail in many ways
+            graph = onnx.shape_inference.infer_shapes(told, data_prop=True).graph
+        except (onnx.shape_inference.InferenceError, RuntimeError):
             graph = told.graph
         return {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
 

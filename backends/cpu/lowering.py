@@ -17,9 +17,11 @@ from sift_onnx.backends.cpu.graph import GraphView, node_name
 from sift_onnx.backends.cpu.partition import Part, partition
 from sift_onnx.backends.cpu.rules import Step, View
 from sift_onnx.backends.cpu.specs import Conv, Depthwise, Matmul, Reshaped
+from sift_onnx.backends.cpu.stages import count_of_large
 from sift_onnx.backends.cpu.subgraph import Subgraph, unexchangeable
 from sift_onnx.backends.cpu.units import Unit, find_units
-from sift_onnx.backends.cpu.worth import SPARSE_BELOW, refusal
+from sift_onnx.backends.cpu.weights import SPARSE_BELOW
+from sift_onnx.backends.cpu.worth import refusal
 
 __all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
 
@@ -37,6 +39,7 @@ class Region:
         outputs: values that are read outside.
         names: of the node that each step is named after.
         ops: operator of that node.
+        single: whether it runs image by image, whatever the batch; see ``stages``.
     """
 
     steps: tuple[Step, ...]
@@ -44,6 +47,7 @@ class Region:
     outputs: tuple[str, ...]
     names: tuple[str, ...]
     ops: tuple[str, ...]
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,9 @@ class Plan:
     whole: str = ""
 
 
-def lower(graph: GraphView) -> Plan:
-    """The plan for ``graph``."""
-    units, dims = find_units(graph)
+def lower(graph: GraphView, threads: int = 1) -> Plan:
+    """The plan for ``graph``, whose weights are read on ``threads`` threads."""
+    units, dims = find_units(graph, threads)
     units, parts = _settle(graph, units, dims)
     placements = _placements(graph, units)
     if not any(part.on_kernels for part in parts):
@@ -72,13 +76,13 @@ def lower(graph: GraphView) -> Plan:
     if reason:
         everything = [replace(unit, step=None, reason=reason if unit.step else unit.reason) for unit in units]
         return Plan((), _placements(graph, everything), reason)
-    return Plan(
-        tuple(
-            _region(graph, part) if part.on_kernels else Subgraph.of(graph, _nodes(part), part.inputs, part.outputs)
-            for part in parts
-        ),
-        placements,
-    )
+    made: list[Region | Subgraph] = []
+    for part in parts:
+        if part.on_kernels:
+            made += _regions(graph, part)
+        else:
+            made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
+    return Plan(tuple(made), placements)
 
 
 def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -132,18 +136,30 @@ def _nodes(part: Part) -> list[int]:
     return sorted(index for unit in part.units for index in unit.nodes)
 
 
-def _region(graph: GraphView, part: Part) -> Region:
-    raw = [unit.step for unit in part.units if unit.step is not None]
-    made = {step.output for step in raw}
-    steps = fuse(raw, part.outputs)
+def _regions(graph: GraphView, part: Part) -> list[Region]:
+    """One region, or one that runs image by image and the one behind it."""
+    steps = fuse([unit.step for unit in part.units if unit.step is not None], part.outputs)
+    count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
+    early, late = steps[:count], steps[count:]
+    if not early or not late:
+        return [_region(graph, steps, part.outputs, single=not late)]
+    read = {name for step in late for name in step.inputs}
+    passed = tuple(step.output for step in early if step.output in read or step.output in part.outputs)
+    outputs = tuple(name for name in part.outputs if name not in passed)
+    return [_region(graph, early, passed, single=True), _region(graph, late, outputs)]
+
+
+def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
+    made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
         tuple(steps),
         tuple(inputs),
-        part.outputs,
+        outputs,
         tuple(node_name(node) for node in nodes),
         tuple(node.op_type for node in nodes),
+        single,
     )
 
 

@@ -12,6 +12,7 @@ from sift_onnx.backends.cpu.specs import (
     Elementwise,
     Geometry,
     GlobalPool,
+    LayerNormalization,
     Layout,
     Matmul,
     Pool,
@@ -66,6 +67,8 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
             return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelScale():
             return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
+        case LayerNormalization():
+            return _kernels.LayerNormalization(spec.scale, spec.shift, spec.epsilon, layout=layout, isa=isa)
     raise AssertionError(f"{type(spec).__name__} is no operator")
 
 

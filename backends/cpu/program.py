@@ -106,7 +106,7 @@ class CpuProgram(Program):
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
         self.metadata = _metadata(loaded)
         graph = GraphView(loaded)
-        plan = lower(graph)
+        plan = lower(graph, self.threads)
         self._placements = plan.placements
         if plan.parts:
             self.inputs = tuple(_spec(graph, name) for name in graph.inputs)
@@ -127,7 +127,7 @@ class CpuProgram(Program):
     def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):
             return RegionProgram(part, self._pool, self._workspace, self.isa)
-        return OnnxRuntimeProgram(part.model, self._options)
+        return OnnxRuntimeProgram(part.model, self._options, part.arrays)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See :meth:`Program.run`."""
@@ -161,6 +161,14 @@ class CpuProgram(Program):
     def placements(self) -> tuple[Placement, ...]:
         """Every node of the model, and why it is where it is."""
         return self._placements
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that the kernels hold; those of onnxruntime's parts are not among them.
+
+        The first run of a shape packs them; what they were packed from is given up after it.
+        """
+        return sum(part.weight_bytes for part in self.parts if isinstance(part, RegionProgram))
 
     @property
     def peak_gflops(self) -> float:

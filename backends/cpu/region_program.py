@@ -74,6 +74,7 @@ class RegionProgram:
             if isinstance(step.spec, (Conv, Matmul))
         }
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
+        self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
         self._lock = threading.Lock()
@@ -106,6 +107,8 @@ class RegionProgram:
             for step, shape, took in zip(planned.steps, planned.shapes, seconds, strict=True):
                 times.append(StepTime(step, at, float(took), shape, slab.layout))
                 at += float(took)
+        if self._unpacked:
+            self._release()
         return outputs
 
     def prepare(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
@@ -119,6 +122,13 @@ class RegionProgram:
                     self._prepared.popitem(last=False)
             self._prepared.move_to_end(key)
         return found
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that it holds, packed and not yet packed."""
+        with self._lock:
+            packed = sum(op.weight_bytes for op in self._ops.values())
+            return packed + sum(weights.nbytes for weights in self._weights.values())
 
     def flops(self, step: int, shape: Shape) -> float:
         """Operations on non-zero weights for an operand of ``shape``; 0 for steps without weights."""
@@ -141,9 +151,23 @@ class RegionProgram:
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))
         if found is None:
-            found = build(self.region.steps[step].spec, layout, self._weights.get(step), self.isa)
+            weights = self._weights.get(step)
+            if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
+                # Given up by now: out of what another layout's operator has packed.
+                weights = next(op.source() for (other, _), op in self._ops.items() if other == step)
+                self._unpacked.add(step)
+            found = build(self.region.steps[step].spec, layout, weights, self.isa)
             self._ops[step, layout] = found
         return found
+
+    def _release(self) -> None:
+        """Let go of the weights that every operator has packed in a run: packed and not, they take twice the memory."""
+        with self._lock:
+            for step in tuple(self._unpacked):
+                ops = [op for (of, _), op in self._ops.items() if of == step]
+                if ops and all(op.release_source() for op in ops):
+                    self._unpacked.discard(step)
+                    self._weights.pop(step, None)
 
     def _make(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
         dims: dict[str, Dims] = {}
@@ -163,7 +187,7 @@ class RegionProgram:
         count = next(iter(shapes.values()))[0]
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
-        for slab in cut(count, self._bytes_of_group(shapes), only_rows=self._only_rows()):
+        for slab in cut(count, self._bytes_of_group(shapes), self._only_rows(), self.region.single):
             key = (slab.count, slab.layout)
             if key not in made:
                 part = {name: (slab.count, *shape[1:]) for name, shape in shapes.items()}

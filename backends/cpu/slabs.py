@@ -31,7 +31,7 @@ class Slab:
         return self.count == self.of
 
 
-def cut(count: int, bytes_per_group: int, only_rows: bool) -> tuple[Slab, ...]:
+def cut(count: int, bytes_per_group: int, only_rows: bool, single: bool = False) -> tuple[Slab, ...]:
     """Slabs for ``count`` images or rows.
 
     Args:
@@ -39,7 +39,11 @@ def cut(count: int, bytes_per_group: int, only_rows: bool) -> tuple[Slab, ...]:
         bytes_per_group: what 16 of them take while the largest operator runs.
         only_rows: they are rows of matrices: then all full groups are one slab, since weights are read once per slab,
             and weigh more than rows.
+        single: pixels are in the lanes, however many images there are.
     """
+    if single:
+        size = max(1, _SLAB_BYTES * _LANES // max(bytes_per_group, 1))
+        return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
     full, rest = divmod(count, _LANES)
     if rest >= _WORTH_LANES:
         full, rest = full + 1, 0

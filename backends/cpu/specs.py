@@ -21,6 +21,7 @@ __all__ = [
     "Elementwise",
     "Geometry",
     "GlobalPool",
+    "LayerNormalization",
     "Layout",
     "Matmul",
     "Pool",
@@ -120,6 +121,15 @@ class ChannelScale:
 
 
 @dataclass(frozen=True)
+class LayerNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, over the last axis; scale and shift are [c]."""
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Reshaped:
     """The same values in the same order under other sizes: nothing is executed.
 
@@ -131,7 +141,7 @@ class Reshaped:
     axes: tuple[int | Pair, ...] | None = None
 
 
-Spec = Conv | Matmul | Depthwise | Pool | GlobalPool | Elementwise | ChannelScale | Reshaped
+Spec = Conv | Matmul | Depthwise | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Reshaped
 
 
 def result_dims(spec: Spec, dims: Dims) -> Dims:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
+import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu.graph import GraphView, names_read
 from sift_onnx.backends.cpu.partition import Part
-from sift_onnx.constants import full_tensor, nbytes_of
+from sift_onnx.constants import array_of, full_tensor, nbytes_of
 from sift_onnx.errors import UnsupportedError
 
 __all__ = ["Subgraph", "unexchangeable"]
 
 _PROTOBUF_LIMIT = 2**31 - 1
+# Constants from this size on do not go through a message, which would be written, measured and read again.
+_LARGE_BYTES = 1 << 16
 # Types whose arrays numpy has itself.
 _EXCHANGED = frozenset(
     getattr(onnx.TensorProto, name)
@@ -33,11 +39,13 @@ class Subgraph:
         model: of their own.
         inputs: values from outside.
         outputs: values that are read outside.
+        arrays: large initializers, of which the model has but the type and sizes.
     """
 
     model: onnx.ModelProto = field(repr=False)
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, graph: GraphView, nodes: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> Subgraph:
@@ -57,18 +65,37 @@ class Subgraph:
         known = {tensor.name: tensor for tensor in graph.proto.graph.initializer}
         constants = [name for name in read if name in graph.constants and name not in made]
         constants += [name for name in outputs if name in known and name not in read]
-        if sum(nbytes_of(graph.constants[name]) for name in constants) > _PROTOBUF_LIMIT:
+        large = [name for name in constants if _is_large(graph.constants[name])]
+        inside = [name for name in constants if name not in large]
+        if sum(nbytes_of(graph.constants[name]) for name in inside) > _PROTOBUF_LIMIT:
             raise UnsupportedError(
                 "the layers left to onnxruntime hold more than 2 GB of constants; use --backend onnxruntime"
             )
-        model.graph.initializer.extend(full_tensor(graph.constants[name], known.get(name)) for name in constants)
+        model.graph.initializer.extend(full_tensor(graph.constants[name], known.get(name)) for name in inside)
+        model.graph.initializer.extend(_outside(graph.constants[name]) for name in large)
         for name in inputs:
             info = graph.value_info(name)
             assert info is not None  # unexchangeable() has looked
             model.graph.input.append(info)
         for name in outputs:
             model.graph.output.append(graph.value_info(name) or onnx.ValueInfoProto(name=name))
-        return cls(model, tuple(inputs), tuple(outputs))
+        arrays = {name: np.ascontiguousarray(array_of(graph.constants[name])) for name in large}
+        return cls(model, tuple(inputs), tuple(outputs), arrays)
+
+
+def _is_large(constant: gs.Constant) -> bool:
+    return nbytes_of(constant) >= _LARGE_BYTES and np.dtype(constant.dtype).isbuiltin == 1
+
+
+def _outside(constant: gs.Constant) -> onnx.TensorProto:
+    tensor = onnx.TensorProto(
+        name=constant.name,
+        dims=tuple(constant.shape),
+        data_type=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(constant.dtype)),
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    tensor.external_data.add(key="location", value="memory")
+    return tensor
 
 
 def _derivations(graph: GraphView, nodes: Sequence[int]) -> set[int]:

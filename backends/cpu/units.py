@@ -8,7 +8,8 @@ from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.backends.cpu.gelu import find_gelus
 from sift_onnx.backends.cpu.graph import GraphView, names_read
 from sift_onnx.backends.cpu.rules import NotLowered, Step, View, lower_node
-from sift_onnx.backends.cpu.specs import Elementwise, result_dims
+from sift_onnx.backends.cpu.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
+from sift_onnx.backends.cpu.weights import read_weights
 
 __all__ = ["Unit", "find_units"]
 
@@ -32,8 +33,27 @@ class Unit:
     reason: str = ""
 
 
-def find_units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
-    """The units of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make."""
+def find_units(graph: GraphView, threads: int = 1) -> tuple[list[Unit], dict[str, Dims]]:
+    """The units of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make.
+
+    Weights are read here, on ``threads`` threads: all of them at once, after the rules, which do not ask for values.
+    """
+    while True:
+        units, dims = _units(graph)
+        weights = [
+            unit.step.spec.weights
+            for unit in units
+            if unit.step is not None and isinstance(unit.step.spec, (Conv, Depthwise, Matmul))
+        ]
+        read_weights(weights, threads)
+        found = {matrix.name for matrix in weights if not matrix.is_finite}
+        if not found:
+            return units, dims
+        # What comes behind such a layer may be another thing, now that the kernels have not made its operand.
+        graph.not_finite |= found
+
+
+def _units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
     gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
     absorbed = {index for gelu in gelus.values() for index in gelu.nodes[:-1]}
     views: dict[str, View] = {}

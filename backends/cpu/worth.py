@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from sift_onnx.backends.cpu.dims import Dim, Dims
 from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.specs import Conv, Matmul, result_dims
+from sift_onnx.backends.cpu.weights import SPARSE_BELOW
 
-__all__ = ["SPARSE_BELOW", "is_sparse", "refusal"]
+__all__ = ["is_sparse", "refusal"]
 
-# Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (non-zeros
-# only, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
-SPARSE_BELOW = 0.75
 # GFLOP/s per core, of non-zeros: the middle of what ResNet stages reach.
 _SPARSE_GFLOPS = 75.0
 _PAIRED_GFLOPS = 95.0
-_OWN_DENSE_GFLOPS = 80.0
+_OWN_DENSE_GFLOPS = 95.0
 _DENSE_GFLOPS = 95.0
 _PAIRED_ABOVE = 0.18
 _BORDER_SECONDS = 20e-6

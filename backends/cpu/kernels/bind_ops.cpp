@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -21,6 +22,7 @@
 #include "elementwise.h"
 #include "isa.h"
 #include "matmul.h"
+#include "normalize.h"
 #include "op.h"
 #include "reorder.h"
 #include "sparse_weights.h"
@@ -193,17 +195,34 @@ void bind_ops(nb::module_& module) {
           "rows"_a, "columns"_a, "indices"_a, "values"_a, "From strictly ascending flat indices and their values.")
       .def_static(
           "from_dense",
-          [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense) {
+          [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense, bool transposed) {
             const nb::gil_scoped_release unlocked;
             return std::make_shared<SparseWeights>(
-                SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}));
+                SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}, transposed));
           },
-          "rows"_a, "columns"_a, "dense"_a, "From all values; zeros are left out.")
+          "rows"_a, "columns"_a, "dense"_a, "transposed"_a = false,
+          "From all values, [rows][columns] or, transposed, [columns][rows]; zeros are left out.")
+      .def(
+          "scaled",
+          [](const SparseWeights& weights, const FloatsIn& factors) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_shared<SparseWeights>(weights.scaled({factors.data(), factors.size()}));
+          },
+          "factors"_a, "A copy, each row multiplied by its factor.")
       .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
       .def_prop_ro("nnz", &SparseWeights::nnz, "Number of non-zeros.")
       .def_prop_ro("density", &SparseWeights::density, "Share of non-zeros.")
       .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per non-zero.");
+
+  module.def(
+      "count_weights",
+      [](const FloatsIn& dense) {
+        const nb::gil_scoped_release unlocked;
+        const WeightCount count = count_weights({dense.data(), dense.size()});
+        return std::pair{count.nnz, count.finite};
+      },
+      "dense"_a, "Number of values that are not zero, and whether none is infinite or NaN.");
 
   nb::class_<Op>(module, "Op", "An operator on float32 tensors in the layout 'planes' or 'images16'.")
       .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, "out"_a, "second"_a = nb::none(),
@@ -248,6 +267,7 @@ void bind_ops(nb::module_& module) {
       .def("release_source", &Conv::release_source,
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.")
+      .def("source", &Conv::source, "The weights; unpacked if they were given up.")
       .def("describe", &describe, "shape"_a, "How inputs of this shape are run: algorithm, tile, slices, bytes.");
 
   nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
@@ -259,6 +279,7 @@ void bind_ops(nb::module_& module) {
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
           "For inputs of shape (m, columns, 1, 1).")
+      .def("source", &Matmul::source, "The weights; unpacked if they were given up.")
       .def("release_source", &Matmul::release_source,
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.");
@@ -329,6 +350,17 @@ void bind_ops(nb::module_& module) {
           },
           "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
           "One scale and one shift per channel.");
+
+  nb::class_<LayerNormalization, Op>(module, "LayerNormalization", "Rows without their mean, at a variance of one.")
+      .def(
+          "__init__",
+          [](LayerNormalization* self, const FloatsIn& scale, const FloatsIn& shift, float epsilon,
+             const std::string& layout, const std::string& isa) {
+            new (self) LayerNormalization(vector_of(scale), vector_of(shift), epsilon,
+                                          named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1).");
 
   nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
       .def(

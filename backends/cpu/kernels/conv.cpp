@@ -5,6 +5,7 @@
 #include <string>
 
 #include "aligned_buffer.h"
+#include "cache.h"
 #include "conv_tile.h"
 #include "kernel_parts.h"
 #include "subsample.h"
@@ -242,8 +243,12 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
   const std::int64_t tiles_x = ceil_div(t.out_w, tile.cols * tile.outputs_w());
   const std::int64_t tiles_n = ceil_div(t.units, tile.images);
   const std::int64_t tiles = tiles_y * tiles_x * tiles_n * groups;
+  // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
+  // and come from memory: those of few rows stay in a cache until the next tile needs them.
+  const bool weights_first = tiles_y * tiles_x == 1 && algorithm_ == Algorithm::dense;
+  const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
   const std::vector<std::int64_t> chunks =
-      balance_rows(packing->row_costs, tile.blocks(), tiles, pool.threads());
+      balance_rows(packing->row_costs, tile.blocks(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   // Neighbours below each other come one after the other: the second finds most of its input in the cache.
@@ -253,10 +258,12 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
     rest /= tiles_y;
     const std::int64_t x = rest % tiles_x;
     rest /= tiles_x;
-    const auto chunk = static_cast<std::size_t>(rest % chunk_count);
-    rest /= chunk_count;
-    const std::int64_t n = rest % tiles_n;
-    const std::int64_t group = rest / tiles_n;
+    const std::int64_t inner = rest % (weights_first ? tiles_n : chunk_count);
+    rest /= weights_first ? tiles_n : chunk_count;
+    const std::int64_t outer = rest % (weights_first ? chunk_count : tiles_n);
+    const std::int64_t group = rest / (weights_first ? chunk_count : tiles_n);
+    const auto chunk = static_cast<std::size_t>(weights_first ? outer : inner);
+    const std::int64_t n = weights_first ? inner : outer;
     const ConvTile place{y * tile.rows, x * tile.cols, n * tile.images};
     run_tile({.kernels = kernels_,
               .rows = packing->tiling.rows,

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "aligned_buffer.h"
-#include "cache.h"
 
 namespace sift::cpu {
 namespace {
@@ -250,11 +249,10 @@ std::vector<double> quad_costs(const std::vector<std::vector<PackedSlice>>& grou
 }
 
 std::vector<std::int64_t> balance_rows(const std::vector<double>& quad_costs, std::int64_t tile_blocks,
-                                       std::int64_t tiles, int threads) {
+                                       std::int64_t tiles, int threads, std::int64_t cache_bytes) {
   const auto quads = static_cast<std::int64_t>(quad_costs.size());
-  // The weights stream through what the sums leave of the cache.
   const std::int64_t quad_bytes = 4 * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most_quads = std::max<std::int64_t>(level2_cache_bytes() * 3 / 4 / quad_bytes, 1);
+  const std::int64_t most_quads = std::max<std::int64_t>(cache_bytes / quad_bytes, 1);
   std::int64_t count = (quads + most_quads - 1) / most_quads;
   constexpr std::int64_t kLeastQuads = 4;
   const auto idle = [&](std::int64_t chunks) {

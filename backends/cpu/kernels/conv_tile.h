@@ -53,9 +53,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
 // What four rows cost each, in operands: their non-zeros in every slice of every group, and a constant.
 std::vector<double> quad_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows);
 
-// Bounds of chunks of rows, multiples of 4 of about equal cost: as few as keep a chunk's sums in the second-level cache
-// and the threads evenly loaded, since each chunk packs the panels anew.
+// Bounds of chunks of rows, multiples of 4 of about equal cost: as few as keep a chunk's sums within `cache_bytes` and
+// the threads evenly loaded, since each chunk packs the panels anew.
 std::vector<std::int64_t> balance_rows(const std::vector<double>& quad_costs, std::int64_t tile_blocks,
-                                       std::int64_t tiles, int threads);
+                                       std::int64_t tiles, int threads, std::int64_t cache_bytes);
 
 }  // namespace sift::cpu

@@ -86,8 +86,10 @@ struct WindowArgs {
   float scale;                 // of sum
   const float* scales;         // of sum, one per output float; null: `scale`
   float* out;
+  std::ptrdiff_t out_step;     // floats from one block's output to the next's
   std::uint32_t blocks;
-  std::uint32_t last_lanes;    // lanes stored of the last block
+  std::uint32_t lanes;         // stored of each block but the last
+  std::uint32_t last_lanes;    // stored of the last block
   Activation activation;
 };
 
@@ -118,6 +120,16 @@ struct StreamArgs {
   float* acc;                    // [rows][width]
 };
 
+// out = (x - mean) / sqrt(variance + epsilon) * scale + shift over the channels.
+struct NormalizeArgs {
+  const float* x;
+  float* out;          // may be x
+  const float* scale;  // [channels]
+  const float* shift;  // [channels]
+  std::int64_t channels;
+  float epsilon;
+};
+
 struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
@@ -136,6 +148,11 @@ struct KernelTable {
   void (*window)(WindowKind kind, const WindowArgs&);
   void (*elementwise)(const ElementwiseArgs&);
   void (*stream)(const StreamArgs&);
+  void (*normalize_row)(const NormalizeArgs&);     // x [channels]
+  void (*normalize_lanes)(const NormalizeArgs&);   // x [channels][16], each lane by itself; aligned to 64 bytes
+
+  // even[i] = from[2 i], odd[i] = from[2 i + 1].
+  void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
 
   // Nothing but independent multiply-adds, `peak_flops` operations per iteration.
   float (*fma_loop)(std::int64_t iterations);

@@ -104,6 +104,11 @@ std::shared_ptr<const SparseWeights> Matmul::locked_source() const {
   return few_ ? std::make_shared<const SparseWeights>(unpack(*few_)) : many_->source();
 }
 
+std::shared_ptr<const SparseWeights> Matmul::source() const {
+  const std::lock_guard lock(mutex_);
+  return locked_source();
+}
+
 std::shared_ptr<const Matmul::Few> Matmul::few() const {
   const std::lock_guard lock(mutex_);
   if (!few_) few_ = make_few(*locked_source());

@@ -28,6 +28,7 @@ class Matmul final : public Op {
 
   // As Conv's: both forms of the weights, that for few rows and that for many, can be made from each other.
   bool release_source() const;
+  std::shared_ptr<const SparseWeights> source() const;
 
  private:
   // Columns [first, first + 65536), so that a column's index takes 16 bits.

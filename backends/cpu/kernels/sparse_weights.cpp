@@ -1,9 +1,19 @@
 #include "sparse_weights.h"
 
+#include <algorithm>
+#include <bit>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 namespace sift::cpu {
+namespace {
+
+// Above this density 4 bytes for every value are less than 8 for each that is not zero, and the kernels that read all
+// values are chosen (choose_algorithm).
+constexpr double kListAllAbove = 0.85;
+
+}  // namespace
 
 SparseWeights::SparseWeights(std::int64_t rows, std::int64_t columns) : rows_(rows), columns_(columns) {
   if (rows < 0 || columns < 0 || columns > std::numeric_limits<std::uint32_t>::max()) {
@@ -13,23 +23,119 @@ SparseWeights::SparseWeights(std::int64_t rows, std::int64_t columns) : rows_(ro
   starts_.push_back(0);
 }
 
-SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense) {
+SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
+                                        bool transposed) {
   SparseWeights weights(rows, columns);
   if (static_cast<std::int64_t>(dense.size()) != rows * columns) {
     throw std::invalid_argument("weights: the dense array does not have rows x columns values");
   }
-  const float* value = dense.data();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column, ++value) {
-      if (*value == 0.0F) continue;
-      weights.column_of_.push_back(static_cast<std::uint32_t>(column));
-      weights.values_.push_back(*value);
+  // Counted first: memory is allocated once, and as much as is needed.
+  const auto row_count = static_cast<std::size_t>(rows);
+  const auto column_count = static_cast<std::size_t>(columns);
+  weights.starts_.assign(row_count + 1, 0);
+  for (std::size_t major = 0; major < (transposed ? column_count : row_count); ++major) {
+    if (transposed) {
+      const float* const value = dense.data() + major * row_count;
+      for (std::size_t row = 0; row < row_count; ++row) weights.starts_[row + 1] += value[row] != 0.0F;
+    } else {
+      const float* const value = dense.data() + major * column_count;
+      std::uint32_t count = 0;
+      for (std::size_t column = 0; column < column_count; ++column) count += value[column] != 0.0F;
+      weights.starts_[major + 1] = count;
     }
-    weights.starts_.push_back(weights.values_.size());
   }
-  weights.column_of_.shrink_to_fit();
-  weights.values_.shrink_to_fit();
+  for (std::size_t row = 0; row < row_count; ++row) weights.starts_[row + 1] += weights.starts_[row];
+  if (static_cast<double>(weights.starts_.back()) > kListAllAbove * static_cast<double>(dense.size())) {
+    weights.list_all(dense, transposed);
+    return weights;
+  }
+  // One more: without a branch, what is no non-zero is written too, and then overwritten.
+  weights.column_of_.resize(weights.starts_.back() + 1);
+  weights.values_.resize(weights.starts_.back() + 1);
+  if (transposed) {
+    std::vector<std::size_t> next(weights.starts_.begin(), weights.starts_.end() - 1);
+    const float* value = dense.data();
+    for (std::size_t column = 0; column < column_count; ++column) {
+      for (std::size_t row = 0; row < row_count; ++row, ++value) {
+        if (*value == 0.0F) continue;
+        weights.column_of_[next[row]] = static_cast<std::uint32_t>(column);
+        weights.values_[next[row]++] = *value;
+      }
+    }
+  } else {
+    std::uint32_t* const column_of = weights.column_of_.data();
+    float* const values = weights.values_.data();
+    const float* value = dense.data();
+    std::size_t at = 0;
+    for (std::size_t row = 0; row < row_count; ++row) {
+      for (std::size_t column = 0; column < column_count; ++column, ++value) {
+        column_of[at] = static_cast<std::uint32_t>(column);
+        values[at] = *value;
+        at += *value != 0.0F;
+      }
+    }
+  }
+  weights.column_of_.pop_back();
+  weights.values_.pop_back();
   return weights;
+}
+
+void SparseWeights::list_all(std::span<const float> dense, bool transposed) {
+  const auto row_count = static_cast<std::size_t>(rows_);
+  const auto column_count = static_cast<std::size_t>(columns_);
+  lists_all_ = true;
+  for (std::size_t row = 0; row <= row_count; ++row) starts_[row] = row * column_count;
+  column_of_.resize(column_count);
+  std::iota(column_of_.begin(), column_of_.end(), 0U);
+  if (!transposed) {
+    values_.assign(dense.begin(), dense.end());
+    return;
+  }
+  values_.resize(dense.size());
+  // Square by square, so that the lines of both sides stay in the cache.
+  constexpr std::size_t kSide = 32;
+  for (std::size_t first_column = 0; first_column < column_count; first_column += kSide) {
+    const std::size_t last_column = std::min(first_column + kSide, column_count);
+    for (std::size_t first_row = 0; first_row < row_count; first_row += kSide) {
+      const std::size_t last_row = std::min(first_row + kSide, row_count);
+      for (std::size_t row = first_row; row < last_row; ++row) {
+        for (std::size_t column = first_column; column < last_column; ++column) {
+          values_[row * column_count + column] = dense[column * row_count + row];
+        }
+      }
+    }
+  }
+}
+
+SparseWeights SparseWeights::scaled(std::span<const float> factors) const {
+  if (static_cast<std::int64_t>(factors.size()) != rows_) {
+    throw std::invalid_argument("weights: one factor per row is needed");
+  }
+  SparseWeights weights = *this;
+  for (std::size_t row = 0; row < factors.size(); ++row) {
+    for (std::size_t i = starts_[row]; i < starts_[row + 1]; ++i) weights.values_[i] *= factors[row];
+  }
+  return weights;
+}
+
+WeightCount count_weights(std::span<const float> dense) {
+  // Infinity and NaN have an exponent of ones. Blocks keep the counters of a vectorised loop narrow.
+  constexpr std::uint32_t kExponent = 0x7f800000U;
+  constexpr std::size_t kBlock = 1 << 16;
+  WeightCount result;
+  for (std::size_t first = 0; first < dense.size(); first += kBlock) {
+    const std::span<const float> block = dense.subspan(first, std::min(kBlock, dense.size() - first));
+    std::uint32_t nnz = 0;
+    std::uint32_t strange = 0;
+    for (const float value : block) {
+      const auto bits = std::bit_cast<std::uint32_t>(value);
+      nnz += (bits << 1) != 0;
+      strange |= static_cast<std::uint32_t>((bits & kExponent) == kExponent);
+    }
+    result.nnz += nnz;
+    result.finite = result.finite && strange == 0;
+  }
+  return result;
 }
 
 SparseWeights SparseWeights::from_indices(std::int64_t rows, std::int64_t columns,
@@ -71,6 +177,7 @@ std::int64_t SparseWeights::bytes() const {
 
 std::span<const std::uint32_t> SparseWeights::row_columns(std::int64_t row) const {
   const auto at = static_cast<std::size_t>(row);
+  if (lists_all_) return column_of_;
   return std::span(column_of_).subspan(starts_[at], starts_[at + 1] - starts_[at]);
 }
 

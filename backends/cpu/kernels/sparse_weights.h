@@ -1,4 +1,5 @@
-// Weights as they come from a model: the non-zeros of a [rows][columns] matrix, row after row.
+// Weights as they come from a model: the non-zeros of a [rows][columns] matrix, row after row. Of a matrix with few zeros
+// all values are kept, 4 bytes each, and the zeros listed like the others.
 //
 // For a convolution a row is an output channel and a column an input channel of its group and a tap: [c][kh][kw].
 #pragma once
@@ -12,8 +13,9 @@ namespace sift::cpu {
 
 class SparseWeights {
  public:
-  // Takes the non-zeros of `dense`, [rows][columns].
-  static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense);
+  // Takes the non-zeros of `dense`, [rows][columns]; if it is transposed, [columns][rows].
+  static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
+                                  bool transposed = false);
 
   // `indices` are flat and strictly ascending: row * columns + column. Throws std::invalid_argument if they are not, or
   // lie outside, or if there are not as many values.
@@ -25,9 +27,13 @@ class SparseWeights {
 
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
+  // As many values as are listed.
   std::int64_t nnz() const { return static_cast<std::int64_t>(values_.size()); }
   double density() const;
   std::int64_t bytes() const;
+
+  // With row r multiplied by factors[r]; throws std::invalid_argument if there is not one factor per row.
+  SparseWeights scaled(std::span<const float> factors) const;
 
   std::span<const std::uint32_t> row_columns(std::int64_t row) const;
   std::span<const float> row_values(std::int64_t row) const;
@@ -35,12 +41,23 @@ class SparseWeights {
  private:
   SparseWeights(std::int64_t rows, std::int64_t columns);
 
+  // Takes all of `dense`, as from_dense.
+  void list_all(std::span<const float> dense, bool transposed);
+
   std::int64_t rows_;
   std::int64_t columns_;
   std::vector<std::size_t> starts_;  // [rows + 1]
-  std::vector<std::uint32_t> column_of_;
+  std::vector<std::uint32_t> column_of_;  // [nnz], or [columns] if every row lists all of them
+  bool lists_all_ = false;
   std::vector<float> values_;
 };
+
+// What decides whether weights are worth a SparseWeights, in one pass over them.
+struct WeightCount {
+  std::int64_t nnz = 0;
+  bool finite = true;
+};
+WeightCount count_weights(std::span<const float> dense);
 
 class SparseWeights::Builder {
  public:

@@ -62,13 +62,15 @@ class WindowRun {
   WindowRun(const WindowOp& op, const Shape& in, const Shape& out) : op_(op), g_(op.geometry_), in_(in), out_(out) {}
 
   void images16(std::size_t channel, const float* in, float* out) const;
-  void planes(std::size_t channel, const float* in, float* out) const;
+  // Planes [first, last) of all images.
+  void planes(std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
   WindowArgs start(std::size_t channel) const {
     WindowArgs args{};
     args.activation = op_.activation_;
-    args.last_lanes = kLanes;
+    args.out_step = kLanes;
+    args.lanes = args.last_lanes = kLanes;
     if (op_.kind_ == WindowKind::maximum) args.start = kNothing;
     if (op_.kind_ == WindowKind::weighted_sum && !op_.bias_.empty()) args.start = op_.bias_[channel];
     return args;
@@ -98,6 +100,28 @@ class WindowRun {
     return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, 0, in_.w);
   }
 
+  // Fills scratch.taps with place(i, j) of the taps in these rows and columns of the window, and scratch.weights; taps
+  // whose weight is zero are left out.
+  template <typename Place>
+  void list_taps(std::size_t channel, Range rows, Range cols, Place place) const {
+    Scratch& scratch = thread_scratch();
+    scratch.taps.clear();
+    scratch.weights.clear();
+    for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+      for (std::int64_t j = cols.begin; j < cols.end; ++j) {
+        if (op_.kind_ == WindowKind::weighted_sum) {
+          const float weight = weights(channel)[i * g_.kernel_w + j];
+          if (weight == 0.0F) continue;
+          scratch.weights.push_back(weight);
+        }
+        scratch.taps.push_back(place(i, j));
+      }
+    }
+  }
+
+  // Of a plane that was copied with its padding, to rows `pitch` apart; its taps are listed.
+  void copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const;
+
   const WindowOp& op_;
   const ConvGeometry& g_;
   const Shape& in_;
@@ -118,16 +142,9 @@ void WindowRun::images16(std::size_t channel, const float* in, float* out) const
         const Range next = taps_x(end);
         if (next.begin != cols.begin || next.end != cols.end || divisor_x(end) != divisor_x(x)) break;
       }
-      scratch.taps.clear();
-      scratch.weights.clear();
-      for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-        for (std::int64_t j = cols.begin; j < cols.end; ++j) {
-          scratch.taps.push_back((i * g_.dilation_h * in_.w + j * g_.dilation_w) * kLanes);
-          if (op_.kind_ == WindowKind::weighted_sum) {
-            scratch.weights.push_back(weights(channel)[i * g_.kernel_w + j]);
-          }
-        }
-      }
+      list_taps(channel, rows, cols, [&](std::int64_t i, std::int64_t j) {
+        return (i * g_.dilation_h * in_.w + j * g_.dilation_w) * kLanes;
+      });
       const std::int64_t in_y = y * g_.stride_h - g_.pad_top;
       const std::int64_t in_x = x * g_.stride_w - g_.pad_left;
       args.in = in + (in_y * in_.w + in_x) * kLanes;
@@ -144,16 +161,20 @@ void WindowRun::images16(std::size_t channel, const float* in, float* out) const
 
 // Copies `count` columns, the first of which lies behind `pad` columns of padding, sorted by their remainder modulo the
 // stride: `phase` floats for each remainder.
-void sort_columns(const float* from, std::int64_t count, std::int64_t pad, std::int64_t stride, std::int64_t phase,
-                  float* row) {
+void sort_columns(const KernelTable& kernels, const float* from, std::int64_t count, std::int64_t pad,
+                  std::int64_t stride, std::int64_t phase, float* row) {
+  const auto target = [&](std::int64_t first) { return row + (first + pad) % stride * phase + (first + pad) / stride; };
+  if (stride == 2) {
+    // Nearly all networks that stride do so by two.
+    kernels.split_pairs(from, count / 2, target(0), target(1));
+    if (count % 2 != 0) target(0)[count / 2] = from[count - 1];
+    return;
+  }
   for (std::int64_t first = 0; first < std::min(stride, count); ++first) {
-    float* const to = row + (first + pad) % stride * phase + (first + pad) / stride;
+    float* const to = target(first);
     const std::int64_t columns = ceil_div(count - first, stride);
-    // Strides known to the compiler become copies and shuffles; nearly all networks have these.
     if (stride == 1) {
       std::copy(from, from + columns, to);
-    } else if (stride == 2) {
-      for (std::int64_t i = 0; i < columns; ++i) to[i] = from[first + 2 * i];
     } else {
       for (std::int64_t i = 0; i < columns; ++i) to[i] = from[first + stride * i];
     }
@@ -162,7 +183,7 @@ void sort_columns(const float* from, std::int64_t count, std::int64_t pad, std::
 
 // Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
 // stride, so that the operands of neighbours lie side by side.
-void WindowRun::planes(std::size_t channel, const float* in, float* out) const {
+void WindowRun::planes(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   Scratch& scratch = thread_scratch();
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
   const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
@@ -172,28 +193,46 @@ void WindowRun::planes(std::size_t channel, const float* in, float* out) const {
   const std::int64_t size = reach_h * pitch;
   float* const rows = scratch.rows.floats(static_cast<std::size_t>(size));
   const float fill = op_.kind_ == WindowKind::maximum ? kNothing : 0.0F;
+  // Once for all planes: each puts its pixels into the same places.
   std::fill(rows, rows + size, fill);
   const std::int64_t last_x = std::min(in_.w, reach_w - g_.pad_left);
-  for (std::int64_t y = 0; y < std::min(in_.h, reach_h - g_.pad_top); ++y) {
-    float* const row = rows + (y + g_.pad_top) * pitch;
-    sort_columns(in + y * in_.w, last_x, g_.pad_left, g_.stride_w, phase, row);
-  }
-
-  scratch.taps.clear();
-  for (std::int64_t i = 0; i < g_.kernel_h; ++i) {
-    for (std::int64_t j = 0; j < g_.kernel_w; ++j) {
-      const std::int64_t at = j * g_.dilation_w;
-      scratch.taps.push_back(i * g_.dilation_h * pitch + at % g_.stride_w * phase + at / g_.stride_w);
+  const std::int64_t last_y = std::min(in_.h, reach_h - g_.pad_top);
+  for (std::int64_t plane = first; plane < last; ++plane) {
+    const float* const from = in + plane * in_.h * in_.w;
+    for (std::int64_t y = 0; y < last_y; ++y) {
+      float* const row = rows + (y + g_.pad_top) * pitch;
+      sort_columns(op_.kernels_, from + y * in_.w, last_x, g_.pad_left, g_.stride_w, phase, row);
     }
+    const auto channel = static_cast<std::size_t>(plane % in_.c);
+    list_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
+      const std::int64_t at = j * g_.dilation_w;
+      return i * g_.dilation_h * pitch + at % g_.stride_w * phase + at / g_.stride_w;
+    });
+    copied_plane(channel, rows, pitch, out + plane * out_.h * out_.w);
   }
+}
+
+void WindowRun::copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const {
+  Scratch& scratch = thread_scratch();
   WindowArgs args = start(channel);
-  args.step = kLanes;
   args.taps = scratch.taps.data();
-  args.weights = weights(channel);
+  args.weights = scratch.weights.data();
   args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
+  const bool averages = op_.kind_ == WindowKind::sum;
+  if (out_.w <= kLanes && !averages) {
+    // A row is one block: rows take the place of blocks, so that several are in flight.
+    args.in = rows;
+    args.out = out;
+    args.step = g_.stride_h * pitch;
+    args.out_step = out_.w;
+    args.blocks = static_cast<std::uint32_t>(out_.h);
+    args.lanes = args.last_lanes = static_cast<std::uint32_t>(out_.w);
+    op_.kernels_.window(op_.kind_, args);
+    return;
+  }
+  args.step = args.out_step = kLanes;
   args.blocks = static_cast<std::uint32_t>(ceil_div(out_.w, kLanes));
   args.last_lanes = static_cast<std::uint32_t>(out_.w - (ceil_div(out_.w, kLanes) - 1) * kLanes);
-  const bool averages = op_.kind_ == WindowKind::sum;
   for (std::int64_t y = 0; y < out_.h; ++y) {
     if (averages) {
       scratch.scales.clear();
@@ -240,17 +279,18 @@ void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(*this, shape, out_shape);
   const bool in_planes = layout_ == Layout::planes;
-  const std::int64_t lanes = in_planes ? 1 : kLanes;
-  const std::int64_t units = ceil_div(shape.n, lanes);
-  pool.parallel_for(units * shape.c, [&](std::int64_t task) {
+  if (in_planes) {
+    const std::int64_t planes = shape.n * shape.c;
+    constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
+    const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
+    pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
+      run.planes(task * together, std::min(planes, (task + 1) * together), in, out);
+    });
+    return;
+  }
+  pool.parallel_for(ceil_div(shape.n, kLanes) * shape.c, [&](std::int64_t task) {
     const auto channel = static_cast<std::size_t>(task % shape.c);
-    const float* const from = in + task * shape.h * shape.w * lanes;
-    float* const to = out + task * out_shape.h * out_shape.w * lanes;
-    if (in_planes) {
-      run.planes(channel, from, to);
-    } else {
-      run.images16(channel, from, to);
-    }
+    run.images16(channel, in + task * shape.h * shape.w * kLanes, out + task * out_shape.h * out_shape.w * kLanes);
   });
 }
 
@@ -280,8 +320,9 @@ void GlobalAveragePool::run(ThreadPool& pool, const Shape& shape, const float* i
       args.tap_count = static_cast<std::uint32_t>(pixels);
       args.scale = scale;
       args.out = out + task * kLanes;
+      args.out_step = kLanes;
       args.blocks = 1;
-      args.last_lanes = kLanes;
+      args.lanes = args.last_lanes = kLanes;
       kernels_.window(WindowKind::sum, args);
     });
     return;

@@ -27,7 +27,7 @@ def convolution(node: NodeView) -> Step:
     if channels != group_channels * groups or not rows or rows % groups:
         raise NotLowered(f"weights of {list(shape)} in {groups} groups, for {channels} channels")
     weights = WeightMatrix(constant, rows, group_channels * kernel[0] * kernel[1])
-    check_weights(weights)
+    check_weights(node, weights)
     bias = node.float_vector(2, rows, "the bias") if node.input(2) else None
     geometry = window_of(node, (kernel[0], kernel[1]))
     if group_channels == 1 and groups == rows:
@@ -36,7 +36,7 @@ def convolution(node: NodeView) -> Step:
     return Step(spec, (node.input(0),), node.output, "image", "image", (node.index,))
 
 
-def check_weights(weights: WeightMatrix) -> None:
+def check_weights(node: NodeView, weights: WeightMatrix) -> None:
     """Leave weights to onnxruntime that the kernels cannot have.
 
     Raises:
@@ -46,7 +46,7 @@ def check_weights(weights: WeightMatrix) -> None:
         raise NotLowered(
             f"the weights {weights.name!r} are {np.dtype(weights.constant.dtype)}; the kernels are for float"
         )
-    if not weights.is_finite:
+    if weights.name in node.graph.not_finite:
         raise NotLowered(f"the weights {weights.name!r} hold NaN or infinity")
 
 

@@ -56,7 +56,7 @@ def _weights(node: NodeView, transposed: bool) -> WeightMatrix:
     if node.dims(0)[-1] != columns:
         raise NotLowered(f"the operand's last axis is {node.dims(0)[-1]}, the matrix takes {columns}")
     weights = WeightMatrix(constant, rows, columns, transposed)
-    check_weights(weights)
+    check_weights(node, weights)
     return weights
 
 

@@ -124,3 +124,22 @@ def test_depthwise_weights_that_do_not_fit_are_refused() -> None:
         _kernels.Depthwise(np.zeros(10, np.float32), kernel=(3, 3))
     with pytest.raises(ValueError, match="number of channels"):
         _kernels.Depthwise(np.zeros(9, np.float32), kernel=(3, 3)).output_shape((1, 2, 5, 5))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("width", [5, 16, 33, 118])
+def test_depthwise_weights_that_are_zero(
+    pool: _kernels.ThreadPool, isa: str, layout: str, stride: int, width: int
+) -> None:
+    rng = np.random.default_rng(width)
+    x = random_array(rng, (2, 7, 9, width))
+    weights = random_array(rng, (7, 1, 3, 3)) * (rng.random((7, 1, 3, 3)) < 0.5).astype(np.float32)
+    weights[3] = 0
+    bias = random_array(rng, (7,))
+    op = _kernels.Depthwise(
+        weights, bias, kernel=(3, 3), stride=(stride, stride), pads=(1, 1, 1, 1), layout=layout, isa=isa
+    )
+    expected = conv(x, weights, bias, stride=(stride, stride), pads=(1, 1, 1, 1), groups=7)
+    assert_close(run(pool, op, x), expected)

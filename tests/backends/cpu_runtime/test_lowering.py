@@ -5,10 +5,12 @@ import onnx
 import pytest
 from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places, reasons
 
+from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.backends.cpu.region_program import RegionProgram
 from sift_onnx.backends.cpu.specs import Conv, Pool
 from sift_onnx.errors import UsageError
+from sift_onnx.feeds import random_feeds
 from sift_onnx.model import Model
 
 
@@ -190,3 +192,52 @@ def test_masked_weights_in_either_storage(tmp_path, storage):
     program = CpuProgram(str(tmp_path / "m.onnx"))
     assert set(places(program).values()) == {"kernels"}
     assert_same_as_onnxruntime(onnx.load(tmp_path / "m.onnx"), net.feeds, program)
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_large_images_run_one_by_one_and_small_ones_in_lanes():
+    net = SparseNet()
+    x = net.conv(net.input("x", 1, 3, 96, 96, declared=["n", 3, 96, 96]), 3, 64, 3, name="large")
+    residual = net.conv(x, 64, 8, 3, strides=[4, 4], name="strided")
+    y = net.op("Add", net.conv(residual, 8, 8, 3, name="small"), residual, name="sum")
+    net.output(net.op("GlobalAveragePool", y))
+    program = assert_same_at_batches(net.model(), [1, 17])
+    assert [part.region.single for part in program.parts] == [True, False]
+    assert program.parts[0].region.names == ("large", "strided")
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_layers_between_products_run_in_kernels():
+    net = SparseNet()
+    x = net.op("MatMul", net.input("x", 3, 20, declared=["n", 20]), net.weight(20, 24), name="first")
+    scale, shift = (net.constant(np.linspace(a, 2, 24, dtype=np.float32)) for a in (-1, 1))
+    x = net.op("LayerNormalization", x, scale, shift, axis=-1, epsilon=1e-3, name="norm")
+    x = net.op("LayerNormalization", x, scale, axis=1, name="unshifted")
+    net.output(net.op("MatMul", x, net.weight(24, 6), name="last"))
+    program = assert_same_at_batches(net.model(), [1, 16, 21])
+    assert set(places(program).values()) == {"kernels"}
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_large_constants_of_onnxruntime_do_not_pass_a_message():
+    net = SparseNet()
+    table = net.constant(np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32), "table")
+    ids = net.input("ids", values=np.arange(10).reshape(2, 5))
+    rows = net.op("Gather", table, ids, name="embedding")
+    net.output(net.op("MatMul", rows, net.weight(64, 7), name="product"))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert places(program) == {"embedding": "onnxruntime", "product": "kernels"}
+    program.profile(net.feeds)  # opens the session once more
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_weights_are_packed_once_and_given_up():
+    net = SparseNet()
+    net.output(net.conv(net.input("x", 1, 32, 9, 9, declared=["n", 32, 9, 9]), 32, 48, 3, name="conv"))
+    program = CpuProgram(net.model(), CompileOptions(threads=1))
+    nnz = np.count_nonzero(onnx.numpy_helper.to_array(net.model().graph.initializer[0]))
+    unpacked = program.weight_bytes
+    assert unpacked >= 8 * nnz
+    for batch, layouts in ((1, 1), (16, 2), (1, 2), (33, 2)):
+        assert_same_as_onnxruntime(net.model(), random_feeds(program.inputs, batch), program)
+        assert 6 * nnz * layouts <= program.weight_bytes < unpacked + 6 * nnz * layouts

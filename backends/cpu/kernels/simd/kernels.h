@@ -5,6 +5,7 @@
 #include "elementwise.h"
 #include "epilogue.h"
 #include "gather.h"
+#include "normalize.h"
 #include "peak.h"
 #include "reorder.h"
 #include "rotated_rows.h"
@@ -27,6 +28,9 @@ const KernelTable* kernels() {
       .window = &window,
       .elementwise = &elementwise,
       .stream = &stream,
+      .normalize_row = &normalize_row,
+      .normalize_lanes = &normalize_lanes,
+      .split_pairs = &split_pairs,
       .fma_loop = &fma_loop,
       .peak_flops = kPeakFlops,
   };

@@ -85,4 +85,12 @@ inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t co
   }
 }
 
+inline void split_pairs(const float* __restrict from, std::int64_t pairs, float* __restrict even,
+                        float* __restrict odd) {
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    even[i] = from[2 * i];
+    odd[i] = from[2 * i + 1];
+  }
+}
+
 }  // namespace sift::cpu::SIFT_ISA

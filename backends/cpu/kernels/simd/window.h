@@ -49,6 +49,10 @@ struct Window {
     constexpr int kTogether = kVecsPerBlock == 1 ? 4 : 2;
     std::uint32_t block = 0;
     for (; block + kTogether <= args.blocks; block += kTogether) finish<Of, kTogether>(args, block);
+    if (kTogether > 2 && block + 2 <= args.blocks) {
+      finish<Of, 2>(args, block);
+      block += 2;
+    }
     for (; block < args.blocks; ++block) finish<Of, 1>(args, block);
   }
 
@@ -59,9 +63,10 @@ struct Window {
     const std::uint32_t before_last = args.blocks - 1 - block;
 #pragma GCC unroll 16
     for (int v = 0; v < Blocks * kVecsPerBlock; ++v) {
-      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block) * kBlock + v * kVecLanes;
-      const bool last = static_cast<std::uint32_t>(v / kVecsPerBlock) == before_last;
-      const int lanes = last ? static_cast<int>(args.last_lanes) - v % kVecsPerBlock * kVecLanes : kVecLanes;
+      const auto number = static_cast<std::uint32_t>(v / kVecsPerBlock);
+      const int within = v % kVecsPerBlock * kVecLanes;
+      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block + number) * args.out_step + within;
+      const int lanes = static_cast<int>(number == before_last ? args.last_lanes : args.lanes) - within;
       if (lanes <= 0) continue;
       const bool whole = lanes >= kVecLanes;
       Vec value = acc[v];

@@ -17,6 +17,7 @@
 #include "elementwise.h"
 #include "isa.h"
 #include "matmul.h"
+#include "normalize.h"
 #include "reorder.h"
 #include "thread_pool.h"
 #include "window_op.h"
@@ -225,6 +226,16 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   agree(GlobalAveragePool(Layout::planes, kernels), GlobalAveragePool(Layout::images16, kernels));
 }
 
+void test_normalization(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shape{random.between(1, 35), random.between(1, 70), 1, 1};
+  std::vector<float> scale(static_cast<std::size_t>(shape.c));
+  for (float& value : scale) value = random.value();
+  Tensor in = random_tensor(random, element_count(shape, Layout::planes));
+  Tensor a = run(LayerNormalization(scale, scale, 1e-3F, Layout::planes, kernels), pool, kernels, shape, in, nullptr);
+  Tensor b = run(LayerNormalization(scale, scale, 1e-3F, Layout::images16, kernels), pool, kernels, shape, in, nullptr);
+  for (std::int64_t i = 0; i < shape.n * shape.c; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "normalization, " + isa);
+}
+
 void test_pool() {
   for (const int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
@@ -295,6 +306,7 @@ int main() {
       test_conv(random, random_geometry(random), pool, kernels, isa);
       test_matmul(random, pool, kernels, isa);
       test_windows(random, pool, kernels, isa);
+      test_normalization(random, pool, kernels, isa);
     }
     ConvGeometry usual;
     usual.kernel_h = usual.kernel_w = 3;

@@ -1,0 +1,76 @@
+// Layer normalization: mean and variance over the channels of a row, or of sixteen rows that lie in the lanes.
+#pragma once
+
+#include "../kernel_table.h"
+#include "vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Sums in flight: more accurate than one, and no addition waits for the one before it.
+inline constexpr int kSums = 4;
+
+// Sum of use(i) for 0 <= i < count.
+template <typename Use>
+[[gnu::always_inline]] inline Vec sum_of(std::int64_t count, Use use) {
+  Vec sums[kSums]{};
+  std::int64_t i = 0;
+  for (; i + kSums <= count; i += kSums) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSums; ++s) sums[s] += use(i + s);
+  }
+  for (; i < count; ++i) sums[0] += use(i);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+inline Vec inverse_root(Vec x) {
+#pragma GCC unroll 16
+  for (int lane = 0; lane < kVecLanes; ++lane) x[lane] = 1.0F / __builtin_sqrtf(x[lane]);
+  return x;
+}
+
+inline float sum_of_lanes(Vec x) {
+  float sum = 0;
+  for (int lane = 0; lane < kVecLanes; ++lane) sum += x[lane];
+  return sum;
+}
+
+inline void normalize_lanes(const NormalizeArgs& args) {
+  const float count = static_cast<float>(args.channels);
+  for (int v = 0; v < kVecsPerBlock; ++v) {
+    const float* const x = args.x + v * kVecLanes;
+    float* const out = args.out + v * kVecLanes;
+    const Vec mean = sum_of(args.channels, [&](std::int64_t c) { return load(x + c * kBlock); }) / count;
+    const Vec squares = sum_of(args.channels, [&](std::int64_t c) {
+      const Vec difference = load(x + c * kBlock) - mean;
+      return difference * difference;
+    });
+    const Vec factor = inverse_root(squares / count + args.epsilon);
+    for (std::int64_t c = 0; c < args.channels; ++c) {
+      store(out + c * kBlock, (load(x + c * kBlock) - mean) * factor * args.scale[c] + args.shift[c]);
+    }
+  }
+}
+
+inline void normalize_row(const NormalizeArgs& args) {
+  const std::int64_t whole = args.channels / kVecLanes;
+  const std::int64_t rest = whole * kVecLanes;
+  const float count = static_cast<float>(args.channels);
+  float sum = sum_of_lanes(sum_of(whole, [&](std::int64_t i) { return load_unaligned(args.x + i * kVecLanes); }));
+  for (std::int64_t c = rest; c < args.channels; ++c) sum += args.x[c];
+  const float mean = sum / count;
+  float squares = sum_of_lanes(sum_of(whole, [&](std::int64_t i) {
+    const Vec difference = load_unaligned(args.x + i * kVecLanes) - mean;
+    return difference * difference;
+  }));
+  for (std::int64_t c = rest; c < args.channels; ++c) squares += (args.x[c] - mean) * (args.x[c] - mean);
+  const float factor = 1.0F / __builtin_sqrtf(squares / count + args.epsilon);
+  for (std::int64_t i = 0; i < rest; i += kVecLanes) {
+    const Vec scaled = (load_unaligned(args.x + i) - mean) * factor * load_unaligned(args.scale + i);
+    store_unaligned(args.out + i, scaled + load_unaligned(args.shift + i));
+  }
+  for (std::int64_t c = rest; c < args.channels; ++c) {
+    args.out[c] = (args.x[c] - mean) * factor * args.scale[c] + args.shift[c];
+  }
+}
+
+}  // namespace sift::cpu::SIFT_ISA
