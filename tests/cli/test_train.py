@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
+import signal
 import socket
 import subprocess
 import sys
@@ -80,6 +82,47 @@ def test_json_and_resume(folder: Path, capfd: pytest.CaptureFixture[str]) -> Non
         call("train", *arguments(folder, "p.onnx"), "--resume", folder / "o.onnx.checkpoints", "--device", "cpu") == 0
     )
     assert (folder / "p.onnx").read_bytes() == (folder / "o.onnx").read_bytes()
+
+
+DATA = """\
+import os, signal
+import numpy as np
+
+class Batches:
+    def __len__(self):
+        return 8
+
+    def __iter__(self):
+        x, y = (np.load(f"{os.path.dirname(__file__)}/d.npz")[name] for name in ("x", "target"))
+        for i in range(8):
+            if os.environ.get("KILLED_AT") == str(i):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield x[8 * i : 8 * i + 8], y[8 * i : 8 * i + 8]
+
+def batches():
+    return Batches()
+"""
+
+
+def test_a_process_that_is_killed_goes_on_where_it_was(folder: Path) -> None:
+    (folder / "data.py").write_text(DATA)
+    recipe = RECIPE.replace("checkpoint_every: 3", "checkpoint_every: 2").replace("epochs: 2", "epochs: 1")
+    (folder / "r.yaml").write_text(recipe)
+    own = ["--recipe", folder / "r.yaml", "--data", f"{folder}/data.py:batches", "--device", "cpu", "-q"]
+    program = "import sys; from sift_onnx.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", program, "train", folder / "net.onnx", folder / "killed.onnx", *own]
+    stop = random.Random(7).randrange(3, 8)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "KILLED_AT": str(stop)}
+    killed = subprocess.run([str(part) for part in command], env=environment, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (folder / "killed.onnx").exists()
+    kept = sorted(path.name for path in (folder / "killed.onnx.checkpoints").iterdir())
+    assert kept[-1] == f"step-{stop - stop % 2:08d}.pt"
+
+    resume = ["--resume", folder / "killed.onnx.checkpoints"]
+    assert call("train", folder / "net.onnx", folder / "killed.onnx", *own, *resume) == 0
+    assert call("train", folder / "net.onnx", folder / "whole.onnx", *own) == 0
+    assert (folder / "killed.onnx").read_bytes() == (folder / "whole.onnx").read_bytes()
 
 
 def test_figures_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

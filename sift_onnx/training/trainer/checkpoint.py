@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,16 @@ import torch
 
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.storage import atomic_file
+from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
 
-__all__ = ["checkpoints_in", "load_checkpoint", "newest_checkpoint", "prepare_folder", "save_checkpoint"]
+__all__ = [
+    "check_same_recipe",
+    "checkpoints_in",
+    "load_checkpoint",
+    "newest_checkpoint",
+    "prepare_folder",
+    "save_checkpoint",
+]
 
 _VERSION = 1
 _NAME = re.compile(r"step-(\d+)\.pt$")
@@ -87,3 +96,14 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("version") != _VERSION:
         raise UsageError(f"{path} is no checkpoint of this version")
     return state
+
+
+def check_same_recipe(path: Path, state: Mapping[str, Any], settings: TrainingSettings) -> None:
+    """Hold the settings of a training against those of the checkpoint that it goes on from.
+
+    Raises:
+        UsageError: they differ in what is computed.
+    """
+    difference = first_difference(state["settings"], settings.telling())
+    if difference is not None:
+        raise UsageError(f"{path}: {difference}; resume with the recipe the run was started with")

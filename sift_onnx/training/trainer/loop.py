@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed.sharded import whole
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.checkpoint import load_checkpoint, save_checkpoint
+from sift_onnx.training.trainer.checkpoint import check_same_recipe, save_checkpoint
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.first_batch import try_first_batch
 from sift_onnx.training.trainer.losses import correct_share, make_loss
@@ -25,7 +25,7 @@ from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor,
 from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
-from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
+from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import attach_sparsity, sparsity_figures
 from sift_onnx.training.trainer.whole_state import load_whole_model, load_whole_optimizer, whole_state
 
@@ -105,22 +105,26 @@ class Trainer:
             )
         self._shared.join()
 
-    def resume(self, path: Path) -> None:
+    def resume(self, path: Path, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, with what the interrupted run would have done next.
 
+        Args:
+            path: where it is from, for messages.
+            state: what :func:`~sift_onnx.training.trainer.checkpoint.load_checkpoint` read there.
+
         Raises:
-            UsageError: it cannot be read, or is of a run with another model, recipe or data.
+            UsageError: it is of a run with another model, recipe or data.
         """
-        state = load_checkpoint(path)
+        check_same_recipe(path, state, self._settings)
         if state["graph"] != self._identity:
             raise UsageError(f"{path} is of a run with another model; resume with the model it was started with")
-        difference = first_difference(state["settings"], self._settings.telling())
-        if difference is None and state["ranks"] != self._ranks.size:
+        difference = None
+        if state["ranks"] != self._ranks.size:
             difference = f"{state['ranks']} ranks in the saved run and {self._ranks.size} in this one"
-        if difference is None and self._ranks.leads and state["data"] != self._source.fingerprint:
+        elif self._ranks.leads and state["data"] != self._source.fingerprint:
             difference = f"data of {state['data']} in the saved run and of {self._source.fingerprint} in this one"
         if difference is not None:
-            raise UsageError(f"{path}: {difference}; resume with the recipe and the data the run was started with")
+            raise UsageError(f"{path}: {difference}; resume with the data and the ranks the run was started with")
         load_whole_model(self.module, state["model"])
         load_whole_optimizer(self.optimizer, state["optimizer"])
         if self.sparsity is not None:

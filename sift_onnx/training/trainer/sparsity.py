@@ -10,7 +10,7 @@ import torch
 from sift_onnx.training import sparse
 from sift_onnx.training.module import ImportedModule
 
-__all__ = ["attach_sparsity", "sparsity_figures", "sparsity_report"]
+__all__ = ["attach_sparsity", "check_globs", "sparsity_figures", "sparsity_report"]
 
 
 def attach_sparsity(
@@ -43,6 +43,17 @@ def attach_sparsity(
         # Write-back would refuse what was trained outside of its mask.
         group.add(lambda name, _: name in left, sparse.Static())
     return group.attach(module, optimizer) if len(group) else None
+
+
+def check_globs(config: Any, module: ImportedModule) -> None:
+    """Hold the globs of a sparsity section against the parameters of a model.
+
+    Raises:
+        UsageError: one matches nothing.
+    """
+    group = None if config is None else sparse.configure(config)
+    if group is not None:
+        group.check_globs([name for name, _ in module.named_parameters()])
 
 
 def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, Any]:

@@ -12,15 +12,22 @@ from sift_onnx.passes.base import history
 from sift_onnx.passes.insert_batch_norm import folded_batch_norms
 from sift_onnx.passes.pipeline import FAMILIES
 from sift_onnx.storage import check_output
+from sift_onnx.training import sparse
 from sift_onnx.training.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
-from sift_onnx.training.trainer.checkpoint import checkpoints_in, newest_checkpoint, prepare_folder
+from sift_onnx.training.trainer.checkpoint import (
+    check_same_recipe,
+    checkpoints_in,
+    load_checkpoint,
+    newest_checkpoint,
+    prepare_folder,
+)
 from sift_onnx.training.trainer.data import load_data, source_of
 from sift_onnx.training.trainer.loop import Progress, Report, Trainer
 from sift_onnx.training.trainer.process_group import joined_ranks
 from sift_onnx.training.trainer.run_record import History, example_cost
 from sift_onnx.training.trainer.settings import TrainingSettings
-from sift_onnx.training.trainer.sparsity import sparsity_report
+from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
 from sift_onnx.training.write_back_file import write_back_file
 
 __all__ = ["train_file"]
@@ -76,25 +83,32 @@ def train_file(
     check_output(target, force)
     folder = Path(resume or checkpoints or f"{target}.checkpoints")
     found = newest_checkpoint(folder) if resume is not None else None
+    state = None if found is None else load_checkpoint(found)
+    if found is not None and state is not None:
+        check_same_recipe(found, state, settings)
+    # Before anything is read that may take long.
+    if settings.sparsity is not None:
+        sparse.configure(settings.sparsity)
     if found is None and settings.checkpoint_every and checkpoints_in(folder) and not force:
         raise OutputError(f"{folder} has checkpoints of another run; go on from them with --resume, or add --force")
     with joined_ranks(device) as ranks:
         model = Model.load(source)
         if ranks.leads:
             _check_batch_norms(model, settings, report)
+        module = to_torch(model, trainable=settings.trainable)
+        check_globs(settings.sparsity, module)
         specs = input_specs(model)
         batches = (
             load_data(str(data), specs, settings, ranks)
             if isinstance(data, (str, Path))
             else source_of(data, specs, settings, ranks)
         )
-        module = to_torch(model, trainable=settings.trainable)
         keeps = settings.checkpoint_every > 0
         trainer = Trainer(
             module, batches, settings, ranks, report=noted, progress=progress, checkpoints=folder if keeps else None
         )
-        if found is not None:
-            trainer.resume(found)
+        if found is not None and state is not None:
+            trainer.resume(found, state)
         if keeps and ranks.leads:
             prepare_folder(folder)
         result = trainer.run()

@@ -83,6 +83,20 @@ def test_files_that_are_no_data(tmp_path: Path) -> None:
     assert "write FILE.npz or FILE.py:FUNCTION" in refused(tmp_path, "digits")
 
 
+@pytest.mark.parametrize(
+    ("sparsity", "message"),
+    [
+        ({"algorithm": "rigel", "sparsity": 0.5}, "'rigel' is unknown"),
+        ({"sparsity": 0.5, "param_filter": "conv9.*"}, "'conv9.*' matches no parameter"),
+    ],
+)
+def test_a_sparsity_that_is_wrong_is_found_before_data_is_read(
+    tmp_path: Path, sparsity: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "own.py").write_text("def data(): raise AssertionError('it reads')\n")
+    assert message in refused(tmp_path, f"{tmp_path}/own.py:data", sparsity=sparsity)
+
+
 FUNCTIONS = """
 def none(): return 5
 def fails(): raise OSError("no network")

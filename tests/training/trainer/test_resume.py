@@ -25,6 +25,7 @@ ALGORITHMS: dict[str, Any] = {
     "gmp": {"algorithm": "gmp", "sparsity": [0.1, 0.2, 0.3, 0.5], **DYNAMIC, "param_filter": "body.*"},
     "imp": {"algorithm": "imp", "sparsity": 0.5, "rounds": 2, "rewind_to": 2, "update": {"freq": 5},
             "param_filter": "body.*"},
+    "rigl 2:4": {"algorithm": "rigl", "sparsity": 0.5, "pattern": "2:4", **DYNAMIC, "param_filter": "body.*"},
     "spdf": {"algorithm": "rigl", "sparsity": 0.5, "densify_at": 8, **DYNAMIC, "param_filter": "body.*"},
 }  # fmt: skip
 
@@ -120,6 +121,13 @@ def test_another_model_recipe_or_data_is_refused(
         train_file(
             run / f"{model}.onnx", tmp_path / "o.onnx", run / f"{data}.npz", chosen, device="cpu", resume=run / "c"
         )
+
+
+def test_another_recipe_is_found_before_data_is_read(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def data(): raise AssertionError('it reads')\n")
+    chosen = settings(epochs=1, checkpoint_every=2, sparsity=0.6)
+    with pytest.raises(UsageError, match="resume with the recipe"):
+        train_file(run / "net.onnx", tmp_path / "o", f"{tmp_path}/own.py:data", chosen, device="cpu", resume=run / "c")
 
 
 def test_what_is_no_checkpoint_is_refused(run: Path, tmp_path: Path) -> None:

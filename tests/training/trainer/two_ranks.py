@@ -20,7 +20,7 @@ from sift_onnx.model import Model
 from sift_onnx.training.sparse.distributed.ranks import mask_digest
 from sift_onnx.training.trainer import TrainingSettings, train_file
 from sift_onnx.training.trainer.batch import input_specs
-from sift_onnx.training.trainer.checkpoint import checkpoints_in
+from sift_onnx.training.trainer.checkpoint import checkpoints_in, load_checkpoint
 from sift_onnx.training.trainer.data import load_data
 from sift_onnx.training.trainer.loop import Trainer
 from sift_onnx.training.trainer.process_group import Ranks, joined_ranks
@@ -62,7 +62,7 @@ def train(
     module = sift_onnx.to_torch(model, trainable=settings.trainable)
     trainer = Trainer(module, source, settings, ranks, progress=note_masks, checkpoints=checkpoints)
     if resume is not None:
-        trainer.resume(resume)
+        trainer.resume(resume, load_checkpoint(resume))
     trainer.run()
     return trainer, digests
 

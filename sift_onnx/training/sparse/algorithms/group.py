@@ -121,15 +121,22 @@ class Group(SparsityAlgorithm):
     def sparsify_module(self, module: torch.nn.Module) -> None:
         if not self._groups:
             raise SparsityStateError("the group is empty; add an algorithm to it")
-        names = [name for name, _, _ in owned_parameters(unwrapped(module))]
-        for group in self._groups:
-            for glob in group.globs:
-                if not any(fnmatch.fnmatchcase(name, glob) for name in names):
-                    raise UsageError(f"glob {glob!r} matches no parameter; the model has {_some(names)}")
+        self.check_globs([name for name, _, _ in owned_parameters(unwrapped(module))])
         super().sparsify_module(module)
         for group in self._groups:
             if not group.algorithm.sparse_params:
                 warnings.warn(f"no parameters were left for {type(group.algorithm).__name__}", stacklevel=4)
+
+    def check_globs(self, names: Sequence[str]) -> None:
+        """Hold the globs against the names of a model's parameters.
+
+        Raises:
+            UsageError: one matches none of them.
+        """
+        for group in self._groups:
+            for glob in group.globs:
+                if not any(fnmatch.fnmatchcase(name, glob) for name in names):
+                    raise UsageError(f"glob {glob!r} matches no parameter; the model has {_some(names)}")
 
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
         for group in self._groups:

@@ -156,8 +156,9 @@ class SparseParameter:
             if self._fingerprint(self.param) != self._seen:
                 self.prune()
         elif self._fingerprint(shards) != self._seen:
-            # What is gathered goes again; the shards are pruned by the next step of the optimizer.
-            self.zero_outside(self.mask, [self.param])
+            # What is gathered goes again; the shards are pruned by the optimizer's next step. FSDP2 then resizes the
+            # storage, which torch forbids once numpy has seen it.
+            self.param.detach().masked_fill_(~self.mask, 0)
 
     def zero_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
         """Zero ``tensors`` of the parameter's shape outside of ``mask``; NaN and infinities become zero as well."""
