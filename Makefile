@@ -10,7 +10,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*)
 
-.PHONY: demo test lint types walls ci clean
+.PHONY: demo test lint types walls package-check fuzz ci clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -53,6 +53,16 @@ types: $(VENV)/dev.stamp
 
 walls: $(VENV)/dev.stamp
 	$(BIN)/pytest tests/test_import_walls.py
+
+# A wheel, made of the sdist, in a fresh environment without torch; PYTHONS="python3.10 python3.13" for others as well.
+package-check: $(VENV)/dev.stamp
+	rm -rf build/dist
+	$(BIN)/python -m build --outdir build/dist .
+	$(BIN)/python tests/packaging/check_install.py build/dist $(addprefix --python ,$(BIN)/python $(PYTHONS))
+
+# FILES=1000 make fuzz for less
+fuzz: $(VENV)/dev.stamp
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --files $(or $(FILES),20000) --jobs 2
 
 ci: lint types walls test
 

@@ -51,7 +51,14 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        try:
+            return getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "torch":
+                raise
+            from sift_onnx.errors import MissingExtraError
+
+            raise MissingExtraError(f"{name} needs torch: pip install 'sift-onnx[train]'") from error
     if name in ("errors", "passes"):
         return import_module(f"sift_onnx.{name}")
     raise AttributeError(f"module 'sift_onnx' has no attribute {name!r}")
