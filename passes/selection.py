@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 
 from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.errors import UsageError
+from sift_onnx.quantized_layers import quantized_layers
 from sift_onnx.roles import first_and_last
 
-__all__ = ["Selection"]
+__all__ = ["Selection", "no_layers"]
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,12 @@ class Selection:
             if any(fnmatchcase(name, p) for p in self.keep_dense):
                 dense.setdefault(name, "kept dense by --keep-dense")
         return dense
+
+
+def no_layers(analysis: AxisAnalysis) -> str:
+    """Why the analysis of a model has found no weight layer."""
+    quantized = quantized_layers(analysis)
+    if quantized:
+        name = quantized[0].constant.name
+        return f"the weights of the model are quantized ({name!r}, ...); transform it before it is quantized"
+    return "the model has no weight layer (Conv, Gemm, MatMul with a constant)"

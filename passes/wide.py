@@ -22,7 +22,7 @@ from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.masking import Growth, Masking, active_weights, matrix_of, require_room
 from sift_onnx.passes.restore_views import RestoreViews
-from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
@@ -328,9 +328,7 @@ class Wide(Pass):
         if any(status == "sparse" for status, _ in statuses.values()):
             return
         if not analysis.layers:
-            raise UnsupportedError(
-                "nothing to widen: the model has no weight layer (Conv, Gemm, MatMul with a constant)"
-            )
+            raise UnsupportedError(f"nothing to widen: {no_layers(analysis)}")
         named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
         more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
         raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")

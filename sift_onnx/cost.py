@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import onnx_graphsurgeon as gs
+
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.constants import is_masked, nnz_of
+from sift_onnx.constants import is_masked, nnz_of, shape_of
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.quantized_layers import QuantizedLayer, quantized_layers
 
 __all__ = ["CostReport", "LayerCost", "inspect", "positions_of", "product_macs"]
 
@@ -32,7 +35,7 @@ class LayerCost:
         kind: ``conv``, ``depthwise``, ``gemm``, ``matmul`` or ``embedding``.
         shape: of the weight.
         params: weights, active or not.
-        nnz: active weights.
+        nnz: active weights; of quantized weights without a mask, those that do not stand for zero.
         sparsity: share of weights that are not active.
         macs: multiply-accumulates if executed densely.
         effective_macs: multiply-accumulates of the active weights.
@@ -57,7 +60,7 @@ class CostReport:
     """What a model costs, layer by layer.
 
     Attributes:
-        layers: the weight layers in graph order.
+        layers: the weight layers in graph order, quantized ones too.
         attention_macs: multiply-accumulates of products of two activations.
     """
 
@@ -91,28 +94,44 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
     loaded = Model.load(model)
     analysis = analyze(loaded, input_shapes)
     original = analysis.system.original
-    layers: list[LayerCost] = []
-    for layer in analysis.layers.values():
-        shape = tuple(original(axis.size) for axis in layer.axes)
-        params, positions = math.prod(shape), positions_of(layer, original)
-        nnz = nnz_of(layer.constant)
-        use = layer.uses[0]
-        layers.append(
-            LayerCost(
-                name=layer.name,
-                node=use.node,
-                op=use.op,
-                kind=layer.kind,
-                shape=shape,
-                params=params,
-                nnz=nnz,
-                sparsity=1 - nnz / params if params else 0.0,
-                macs=params * positions,
-                effective_macs=nnz * positions,
-                search_space=params if is_masked(layer.constant) else 0,
-            )
-        )
-    return CostReport(tuple(layers), product_macs(analysis, original))
+    rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]
+    rows += [(layer.index, _cost_of_quantized(layer)) for layer in quantized_layers(analysis)]
+    layers = tuple(row for _, row in sorted(rows, key=lambda row: row[0]))
+    return CostReport(layers, product_macs(analysis, original))
+
+
+def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:
+    shape = tuple(original(axis.size) for axis in layer.axes)
+    use = layer.uses[0]
+    return _layer_cost(
+        layer.constant, (use.node, use.op, layer.kind), shape, nnz_of(layer.constant), positions_of(layer, original)
+    )
+
+
+def _cost_of_quantized(layer: QuantizedLayer) -> LayerCost:
+    node = layer.node
+    words = (str(node.name or node.outputs[0].name), str(node.op), layer.kind)
+    return _layer_cost(layer.constant, words, shape_of(layer.constant), layer.nnz, layer.positions)
+
+
+def _layer_cost(
+    constant: gs.Constant, words: tuple[str, str, str], shape: tuple[int, ...], nnz: int, positions: int
+) -> LayerCost:
+    node, op, kind = words
+    params = math.prod(shape)
+    return LayerCost(
+        name=constant.name,
+        node=node,
+        op=op,
+        kind=kind,
+        shape=shape,
+        params=params,
+        nnz=nnz,
+        sparsity=1 - nnz / params if params else 0.0,
+        macs=params * positions,
+        effective_macs=nnz * positions,
+        search_space=params if is_masked(constant) else 0,
+    )
 
 
 def positions_of(layer: WeightLayer, evaluate: Evaluate) -> int:

@@ -30,7 +30,7 @@ from sift_onnx.passes.local.placing import drop_unread, place, release
 from sift_onnx.passes.local.replacement import Part, Replacement
 from sift_onnx.passes.local.workshop import Workshop
 from sift_onnx.passes.masking import Masking
-from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
@@ -132,7 +132,7 @@ class LocalPass(Pass):
             raise UnsupportedError(
                 f"nothing to transform: every weight layer is left as it is ({'; '.join(listed[:4])}{more})"
                 if listed
-                else "nothing to transform: the model has no weight layer (Conv, Gemm, MatMul with a constant)"
+                else f"nothing to transform: {no_layers(analysis)}"
             )
         self.begin(analysis, units)
         own = own_function(copy.graph)

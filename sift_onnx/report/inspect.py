@@ -23,7 +23,7 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
         ("shape", "left", ""),
         ("parameters", "right", f"{totals['params']:,}"),
         ("non-zeros", "right", f"{totals['nnz']:,}"),
-        ("sparsity", "right", f"{1 - totals['nnz'] / max(totals['params'], 1):.2%}"),
+        ("sparsity", "right", f"{1 - totals['nnz'] / totals['params']:.2%}" if totals["params"] else ""),
         ("dense MACs", "right", si(totals["macs"])),
         ("MACs of non-zeros", "right", si(totals["effective_macs"])),
         ("search space", "right", f"{totals['search_space']:,}"),
