@@ -55,7 +55,7 @@ def results_page(documents: Sequence[Document], masks: Sequence[tuple[str, Seque
     )
     add("Layers", _each(of.get("inspect", ()), "layers", inspect_html))
     add("Checks", _each(of.get("check", ()), "checks", check_html))
-    names = ", ".join(models[:4]) + (f" and {len(models) - 4} more" if len(models) > 4 else "")
+    names = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
     count = f"{len(documents)} result{'s' * (len(documents) != 1)} of sift-onnx"
     return document(names or "Benchmark", count + ("; each model has its own headings" if len(models) > 1 else ""),
                     sections)  # fmt: skip

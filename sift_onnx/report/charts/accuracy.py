@@ -78,13 +78,16 @@ def accuracy_chart(points: Sequence[Point]) -> Chart:
         axes.margins(y=0.14)
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
         axes.grid(axis="y")
-        axes.set_xlabel("MACs of an example's forward pass, non-zero weights and attention")
+        axes.set_xlabel("MACs per example, forward pass")
         axes.set_ylabel("validation accuracy")
         if line:
             canvas.legend(axes)
 
     steps = {point.steps for point in points}
-    caption = "Grey: dense models and the line of those that no cheaper one beats. Colours: models with masks."
+    caption = (
+        "MACs of non-zero weights and attention products. Grey: dense models, and the line of those that no "
+        "cheaper one beats; colours: models with masks."
+    )
     if any(len(g.values) > 1 for g in groups):
         caption += " Dots are runs, bars the means of repetitions."
     if len(steps) > 1:
@@ -94,7 +97,9 @@ def accuracy_chart(points: Sequence[Point]) -> Chart:
     told = ""
     if gain is not None:
         dense, best = gain
-        told = f" At the cost of {dense.name}, {best.name} is {100 * (best.mean - dense.mean):+.2f} points."
+        points_apart = 100 * (best.mean - dense.mean)
+        side = "above" if points_apart >= 0 else "below"
+        told = f" At the cost of {dense.name}, {best.name} is {abs(points_apart):.2f} points {side} it."
     return Chart(
         "Accuracy against FLOPs",
         caption + told,
@@ -151,13 +156,14 @@ def _name(canvas: Canvas, axes: object, groups: Sequence[_Group]) -> None:
             continue
         taken.append((position, group.mean))
         left = group.cost * group.cost > low * high
+        # The line of dense models rises to the right: there is room below it.
         axes.annotate(
             label(group.name, 24 if canvas.narrow else 44),
             (group.cost, group.mean),
-            (-13 if left else 13, 0),
+            ((-6 if left else 8, -9) if group.dense else (-13 if left else 13, 0)),
             textcoords="offset points",
             ha="right" if left else "left",
-            va="center",
+            va="top" if group.dense else "center",
             fontsize=10.5,
             color=SOFT if group.dense else FOREGROUND,
         )

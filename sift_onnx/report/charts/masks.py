@@ -74,13 +74,16 @@ def mask_chart(picture: MaskPicture) -> Chart:
     block = f"{math.ceil(rows / density.shape[0])} x {math.ceil(columns / density.shape[1])}"
 
     def draw(canvas: Canvas) -> None:
-        canvas.height(3 * 250 if canvas.narrow else 290)
-        whole, corner, counts = canvas.panels(3)
-        shade(whole, density, (0, columns, rows, 0))
-        whole.set_title(f"Whole: pixels of {block} weights")
-        shade(corner, picture.corner.astype(np.float64), (0, picture.corner.shape[1], picture.corner.shape[0], 0))
-        corner.set_title("First rows and columns, weight by weight")
-        for axes in (whole, corner):
+        # A small mask is seen weight by weight as a whole.
+        panels = canvas.panels(2 if density.shape == (rows, columns) else 3)
+        canvas.height(len(panels) * 250 if canvas.narrow else 290)
+        *spies, counts = panels
+        shade(spies[0], density, (0, columns, rows, 0))
+        spies[0].set_title("Weight by weight" if len(spies) == 1 else f"Whole: pixels of {block} weights")
+        for corner in spies[1:]:
+            shade(corner, picture.corner.astype(np.float64), (0, picture.corner.shape[1], picture.corner.shape[0], 0))
+            corner.set_title("First rows and columns, weight by weight")
+        for axes in spies:
             axes.locator_params(nbins=4)
             axes.set_xlabel("input feature and tap" if len(picture.shape) > 2 else "column")
             axes.set_ylabel("row (first axis)")

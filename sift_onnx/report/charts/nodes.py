@@ -28,6 +28,7 @@ def nodes_chart(document: Mapping[str, Any]) -> Chart:
         grid = canvas.panels(count, sharey=not canvas.narrow)
         _bars(canvas, grid[0], "ms", lambda node: node["ms"])
         grid[0].set_xlabel("ms")
+        grid[0].locator_params(axis="x", nbins=4 if canvas.narrow else 6)
         grid[0].set_title("Time")
         if with_peak:
             _bars(canvas, grid[1], "% of peak", lambda node: 100 * (node.get("share_of_peak") or 0.0))

@@ -37,6 +37,7 @@ SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "figure.facecolor": "none",
+    "figure.constrained_layout.w_pad": 0.07,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
     "xtick.color": SOFT,

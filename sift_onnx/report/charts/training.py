@@ -14,9 +14,9 @@ __all__ = ["Run", "course_chart", "masks_chart"]
 _MOST_RUNS = len(SERIES)
 # field of a log line -> what it is called, its axis, whether it is a share
 _MASKS = {
-    "churn": ("Churn", "new in the mask since the last update"),
-    "itop": ("Explored (ITOP)", "of weights, active at some time"),
-    "doc": ("Never dropped (DOC)", "of weights, active all the time"),
+    "churn": ("Churn", "of active weights"),
+    "itop": ("Explored (ITOP)", "of weights"),
+    "doc": ("Never dropped (DOC)", "of weights"),
 }
 
 
@@ -63,6 +63,8 @@ def _over_steps(runs: Sequence[Run], panels: Sequence[_Panel], title: str, capti
         return None
     panels = [panel for panel in panels if any(panel[2](run) for run in drawn)]
     shown = drawn[:_MOST_RUNS]
+    # A run has the same colour in all charts, as far as there are enough.
+    colours = {run.name: SERIES[i % len(SERIES)] for i, run in enumerate(runs if len(runs) <= len(SERIES) else shown)}
     if len(drawn) > len(shown):
         caption += f" The first {len(shown)} of {len(drawn)} runs; the table has the others."
 
@@ -70,13 +72,13 @@ def _over_steps(runs: Sequence[Run], panels: Sequence[_Panel], title: str, capti
         grid = canvas.panels(len(panels))
         canvas.height((190 * len(panels) if canvas.narrow else 270) + 10 * len(shown))
         for axes, (heading, unit, get, form) in zip(grid, panels, strict=True):
-            for i, run in enumerate(shown):
+            for run in shown:
                 points = get(run)
                 if not points:
                     continue
                 xs, ys = zip(*points, strict=True)
                 mark = "o" if len(points) < 25 else ""
-                (line,) = axes.plot(xs, ys, mark + "-", color=SERIES[i], label=run.name, markersize=3.5)
+                (line,) = axes.plot(xs, ys, mark + "-", color=colours[run.name], label=run.name, markersize=3.5)
                 canvas.tip(line, f"{run.name}: {form.format(ys[-1])} at step {xs[-1]:,}")
             axes.set_title(heading)
             axes.set_xlabel("optimizer step")
@@ -86,7 +88,7 @@ def _over_steps(runs: Sequence[Run], panels: Sequence[_Panel], title: str, capti
             axes.locator_params(axis="y", nbins=5)
             if "%" in form:
                 axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}" if value < 0 else f"{100 * value:.4g} %")
-        if len(shown) > 1:
+        if len(runs) > 1:
             seen = dict(zip(*reversed(_handles(grid)), strict=True))
             canvas.figure.legend(seen.values(), seen.keys(), loc="outside upper left", ncols=1 if canvas.narrow else 3)
 

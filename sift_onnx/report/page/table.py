@@ -32,6 +32,12 @@ class Table:
         return cls(title, tuple(columns.split("|")), tuple(rows))
 
 
+def _class(cell: str, left: bool) -> str | None:
+    if not left:
+        return None
+    return "text long" if len(cell) > 40 and not isinstance(cell, Markup) else "text"
+
+
 def table_html(table: Table) -> Markup:
     """The table in a region of its own; of very long ones the first rows, and how many there are."""
     is_text = [column.startswith("<") for column in table.columns]
@@ -45,7 +51,7 @@ def table_html(table: Table) -> Markup:
     body = []
     for row in table.rows[:MOST_ROWS]:
         cells = [
-            tag("th" if not i else "td", cell, class_="text" if left else None, scope=None if i else "row")
+            tag("th" if not i else "td", cell, class_=_class(cell, left), scope=None if i else "row")
             for i, (cell, left) in enumerate(zip(row, is_text, strict=True))
         ]
         body.append(tag("tr", *cells))

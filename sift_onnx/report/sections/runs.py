@@ -44,7 +44,7 @@ def benchmark_html(document: Document, sparsities: Mapping[str, float], prefix: 
             str(run["threads"]),
             *(f"{run[key]:.4g}" for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
             f"{run['iterations']:,}",
-            f"{run['items_per_second']:.4g}",
+            f"{run['items_per_second']:,.4g}" if run["items_per_second"] < 1e4 else f"{run['items_per_second']:,.0f}",
         )
         for run in data["runs"]
     ]

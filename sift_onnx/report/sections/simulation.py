@@ -19,6 +19,10 @@ from sift_onnx.report.simulate import energy_text, functional_lines, source_line
 
 __all__ = ["bounds_html", "simulation_html", "simulation_words"]
 
+Times = tuple[float, float, float]
+_ORIGINAL = "the original"
+_WAYS = {"ideal": "ideal: the original, dense", "dense": "dense execution", "measured": "zeros are skipped"}
+
 
 def simulation_words(data: Mapping[str, Any]) -> str:
     """How it was simulated, in a line."""
@@ -63,27 +67,30 @@ def bounds_html(documents: Sequence[Document], prefix: str) -> Markup:
 
 def _bounds(runs: Sequence[Mapping[str, Any]]) -> Chart | None:
     first = runs[0]
-    models: dict[str, float | None] = {}
-    curves: dict[str, list[tuple[float, float, float] | None]] = {"ideal": [], "dense": [], "measured": []}
+    times: dict[str, tuple[float | None, dict[str, Times]]] = {}
     for data in sorted(runs, key=_sparsity):
-        if data["model"] in models:
-            continue
-        models[data["model"]] = _sparsity(data)
         ms, speedup = 1e3 * data["totals"]["seconds"], data["speedup"]
-        curves["measured"].append((ms, ms, ms))
+        found: dict[str, Times] = {"measured": (ms, ms, ms)}
         for role, key in (("dense", "vs_dense_wide"), ("ideal", "vs_dense_original")):
-            value, band = speedup[key], speedup["bands"].get(key) or []
-            curves[role].append(None if value is None else (ms * value, *(ms * end for end in band or (value, value))))
-    names = {"ideal": "ideal: the original, dense", "dense": "dense execution", "measured": "zeros are skipped"}
-    found = [Curve(names[role], role, values) for role, values in curves.items() if any(values)]
-    if len(found) < 2:
+            if speedup[key] is not None:
+                low, high = speedup["bands"].get(key) or (speedup[key], speedup[key])
+                found[role] = ms * speedup[key], ms * low, ms * high
+        if "ideal" in found and _ORIGINAL not in times:
+            # Nothing to skip: the three ways are one.
+            times[_ORIGINAL] = 0.0, dict.fromkeys(_WAYS, (found["ideal"][0],) * 3)
+        times.setdefault(data["model"], (_sparsity(data), found))
+    if len(times) < 2:
         return None
+    curves = [Curve(name, role, [found.get(role) for _, found in times.values()]) for role, name in _WAYS.items()]
     step = "a training step" if first["training"] else "inference"
     caption = f"Simulated time of {step} on {first['preset']}; bars are the band of what is not known of the machine."
-    if "ideal" not in {curve.role for curve in found}:
+    if _ORIGINAL not in times:
         caption += " simulate --baseline MODEL adds the ideal: the original on the same machine."
     return bounds_chart(
-        f"Simulated time against its bounds, {first['preset']}, batch {first['batch']}", caption, models, found
+        f"Simulated time against its bounds, {first['preset']}, batch {first['batch']}",
+        caption,
+        {name: sparsity for name, (sparsity, _) in times.items()},
+        [curve for curve in curves if any(curve.values)],
     )
 
 
