@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.constants import array_of
 from sift_onnx.model import Model
+from sift_onnx.shapes import infer_proto
 
 __all__ = ["STANDARD_DOMAINS", "GraphView", "names_read", "node_name"]
 
@@ -78,8 +79,8 @@ class GraphView:
             if info.name not in foreign:
                 info.type.tensor_type.ClearField("shape")
         try:
-            graph = onnx.shape_inference.infer_shapes(told, data_prop=True).graph
-        except (onnx.shape_inference.InferenceError, RuntimeError):
+            graph = infer_proto(told).graph
+        except Exception:  # native code: a damaged model makes it fail in many ways
             graph = told.graph
         return {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
 

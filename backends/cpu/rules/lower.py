@@ -48,4 +48,10 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     rule = _RULES.get(node.op) if node.proto.domain in STANDARD_DOMAINS else None
     if rule is None:
         raise NotLowered("no kernel for this operator")
-    return rule(node)
+    try:
+        return rule(node)
+    except NotLowered:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # A node that contradicts itself; onnxruntime says what is wrong with it.
+        raise NotLowered(f"its operands do not fit each other: {error}") from error
