@@ -37,14 +37,14 @@ def check_settings(pass_class: type[Pass], settings: Mapping[str, Any]) -> None:
             raise UsageError(f"{pass_class.name} needs the setting {name!r}; write '{name}: ...'")
     hints = get_type_hints(pass_class.__init__)
     for name, value in settings.items():
-        wanted = _wanted(hints[name])
+        wanted = _wanted(hints.get(name))
         if wanted is not None and not wanted[1](value):
             raise UsageError(f"the setting {name!r} of {pass_class.name} is {value!r}; write {wanted[0]}")
 
 
 def _wanted(hint: Any) -> tuple[str, Callable[[Any], bool]] | None:
     """What a value of that annotation looks like, and whether one does; None for what only Python can give."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint) or (hint,)
     if hint is bool:
         return "true or false", lambda value: isinstance(value, bool)
     if hint is int:

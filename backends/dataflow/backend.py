@@ -17,6 +17,18 @@ class DataflowBackend(Backend):
     name = "dataflow"
     presets: ClassVar[tuple[str, ...]] = available_presets()
 
+    def __init__(self, preset: str | None = None) -> None:
+        """Choose a preset, or a TOML file by its path.
+
+        Raises:
+            UsageError: there is no such preset.
+        """
+        if preset is None or not preset.endswith(".toml"):
+            super().__init__(preset)
+            return
+        super().__init__()
+        self.preset = preset
+
     def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> DataflowProgram:
         """See :meth:`Backend.compile`; layers that do not fit on the machine are found when it is simulated."""
         return DataflowProgram(model, load_machine(self.preset or "wse2"), options)

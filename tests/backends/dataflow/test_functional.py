@@ -1,5 +1,7 @@
 """Outputs: equal to onnxruntime's, and in fp16 to a loop that adds up one non-zero after the other."""
 
+from pathlib import Path
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.backends.base import CompileOptions, get_backend
+from sift_onnx.backends.dataflow import machine
 from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.functional import DataflowProgram
 from sift_onnx.backends.dataflow.machine import load_machine
@@ -148,3 +151,12 @@ def test_the_back_end_simulates_time_and_names_what_binds():
 def test_a_preset_that_is_not_there_is_refused():
     with pytest.raises(UsageError, match="no preset 'wse9'"):
         get_backend("dataflow:wse9")
+
+
+def test_a_preset_of_one_s_own_is_named_by_its_file(tmp_path):
+    text = (Path(machine.__file__).parent / "presets" / "ideal.toml").read_text()
+    (tmp_path / "ours.toml").write_text(text.replace("value = 1.1e9", "value = 1.0e6"))
+
+    assert get_backend(f"dataflow:{tmp_path / 'ours.toml'}").preset == str(tmp_path / "ours.toml")
+    with pytest.raises(UsageError, match=r"none\.toml"):
+        get_backend("dataflow:none.toml").compile(linear(sparse_integers(4, 4)))
