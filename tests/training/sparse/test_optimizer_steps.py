@@ -246,6 +246,42 @@ def test_a_closure_trains_within_masks() -> None:
     assert not model.weight[~model.weight_mask].any()
 
 
+def rigl_masks(how: str, keeps_tensors: bool = False) -> list[list[bool]]:
+    """Masks after each of a few updates, with gradients computed before the step or in a closure."""
+    model = matrix()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    algorithm = attach(RigL(sparsity=0.8, update={"freq": 1}), model, optimizer)
+    masks = []
+    for step in range(4):
+
+        def closure(step: int = step) -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=not keeps_tensors)
+            loss = model(torch.randn(8, 20, generator=torch.Generator().manual_seed(step))).square().sum()
+            loss.backward()
+            if how == "finalizing closure":
+                algorithm.finalize_grads()
+            return loss
+
+        if how == "loop":
+            closure()
+            optimizer.step()
+        else:
+            optimizer.step(closure)
+        masks.append(model.weight_mask.flatten().tolist())
+    return masks
+
+
+@pytest.mark.parametrize("keeps_tensors", [False, True])
+def test_a_closure_that_finalizes_its_gradients_has_the_masks_of_a_loop(keeps_tensors: bool) -> None:
+    assert rigl_masks("finalizing closure", keeps_tensors) == rigl_masks("loop")
+
+
+@pytest.mark.parametrize("keeps_tensors", [False, True])
+def test_gradients_of_the_last_step_do_not_pass_for_those_of_a_closure(keeps_tensors: bool) -> None:
+    with pytest.raises(RuntimeError, match=r"closure computes .* call sparsity.finalize_grads\(\) at its end"):
+        rigl_masks("closure", keeps_tensors)
+
+
 def test_parameters_that_are_compiled_or_wrapped_keep_their_names() -> None:
     model = torch.nn.Module()
     model._orig_mod = Net()

@@ -334,6 +334,10 @@ class SparsityAlgorithm(ABC):
     def observe_gradients(self, params: Sequence[SparseParameter]) -> None:  # noqa: B027
         """Called with the parameters that have a gradient, whole and unmasked, before a step of the optimizer."""
 
+    def wants_gradients(self) -> bool:
+        """Whether the coming step needs gradients of inactive weights."""
+        return False
+
     def forget_gradients(self) -> None:  # noqa: B027
         """Called when the step is over, or was skipped."""
 

@@ -101,12 +101,15 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
     def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
         self._gradients_seen = {sparse.name for sparse in params}
         self._dense_gradients = {}
-        if self.needs_dense_gradients and self._is_update_step_next():
+        if self.wants_gradients():
             for sparse in params:
                 # In the optimizer's order, which is that of all ranks: for a sharded gradient this is a collective.
                 grad = sparse.param.grad
                 assert grad is not None
                 self._dense_gradients[sparse.name] = copied(whole(grad))
+
+    def wants_gradients(self) -> bool:
+        return self.needs_dense_gradients and self._is_update_step_next()
 
     def forget_gradients(self) -> None:
         self._gradients_seen, self._dense_gradients = None, {}
@@ -121,7 +124,8 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         if name not in self._dense_gradients:
             raise SparsityStateError(
                 f"{type(self).__name__} needs the dense gradient of {name!r}, and there is none: call "
-                "sparsity.apply(optimizer) before training, and let optimizer.step() update the masks"
+                "sparsity.apply(optimizer) before training, and let optimizer.step() update the masks; where a closure "
+                "computes gradients inside of the step, call sparsity.finalize_grads() at its end"
             )
         return self._dense_gradients[name]
 

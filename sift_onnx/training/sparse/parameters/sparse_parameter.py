@@ -16,6 +16,9 @@ from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterS
 
 __all__ = ["SparseParameter"]
 
+# Elements that are looked at where a few tell enough.
+_SAMPLE = 1 << 13
+
 
 class SparseParameter:
     """What an algorithm knows of a parameter.
@@ -170,6 +173,12 @@ class SparseParameter:
         """Whether this rank's part of any of ``tensors``, of the parameter's shape, has a non-zero outside."""
         part = ~shard_like(mask, self.param)
         return any(bool(local_part(tensor)[part].any()) for tensor in tensors)
+
+    def looks_unmasked(self, tensor: torch.Tensor) -> bool:
+        """Whether a sample of this rank's part of ``tensor``, of the parameter's shape, has more than the mask."""
+        values, mask = local_part(tensor).reshape(-1), shard_like(self.mask, self.param).reshape(-1)
+        step = values.numel() // _SAMPLE + 1
+        return bool(values[::step].masked_fill(mask[::step], 0).any())
 
     def _fingerprint(self, param: torch.Tensor) -> tuple[int, ...]:
         # In-place changes count up a tensor's version, those of a part not that of the DTensor. A forward pass that

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +38,7 @@ class OptimizerHooks:
         self._masks_seen: list[tuple[int, int]] = []
         self._stay_zero: dict[str, tuple[int, ...]] = {}
         optimizer.register_step_pre_hook(lambda *_: self.before_step())
-        optimizer.register_step_post_hook(lambda *_: self.after_step())
+        optimizer.register_step_post_hook(lambda _, args, kwargs: self.after_step((*args, kwargs.get("closure"))))
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -59,7 +60,8 @@ class OptimizerHooks:
         """Let the algorithm see the gradients, then mask them; calling it again changes nothing."""
         params = self._params()
         with_gradient = [sparse for sparse in params if sparse.param.grad is not None]
-        if self._finalized is not None and all(seen.is_unchanged() for seen in self._finalized):
+        seen = self._finalized
+        if seen is not None and len(seen) == len(with_gradient) and all(gradient.is_unchanged() for gradient in seen):
             return
         for member in self._algorithm.members:
             member.observe_gradients([s for s in with_gradient if member.sparse_params.get(s.name) is s])
@@ -86,8 +88,15 @@ class OptimizerHooks:
                 for param in group["params"]:
                     param.grad = None
 
-    def after_step(self) -> None:
-        """The step's post-hook."""
+    def after_step(self, arguments: Sequence[Any] = ()) -> None:
+        """The step's post-hook.
+
+        Args:
+            arguments: of the step.
+        """
+        if any(map(callable, arguments)) and self._computed_inside():
+            for member in self._algorithm.members:
+                member.forget_gradients()
         self._finalized = None
         optimizer = self.optimizer
         assert optimizer is not None
@@ -108,6 +117,13 @@ class OptimizerHooks:
         for member in self._algorithm.members:
             if self._algorithm.autoupdate and member.autoupdate:
                 member.forget_gradients()
+
+    def _computed_inside(self) -> bool:
+        """Whether a closure has left gradients that nobody has finalized: those seen before are of the last step."""
+        if not any(member.wants_gradients() for member in self._algorithm.members):
+            return False
+        gradients = ((sparse, sparse.param.grad) for sparse in self._params())
+        return any(gradient is not None and sparse.looks_unmasked(gradient) for sparse, gradient in gradients)
 
     def _prune_states_of(self, sparse: SparseParameter, states: list[torch.Tensor]) -> None:
         # Of zero weights, gradients and states nearly every optimizer makes zero states. Where one was seen to do so,
