@@ -16,6 +16,8 @@ from onnx import TensorProto, helper
 
 import sift_onnx
 from sift_onnx import storage
+from sift_onnx.backends.base import get_backend
+from sift_onnx.checking import check_model
 from sift_onnx.constants import MaskedValues, masked_constant
 from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import ModelReadError, UnsupportedError
@@ -90,6 +92,23 @@ def test_limits_of_others_are_those_of_the_documentation(tmp_path, monkeypatch):
         onnx.checker.check_model(str(tmp_path / "beside.onnx"))
     read = gs.import_onnx(onnx.load(tmp_path / "beside.onnx")).tensors()["w"].values
     assert not read.any()
+
+
+def test_check_reads_sparse_tensors_that_others_cannot(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "PROTOBUF_LIMIT", 100_000)
+    path = tmp_path / "m.onnx"
+    looked_at(np.float32).save(path, storage="sparse")
+    compile_model = get_backend("onnxruntime").compile
+    result = check_model(path, compile_model=compile_model)
+    assert result.ok, result.checks
+    assert result.checks[1].detail.startswith("valid; 1 sparse tensors")
+
+    data = tmp_path / "m.onnx.data"
+    data.write_bytes(data.read_bytes()[:-3] + b"\xff\xff\x7f")
+    failed = {
+        check.name: check.detail for check in check_model(path, compile_model=compile_model).checks if not check.ok
+    }
+    assert "sparse initializer 'w' is damaged" in failed["checker"]
 
 
 def test_bytes_of_a_second_save_are_the_same(tmp_path, place):

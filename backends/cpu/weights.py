@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.constants import MaskedValues, array_of
+from sift_onnx.sparse import SparseWeight
 
 __all__ = ["SPARSE_BELOW", "Floats", "WeightMatrix", "read_weights"]
 
@@ -128,13 +129,22 @@ class WeightMatrix:
         """The non-zeros, as the kernels take them."""
         sparse = self._read().sparse
         if sparse is None:
-            active = self._active()
-            if active is None or self.transposed:
-                sparse = _kernels.SparseWeights.from_dense(self.rows, self.columns, self._stored(), self.transposed)
+            values = self.constant._values
+            if isinstance(values, MaskedValues) and values.stored is None:
+                sparse = self._packed_without_zeros(values.weight)
             else:
-                indices = self.constant._values.weight.indices.astype(np.int64)
-                sparse = _kernels.SparseWeights.from_indices(self.rows, self.columns, indices, active)
+                sparse = _kernels.SparseWeights.from_dense(self.rows, self.columns, self._stored(), self.transposed)
         return sparse if self.scale is None else sparse.scaled(self.scale)
+
+    def _packed_without_zeros(self, weight: SparseWeight) -> _kernels.SparseWeights:
+        """Of a weight whose dense tensor may not fit into memory."""
+        indices, active = weight.indices.astype(np.int64), np.ascontiguousarray(weight.values, np.float32)
+        if self.transposed:
+            columns, rows = np.divmod(indices, self.rows)
+            # 16 bits are sorted by their digits, in a tenth of the time.
+            order = np.argsort(rows.astype(np.uint16) if self.rows <= 1 << 16 else rows, kind="stable")
+            indices, active = (rows * self.columns + columns)[order], active[order]
+        return _kernels.SparseWeights.from_indices(self.rows, self.columns, indices, active)
 
 
 def read_weights(matrices: Iterable[WeightMatrix], threads: int) -> None:
