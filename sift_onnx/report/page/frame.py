@@ -42,7 +42,7 @@ def document(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     contents = tag("nav", *links, aria_label="Contents") if len(links) > 1 else Markup()
     body = tag(
         "body",
-        tag("a", "Skip to the results", href="#results", class_="skip"),
+        tag("a", "Skip to the content", href="#content", class_="skip"),
         tag("header", tag("h1", title), tag("p", subtitle, class_="soft"), contents),
         tag(
             "main",
@@ -51,7 +51,7 @@ def document(title: str, subtitle: str, sections: Sequence[Section]) -> str:
                     aria_labelledby=f"{s.anchor}-title")
                 for s in sections
             ),
-            id="results",
+            id="content",
             tabindex="-1",
         ),
     )  # fmt: skip

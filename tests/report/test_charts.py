@@ -1,0 +1,126 @@
+"""Charts: what they compute, and what names may hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sift_onnx.report.charts.accuracy import Point, accuracy_chart, pareto
+from sift_onnx.report.charts.canvas import Chart, charts_html
+from sift_onnx.report.charts.masks import picture_of
+from sift_onnx.report.charts.nodes import nodes_chart
+from sift_onnx.report.charts.rows import MOST_ROWS, choose_rows
+from sift_onnx.report.page.frame import style
+from sift_onnx.report.page.markup import tag
+from sift_onnx.report.page.table import MOST_ROWS as MOST_TABLE_ROWS
+from sift_onnx.report.page.table import Table, table_html
+
+HOSTILE = "<script>alert(1)</script> & $x_$ \u4e2d"
+
+
+def nodes(count: int, name: str = "node") -> dict[str, object]:
+    entries = [{"name": f"{name} {i}", "op": "Conv", "placement": "kernels", "ms": float(i)} for i in range(count)]
+    return {"nodes": entries, "total_ms": 9.0, "backend": "cpu", "batch": 1, "threads": 2}
+
+
+def test_pareto_leaves_out_what_something_cheaper_beats() -> None:
+    assert pareto([(30, 0.7), (10, 0.5), (20, 0.4), (20, 0.6), (40, 0.7)]) == [(10, 0.5), (20, 0.6), (30, 0.7)]
+    assert pareto([]) == []
+
+
+def test_repetitions_are_summed_up_and_compared_at_equal_cost() -> None:
+    points = [
+        Point("dense", 1000, 0.70, True, 10),
+        Point("dense", 1000, 0.72, True, 10),
+        Point("wide", 1001, 0.75, False, 10),
+        Point("large", 4000, 0.90, True, 10),
+    ]
+    chart = accuracy_chart(points)
+    assert "At the cost of dense, wide is 4.00 points above it." in chart.caption
+    assert tuple(chart.table.rows[0][:5]) == ("dense", "dense", "1,000", "2", "71.00%")
+    charts_html([chart], "a")
+
+
+def test_a_picture_of_a_mask_has_its_densities() -> None:
+    mask = np.random.default_rng(0).random((300, 20, 3, 3)) < 0.1
+    picture = picture_of("w", mask)
+    assert picture.matrix == (300, 180)
+    assert picture.density.shape == (128, 128)
+    matrix = mask.reshape(300, 180)
+    rows, columns = slice(127 * 300 // 128, 300), slice(0, 180 // 128)
+    assert picture.density[-1, 0] == pytest.approx(matrix[rows, columns].mean())
+    assert picture.by_row.sum() == picture.by_column.sum() == mask.sum()
+    assert np.array_equal(picture.corner, matrix[:64, :128])
+
+
+def test_long_networks_are_cut_and_say_so() -> None:
+    shown, remark = choose_rows(list(range(100)), float)
+    assert shown == list(range(100 - MOST_ROWS, 100))
+    assert str(MOST_ROWS) in remark
+    assert "100" in remark
+    chart = nodes_chart(nodes(100))
+    assert remark in chart.caption
+    assert len(chart.table.rows) == 100
+
+
+def test_long_tables_are_cut_and_say_so() -> None:
+    text = table_html(Table.of("t", "<a", [(str(i),) for i in range(1000)]))
+    assert text.count("<tr>") == MOST_TABLE_ROWS + 1
+    assert f"{MOST_TABLE_ROWS} of 1,000 rows" in text
+
+
+def test_names_are_text_whatever_they_hold() -> None:
+    text = charts_html([nodes_chart(nodes(3, HOSTILE))], "a")
+    assert "<script" not in text
+    assert "$x_$" in text
+    assert "\u4e2d" in text
+    assert tag("p", "<b>", title='"&') == '<p title="&quot;&amp;">&lt;b&gt;</p>'
+
+
+def test_names_of_one_chart_are_not_those_of_another() -> None:
+    chart = nodes_chart(nodes(3))
+    text = charts_html([chart, chart], "a")
+    names = re.findall(r' id="([^"]+)"', text)
+    assert len(names) == len(set(names)) > 2
+    for name in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text):
+        assert (name[0] or name[1]) in names
+
+
+def test_a_page_says_nothing_of_when_or_where_it_was_drawn() -> None:
+    chart = nodes_chart(nodes(3))
+    assert charts_html([chart], "a") == charts_html([chart], "a")
+    assert "matplotlib" not in charts_html([chart], "a").replace("matplotlib.axis", "")
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_and_marks_stand_out_from_the_background(theme: int) -> None:
+    """By the Web Content Accessibility Guidelines: 4.5 to 1 for text, 3 to 1 for marks."""
+    blocks = re.findall(r":root \{(.*?)\}", style(), re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", blocks[theme]))
+    for name, colour in colours.items():
+        high, low = sorted((_luminance(colour), _luminance(colours["bg"])), reverse=True)
+        ratio = (high + 0.05) / (low + 0.05)
+        if name in ("fg", "soft"):
+            assert ratio >= 4.5, name
+        elif name not in ("bg", "line", "faint"):
+            assert ratio >= 3, (name, ratio)
+
+
+def test_a_chart_is_drawn_for_two_widths(tmp_path: Path) -> None:
+    widths = []
+
+    def draw(canvas: object) -> None:
+        widths.append(canvas.narrow)  # type: ignore[attr-defined]
+        canvas.axes().plot([1, 2], [1, 2])  # type: ignore[attr-defined]
+
+    charts_html([Chart("t", "", "d", draw, Table.of("t", "a", [("1",)]))], "a")
+    assert widths == [False, True]
