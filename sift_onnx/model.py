@@ -21,6 +21,7 @@ from sift_onnx.file_bytes import FileSlice
 from sift_onnx.graph_export import export_graph, export_model_fields
 from sift_onnx.graph_import import adopt_constants, adopt_masks, copy_graph, import_model, locate_data
 from sift_onnx.graph_order import sort_nodes
+from sift_onnx.ir_models import ir_model_of
 from sift_onnx.mask_storage import MASKS_KEY, mask_records, text_of_masks
 from sift_onnx.model_content import read_content
 from sift_onnx.sparse_stream import LargeSparseTensor
@@ -278,9 +279,7 @@ def as_kind_of(source: ModelLike, model: Model) -> Any:
         model.graph.metadata_props = dict(model.metadata)
         return model.graph
     if type(source).__module__.split(".")[0] == "onnx_ir":
-        import onnx_ir
-
-        return onnx_ir.from_proto(model.to_proto())
+        return ir_model_of(model)
     return model
 
 

@@ -18,7 +18,7 @@ from onnxscript.rewriter import MatchingTracer, RewriteRuleClassBase, RewriteRul
 
 import sift_onnx
 from sift_onnx import storage
-from sift_onnx.errors import MissingExtraError, UsageError
+from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
 from sift_onnx.hosts.graphsurgeon import apply, export_onnx
 from sift_onnx.hosts.onnx_ir import SiftPass
 from sift_onnx.hosts.onnxscript import layer_rules
@@ -103,6 +103,16 @@ def test_large_tensors_are_made_when_they_are_written(monkeypatch: pytest.Monkey
     lazy = [v.name for v in model.graph.initializers.values() if isinstance(v.const_value, onnx_ir.LazyTensor)]
     assert {"a.weight", "b.weight", "c.weight", "d.weight"} <= set(lazy)
     assert content(onnx_ir.to_proto(model)) == content(Wide("0.75")(small()).model.to_proto())
+
+
+def test_a_model_that_no_message_holds_comes_back_as_it_went_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "STREAMED_FROM", 64)
+    monkeypatch.setattr(storage, "PROTOBUF_LIMIT", 1000)
+    with pytest.raises(UnsupportedError, match="does not fit in one ModelProto"):
+        sift_onnx.transform(small(), wide="0.75")
+    made = sift_onnx.transform(onnx_ir.from_proto(small()), wide="0.75")
+    assert sift_onnx.masks(made).keys() == {"b.weight", "c.weight"}
+    onnx.checker.check_model(onnx_ir.to_proto(made), full_check=True)
 
 
 # onnxscript.
