@@ -25,6 +25,7 @@ from sift_onnx.backends.base import (
     default_threads,
 )
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.constant_sizes import check_constant_sizes
 from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
@@ -106,6 +107,7 @@ class CpuProgram(Program):
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
         self.metadata = _metadata(loaded)
         graph = GraphView(loaded)
+        check_constant_sizes(graph)
         plan = lower(graph, self.threads)
         self._placements = plan.placements
         if plan.parts:
