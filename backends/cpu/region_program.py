@@ -154,17 +154,22 @@ class RegionProgram:
             weights = self._weights.get(step)
             if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
                 # Given up by now: out of what another layout's operator has packed.
-                weights = next(op.source() for (other, _), op in self._ops.items() if other == step)
+                weights = next(op.source() for op in self._packing(step))
                 self._unpacked.add(step)
             found = build(self.region.steps[step].spec, layout, weights, self.isa)
             self._ops[step, layout] = found
         return found
 
+    def _packing(self, step: int) -> list[_kernels.Conv | _kernels.Matmul]:
+        """The operators of a step that have weights."""
+        ops = [op for (of, _), op in self._ops.items() if of == step]
+        return [op for op in ops if isinstance(op, (_kernels.Conv, _kernels.Matmul))]
+
     def _release(self) -> None:
         """Let go of the weights that every operator has packed in a run: packed and not, they take twice the memory."""
         with self._lock:
             for step in tuple(self._unpacked):
-                ops = [op for (of, _), op in self._ops.items() if of == step]
+                ops = self._packing(step)
                 if ops and all(op.release_source() for op in ops):
                     self._unpacked.discard(step)
                     self._weights.pop(step, None)
