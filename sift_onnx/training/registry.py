@@ -1,7 +1,8 @@
 """Which kernel runs which version of an operator.
 
 A kernel is a function of tensors. It takes a node's inputs in their order, None for one that is left out, and the
-node's attributes by their names, with ONNX's defaults. Its signature says what else it wants:
+node's attributes by their names, with ONNX's defaults. Attributes that several operators share may be the fields of a
+dataclass: such a kernel takes ``**attributes`` and makes one of them. Its signature says what else it wants:
 
 - ``outputs``: how many outputs the node has; such a kernel returns a tuple of at least as many.
 - ``anchor``: a tensor on the device where new tensors belong.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import onnx
@@ -47,6 +48,7 @@ class Kernel:
         until: the last version that it is known to compute; None for no limit.
         run: the function, or the module class.
         host: positions of inputs that are numbers.
+        shared: names of attributes that the kernel shares with others.
     """
 
     op: str
@@ -55,6 +57,7 @@ class Kernel:
     until: int | None
     run: Run
     host: frozenset[int]
+    shared: frozenset[str] = frozenset()
 
     @property
     def is_module(self) -> bool:
@@ -71,19 +74,30 @@ class Kernel:
 
     def takes(self, name: str) -> bool:
         """Whether the kernel has a parameter that is called ``name``."""
-        return any(parameter.name == name for parameter in self.parameters)
+        return name in self.shared or any(parameter.name == name for parameter in self.parameters)
 
 
 _KERNELS: dict[tuple[str, str], dict[int, Kernel]] = {}
 
 
-def kernel(*ops: str, since: int = 1, host: Collection[int] = (), domain: str = "") -> Callable[[_Run], _Run]:
-    """Decorator: the function or module class runs ``ops`` from version ``since`` on."""
+def kernel(
+    *ops: str, since: int = 1, host: Collection[int] = (), domain: str = "", attributes: type[Any] | None = None
+) -> Callable[[_Run], _Run]:
+    """Decorator: the function or module class runs ``ops`` from version ``since`` on.
+
+    Args:
+        ops: operator types.
+        since: the first version of them.
+        host: positions of inputs that are numbers.
+        domain: of the operators.
+        attributes: a dataclass whose fields are attributes that the kernel takes besides those of its signature.
+    """
+    shared = frozenset(field.name for field in fields(attributes)) if attributes is not None else frozenset[str]()
 
     def register(run: _Run) -> _Run:
         for op in ops:
             until = NEWEST_OPSET if domain in _STANDARD_DOMAINS else None
-            _add(Kernel(op, domain, since, until, run, frozenset(host)))
+            _add(Kernel(op, domain, since, until, run, frozenset(host), shared))
         return run
 
     return register

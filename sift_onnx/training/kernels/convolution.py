@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,52 +15,54 @@ from sift_onnx.training.host import ints
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.windows import explicit_pads, pad
 
-__all__ = ["convolve"]
+__all__ = ["Window", "convolve"]
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
-@kernel("Conv", since=11)
-def convolve(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Tensor:
+@dataclass(frozen=True)
+class Window:
+    """What convolutions have in common: their attributes, by ONNX's names; an empty sequence is the default."""
+
+    auto_pad: str = "NOTSET"
+    dilations: Sequence[int] = ()
+    group: int = 1
+    kernel_shape: Sequence[int] = ()
+    pads: Sequence[int] = ()
+    strides: Sequence[int] = ()
+
+    def steps(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides and dilations of ``rank`` spatial axes."""
+        ones = (1,) * rank
+        return tuple(self.strides) or ones, tuple(self.dilations) or ones
+
+
+@kernel("Conv", since=11, attributes=Window)
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes: Any) -> Tensor:
     """Convolution; weight is output channels x input channels per group x kernel."""
-    rank = x.dim() - 2
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
-    pads = explicit_pads(auto_pad, pads, x.shape[2:], weight.shape[2:], strides, dilations)
+    window, rank = Window(**attributes), x.dim() - 2
+    strides, dilations = window.steps(rank)
+    pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], weight.shape[2:], strides, dilations)
     if pads[:rank] != pads[rank:]:
         x, pads = pad(x, pads), (0,) * (2 * rank)
-    return _CONVOLUTIONS[rank](x, weight, bias, tuple(strides), tuple(pads[:rank]), tuple(dilations), group)
+    return _CONVOLUTIONS[rank](x, weight, bias, strides, pads[:rank], dilations, window.group)
 
 
-@kernel("ConvTranspose", since=11)
+@kernel("ConvTranspose", since=11, attributes=Window)
 def convolve_transposed(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Any,
 ) -> Tensor:
     """Transposed convolution; weight is input channels x output channels per group x kernel."""
-    rank = x.dim() - 2
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    window, rank = Window(**attributes), x.dim() - 2
+    auto_pad, pads, group = window.auto_pad, window.pads, window.group
+    strides, dilations = window.steps(rank)
     extra = output_padding or (0,) * rank
     full = [
         strides[i] * (x.shape[2 + i] - 1) + extra[i] + (weight.shape[2 + i] - 1) * dilations[i] + 1 for i in range(rank)

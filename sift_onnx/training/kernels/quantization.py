@@ -5,14 +5,13 @@ Rounding has no gradient: what lies before a quantized tensor is not trained thr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sift_onnx.training.kernels.casting import convert
-from sift_onnx.training.kernels.convolution import convolve
+from sift_onnx.training.kernels.convolution import Window, convolve
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.tensors import torch_dtype
 
@@ -108,38 +107,31 @@ def quantized_matmul(
 ) -> Tensor:
     product = _shifted(a, a_zero, -2) @ _shifted(b, b_zero, -1)
     scaled = product * (a_scale.to(torch.float64) * b_scale.to(torch.float64) / y_scale.to(torch.float64))
-    limits = torch.iinfo(y_zero.dtype)
-    return (torch.round(scaled) + y_zero.to(torch.float64)).clamp(limits.min, limits.max).to(y_zero.dtype)
+    return _requantized(scaled, y_zero)
+
+
+def _requantized(scaled: Tensor, zero: Tensor) -> Tensor:
+    limits = torch.iinfo(zero.dtype)
+    return (torch.round(scaled) + zero.to(torch.float64)).clamp(limits.min, limits.max).to(zero.dtype)
 
 
 def _integer_convolution(
-    x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, **attributes: Any
+    x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, bias: Tensor | None = None, **attributes: Any
 ) -> Tensor:
     centred = w.to(torch.float64)
     if w_zero is not None:
         centred = centred - _spread(w_zero.to(torch.float64), w, 0, 0)
-    return convolve(_shifted(x, x_zero, -1), centred, **attributes)
+    return convolve(_shifted(x, x_zero, -1), centred, None if bias is None else bias.to(torch.float64), **attributes)
 
 
-@kernel("ConvInteger", since=10)
+@kernel("ConvInteger", since=10, attributes=Window)
 def convolve_integers(
-    x: Tensor,
-    w: Tensor,
-    x_zero: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **attributes: Any
 ) -> Tensor:
-    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
-    return _integer_convolution(x, x_zero, w, w_zero, group=group, **window).to(torch.int32)
+    return _integer_convolution(x, x_zero, w, w_zero, **attributes).to(torch.int32)
 
 
-@kernel("QLinearConv", since=10)
+@kernel("QLinearConv", since=10, attributes=Window)
 def convolve_quantized(
     x: Tensor,
     x_scale: Tensor,
@@ -150,17 +142,8 @@ def convolve_quantized(
     y_scale: Tensor,
     y_zero: Tensor,
     bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Any,
 ) -> Tensor:
-    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
-    wide_bias = None if bias is None else bias.to(torch.float64)
-    sums = _integer_convolution(x, x_zero, w, w_zero, bias=wide_bias, group=group, **window)
+    sums = _integer_convolution(x, x_zero, w, w_zero, bias, **attributes)
     factor = x_scale.to(torch.float64) * _spread(w_scale.to(torch.float64), sums, 1, 0) / y_scale.to(torch.float64)
-    limits = torch.iinfo(y_zero.dtype)
-    return (torch.round(sums * factor) + y_zero.to(torch.float64)).clamp(limits.min, limits.max).to(y_zero.dtype)
+    return _requantized(sums * factor, y_zero)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,35 +29,54 @@ State = tuple[Tensor, ...]
 Step = Callable[[Tensor, State, Tensor, Tensor, Tensor, "Tensor | None", Sequence[Activation]], State]
 
 
-def _activations(names: Sequence[str], default: Sequence[str], directions: int) -> list[list[Activation]]:
-    chosen = list(names) or list(default) * directions
-    unknown = [name for name in chosen if name.lower() not in _ACTIVATIONS]
-    if unknown:
-        raise UnsupportedError(f"activation {unknown[0]!r} is not known to the torch kernel")
-    functions = [_ACTIVATIONS[name.lower()] for name in chosen]
-    return [functions[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
+@dataclass(frozen=True)
+class Layer:
+    """What recurrent layers have in common: their attributes, by ONNX's names."""
+
+    activation_alpha: Sequence[float] = ()
+    activation_beta: Sequence[float] = ()
+    activations: Sequence[str] = ()
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+    layout: int = 0
+
+    def functions(self, default: Sequence[str], directions: int) -> list[list[Activation]]:
+        """The activations of each direction.
+
+        Raises:
+            UnsupportedError: one is not known, or an attribute that changes what they compute is set.
+        """
+        if self.clip or self.activation_alpha or self.activation_beta:
+            raise UnsupportedError("clip, activation_alpha and activation_beta are not known to the torch kernel")
+        chosen = list(self.activations) or list(default) * directions
+        unknown = [name for name in chosen if name.lower() not in _ACTIVATIONS]
+        if unknown:
+            raise UnsupportedError(f"activation {unknown[0]!r} is not known to the torch kernel")
+        functions = [_ACTIVATIONS[name.lower()] for name in chosen]
+        return [functions[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
 
 
 def _run(
     step: Step,
+    layer: Layer,
+    default: Sequence[str],
     x: Tensor,
     weights: tuple[Tensor, Tensor, Tensor | None],
     lengths: Tensor | None,
     states: Sequence[Tensor | None],
-    peepholes: Tensor | None,
-    activations: Sequence[Sequence[Activation]],
-    direction: str,
-    layout: int,
+    peepholes: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Every direction over all steps: outputs (length x directions x batch x hidden) and last states."""
-    if layout:
+    activations = layer.functions(default, weights[0].shape[0])
+    if layer.layout:
         x = x.transpose(0, 1)
         states = [None if s is None else s.transpose(0, 1) for s in states]
     w, r, b = weights
     steps, batch, hidden = x.shape[0], x.shape[1], r.shape[2]
     outputs, lasts = [], []
     for d in range(w.shape[0]):
-        backwards = direction == "reverse" or d == 1
+        backwards = layer.direction == "reverse" or d == 1
         state = tuple(x.new_zeros(batch, hidden) if s is None else s[d] for s in states)
         bias = x.new_zeros(2 * w.shape[1]) if b is None else b[d]
         seen: list[Tensor] = []
@@ -72,7 +93,7 @@ def _run(
         lasts.append(state)
     whole = torch.stack(outputs, 1)
     finals = [torch.stack(parts) for parts in zip(*lasts, strict=True)]
-    if layout:
+    if layer.layout:
         whole, finals = whole.permute(2, 0, 1, 3), [final.transpose(0, 1) for final in finals]
     return whole, *finals
 
@@ -123,12 +144,7 @@ def _lstm_step(input_forget: int) -> Step:
     return step
 
 
-def _refuse(clip: float | None, alpha: Sequence[float], beta: Sequence[float]) -> None:
-    if clip or alpha or beta:
-        raise UnsupportedError("clip, activation_alpha and activation_beta are not known to the torch kernel")
-
-
-@kernel("RNN", since=7)
+@kernel("RNN", since=7, attributes=Layer)
 def rnn(
     x: Tensor,
     w: Tensor,
@@ -137,21 +153,13 @@ def rnn(
     lengths: Tensor | None = None,
     h: Tensor | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     outputs: int = 1,
+    **attributes: Any,
 ) -> tuple[Tensor, ...]:
-    _refuse(clip, activation_alpha, activation_beta)
-    functions = _activations(activations, ("Tanh",), w.shape[0])
-    return _run(_rnn_step, x, (w, r, b), lengths, [h], None, functions, direction, layout)
+    return _run(_rnn_step, Layer(**attributes), ("Tanh",), x, (w, r, b), lengths, [h])
 
 
-@kernel("GRU", since=7)
+@kernel("GRU", since=7, attributes=Layer)
 def gru(
     x: Tensor,
     w: Tensor,
@@ -160,22 +168,15 @@ def gru(
     lengths: Tensor | None = None,
     h: Tensor | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
     outputs: int = 1,
+    **attributes: Any,
 ) -> tuple[Tensor, ...]:
-    _refuse(clip, activation_alpha, activation_beta)
-    functions = _activations(activations, ("Sigmoid", "Tanh"), w.shape[0])
-    return _run(_gru_step(linear_before_reset), x, (w, r, b), lengths, [h], None, functions, direction, layout)
+    step = _gru_step(linear_before_reset)
+    return _run(step, Layer(**attributes), ("Sigmoid", "Tanh"), x, (w, r, b), lengths, [h])
 
 
-@kernel("LSTM", since=7)
+@kernel("LSTM", since=7, attributes=Layer)
 def lstm(
     x: Tensor,
     w: Tensor,
@@ -186,16 +187,9 @@ def lstm(
     c: Tensor | None = None,
     p: Tensor | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
     outputs: int = 1,
+    **attributes: Any,
 ) -> tuple[Tensor, ...]:
-    _refuse(clip, activation_alpha, activation_beta)
-    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), w.shape[0])
-    return _run(_lstm_step(input_forget), x, (w, r, b), lengths, [h, c], p, functions, direction, layout)
+    step = _lstm_step(input_forget)
+    return _run(step, Layer(**attributes), ("Sigmoid", "Tanh", "Tanh"), x, (w, r, b), lengths, [h, c], p)
