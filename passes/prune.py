@@ -21,7 +21,7 @@ from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
-from sift_onnx.passes.selection import Selection
+from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.patterns import Pattern
 from sift_onnx.sparse import SparseWeight, generator
@@ -150,7 +150,7 @@ class Prune(Pass):
             statuses[name] = ("unchanged", reason or "")
         if not layers and self.sparsity:
             named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
-            raise UnsupportedError(f"nothing to prune: {named or 'the model has no weight layer'}")
+            raise UnsupportedError(f"nothing to prune: {named or no_layers(analysis)}")
         nnz: dict[str, int] = {}
         for name, (count, reason) in self._allocate(layers).items():
             if count == before[name]:

@@ -90,9 +90,12 @@ def test_the_verbs_take_quantized_files(wide: onnx.ModelProto, how: str, tmp_pat
 
 def test_a_pass_on_quantized_weights_says_that_it_comes_too_late(tmp_path: Any) -> None:
     onnx.save(tools.dynamic(network()), tmp_path / "q.onnx")
-    for family in ("--wide", "--parallel"):
-        command = ["transform", str(tmp_path / "q.onnx"), str(tmp_path / "out.onnx"), family, "0.75"]
-        result = CliRunner().invoke(main, command)
+    for verb, *options in (
+        ["transform", "--wide", "0.75"],
+        ["transform", "--parallel", "0.75"],
+        ["prune", "--sparsity", "0.5"],
+    ):
+        result = CliRunner().invoke(main, [verb, str(tmp_path / "q.onnx"), str(tmp_path / "out.onnx"), *options])
         assert result.exit_code == 3, result.output
         assert (
             "the weights of the model are quantized ('stem.weight_quantized', ...); transform it before"
