@@ -78,6 +78,8 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("passes/planted", "import sift_onnx.cli.app", "sift_onnx.passes is not allowed to import sift_onnx.cli"),
         ("passes/planted", "import sift_onnx.backends", "sift_onnx.passes is not allowed to import sift_onnx.backends"),
         ("backends/planted", "from sift_onnx import passes", "backends is not allowed to import sift_onnx.passes"),
+        ("passes/planted", "import sift_onnx.hosts.qonnx", "sift_onnx.passes is not allowed to import sift_onnx.hosts"),
+        ("cli/planted", "from qonnx.core import modelwrapper", "sift_onnx.cli.planted -> qonnx"),
         ("sparse", "import torch", "sift_onnx.sparse -> torch"),
         ("cli/planted", "from torch import nn", "sift_onnx.cli.planted -> torch"),
         ("passes/planted", "import sift_onnx.models.resnet", "sift_onnx.passes is not allowed to import torch"),
