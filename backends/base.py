@@ -36,6 +36,8 @@ __all__ = [
     "plugin_backend",
 ]
 
+_MOST_THREADS = 4096
+
 ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
 
 # name -> module:class, imported when the back end is asked for.
@@ -74,6 +76,8 @@ class CompileOptions:
         for name, value in (("threads", self.threads), ("batch", self.batch)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")
+        if self.threads is not None and self.threads > _MOST_THREADS:
+            raise UsageError(f"threads is {self.threads}; at most {_MOST_THREADS} are started")
 
 
 DEFAULT_OPTIONS = CompileOptions()

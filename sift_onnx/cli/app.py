@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sift_onnx.cli.plugin_list import plugin_rows
-from sift_onnx.errors import SiftError
+from sift_onnx.errors import SiftError, UnsupportedError, printable
 
 # verb -> module under sift_onnx.cli that holds a click command of the same name; imported when the verb is called,
 # so that `--help` needs neither onnxruntime nor torch.
@@ -66,6 +66,10 @@ class LazyVerbs(click.Group):
         except SiftError as mistake:
             click.echo(f"Error: {mistake}", err=True)
             sys.exit(mistake.exit_code)
+        except MemoryError as shortage:
+            reason = printable(f" ({shortage})" if str(shortage) else "")
+            click.echo(f"Error: there is not enough memory for this model{reason}", err=True)
+            sys.exit(UnsupportedError.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
             sys.exit(130)

@@ -8,13 +8,17 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from fuzz.trial import Outcome, try_file
+
 __all__ = ["Limits", "Result", "try_all"]
+
+Trial = Callable[[bytes, int, Callable[[str], None]], Outcome]
 
 # Sessions leave caches behind, in this package's libraries and others'.
 _CASES_PER_PROCESS = 500
@@ -39,10 +43,9 @@ class Result:
     findings: tuple[str, ...]
 
 
-def _work(pipe: Connection, seed: int, limits: Limits, log: str) -> None:
+def _work(pipe: Connection, seed: int, limits: Limits, log: str, try_file: Trial) -> None:
     from fuzz.cases import mutated_file
     from fuzz.seeds import seed_files
-    from fuzz.trial import try_file
 
     # What native code prints before it dies.
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -66,8 +69,9 @@ def _work(pipe: Connection, seed: int, limits: Limits, log: str) -> None:
 class _Worker:
     """A process and the case that it is at."""
 
-    def __init__(self, context: Any, seed: int, limits: Limits, log: Path) -> None:
-        self._start = lambda pipe: context.Process(target=_work, args=(pipe, seed, limits, str(log)), daemon=True)
+    def __init__(self, context: Any, seed: int, limits: Limits, log: Path, trial: Trial) -> None:
+        arguments = (seed, limits, str(log), trial)
+        self._start = lambda pipe: context.Process(target=_work, args=(pipe, *arguments), daemon=True)
         self.limits, self.log = limits, log
         self.number: int | None = None
         self.launch()
@@ -118,8 +122,7 @@ class _Worker:
             return result
         if self.began is not None and time.monotonic() - self.began > self.limits.seconds:
             # It says where it is before it goes.
-            if hasattr(signal, "SIGABRT"):
-                os.kill(self.process.pid, signal.SIGABRT)
+            os.kill(self.process.pid, signal.SIGABRT)
             self.process.join(2)
             said = self.log.read_text(errors="replace")[-6000:]
             result = self._end((), (f"{self.stage}: more than {self.limits.seconds:g} s\n{said}",))
@@ -136,11 +139,22 @@ class _Worker:
         return result
 
 
-def try_all(numbers: Iterable[int], seed: int, jobs: int, limits: Limits, logs: Path) -> Iterator[Result]:
-    """Results in the order in which they come."""
+def try_all(
+    numbers: Iterable[int], seed: int, jobs: int, limits: Limits, logs: Path, trial: Trial = try_file
+) -> Iterator[Result]:
+    """Results in the order in which they come.
+
+    Args:
+        numbers: of the files.
+        seed: of all mutations.
+        jobs: processes.
+        limits: of one file.
+        logs: folder for what the processes print.
+        trial: what is done with a file; a function of a module, since it travels to the processes by its name.
+    """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["fuzz.trial", "fuzz.seeds"])
-    workers = [_Worker(context, seed, limits, logs / f"worker{i}.log") for i in range(jobs)]
+    workers = [_Worker(context, seed, limits, logs / f"worker{i}.log", trial) for i in range(jobs)]
     waiting = iter(numbers)
     try:
         for worker in workers:
