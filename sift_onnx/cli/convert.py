@@ -77,7 +77,7 @@ def convert(
         raise UsageError(f"{source} has no masks, so nothing of it can be stored as sparse; use --storage dense")
     with byte_progress(f"writing {target}", verbosity) as progress:
         data = model.save(target, storage=storage, force=force, external_from=external_from, progress=progress)
-    document = {
+    document: dict[str, Any] = {
         "schema": 1,
         "model": str(source),
         "out": str(target),
