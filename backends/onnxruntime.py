@@ -178,8 +178,8 @@ def _specs(values: Sequence[Any]) -> tuple[TensorSpec, ...]:
         element = re.fullmatch(r"tensor\((.+)\)", value.type)
         if element is None or element[1] not in _DTYPES:
             raise UnsupportedError(
-                f"{value.name!r} is {value.type}, and only tensors of numbers, booleans or strings are exchanged; export "
-                "the model with tensors at its ends (skl2onnx: options={'zipmap': False})"
+                f"{value.name!r} is {value.type}, and only tensors of numbers, booleans or strings are exchanged; "
+                "export the model with tensors at its ends (skl2onnx: options={'zipmap': False})"
             )
         shape = tuple(size if isinstance(size, int) else size or None for size in value.shape)
         specs.append(TensorSpec(value.name, np.dtype(_DTYPES[element[1]]), shape))
