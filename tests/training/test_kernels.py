@@ -2,16 +2,18 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx_node_cases import check, node_cases
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.training import register_kernel, to_torch
+from sift_onnx.training.kernels.region_alignment import align_regions
 from sift_onnx.training.registry import NEWEST_OPSET, find_kernel, kernels
 
 # Cases that this version of onnx has and the kernels compute; onnx 1.23.
-CLAIMED = 1717
+CLAIMED = 1723
 
 
 def model_of(op, inputs, outputs=1, opset=17, domain="", initializers=None, **attributes):
@@ -127,6 +129,36 @@ def test_embedding_tables_have_gradients():
     module(torch.tensor([[0, -1], [4, 4]])).sum().backward()
 
     np.testing.assert_array_equal(module.get_parameter("t").grad[:, 0], [1, 0, 0, 0, 3])
+
+
+@pytest.mark.parametrize("ratio", [0, 3])
+@pytest.mark.parametrize("shift", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_inside_and_outside_of_an_image_are_aligned_as_onnxruntime_does(mode, shift, ratio):
+    corners = RNG.uniform(-3, 15, (7, 2))
+    regions = np.concatenate([corners, corners + RNG.uniform(0.5, 18, (7, 2))], 1)
+    inputs = {
+        "x": RNG.standard_normal((2, 3, 9, 11)).astype(np.float32),
+        "r": regions.astype(np.float32),
+        "i": RNG.integers(0, 2, 7),
+    }
+    attributes = {"mode": mode, "coordinate_transformation_mode": shift, "sampling_ratio": ratio}
+    model = model_of("RoiAlign", inputs, output_height=3, output_width=4, spatial_scale=0.5, **attributes)
+    model.ir_version = 8
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    found = to_torch(model)(*(torch.from_numpy(value) for value in inputs.values()))
+
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+
+
+def test_aligned_regions_have_gradients():
+    features = torch.from_numpy(RNG.standard_normal((1, 2, 6, 6))).requires_grad_()
+    regions = torch.tensor([[1.0, 1.0, 7.3, 8.1]], dtype=torch.float64, requires_grad=True)
+
+    def function(*tensors):
+        return align_regions(*tensors, torch.tensor([0]), output_height=2, spatial_scale=0.6, sampling_ratio=2)
+
+    assert torch.autograd.gradcheck(function, (features, regions))
 
 
 def test_an_unknown_operator_is_named_with_its_node():

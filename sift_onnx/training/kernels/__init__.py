@@ -23,6 +23,7 @@ from sift_onnx.training.kernels import (  # noqa: F401
     quantization,
     recurrent,
     reduction,
+    region_alignment,
     resampling,
     scatter,
     selection,

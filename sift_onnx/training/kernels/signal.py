@@ -55,3 +55,38 @@ def dft(x: Tensor, length: Any = None, axis: Any = -2, *, inverse: int = 0, ones
     if onesided:
         spectrum = spectrum.narrow(along, 0, spectrum.shape[along] // 2 + 1)
     return torch.view_as_real(spectrum)
+
+
+@kernel("STFT", since=17, host=(1, 3))
+def short_time_fourier(
+    signal: Tensor, step: Any, window: Tensor | None = None, length: Any = None, *, onesided: int = 1
+) -> Tensor:
+    """Transforms of frames of a signal (batch x samples x 1, or 2 for complex ones): batch x frames x bins x 2."""
+    size = int(number(length)) if length is not None else None
+    if size is None:
+        size = window.shape[0] if window is not None else signal.shape[1]
+    samples = torch.view_as_complex(signal.contiguous()) if signal.shape[-1] == 2 else signal.reshape(signal.shape[:2])
+    frames = samples.unfold(1, size, int(number(step)))
+    frames = frames if window is None else frames * window
+    spectrum = torch.fft.fft(frames)
+    return torch.view_as_real(spectrum[..., : size // 2 + 1] if onesided else spectrum)
+
+
+@kernel("MelWeightMatrix", since=17, host=(0, 1, 2, 3, 4))
+def mel_weights(
+    bins: Any, length: Any, rate: Any, lowest: Any, highest: Any, *, output_datatype: int = 1, anchor: Any = None
+) -> Tensor:
+    """Triangles of peak 1 over the bins of a spectrum, evenly spaced on the mel scale: spectrum bins x mel bins.
+
+    As in ONNX's reference, the step is the range by the number of edges, not of the distances between them.
+    """
+    count, size = int(number(bins)), int(number(length))
+    low, high = (2595 * math.log10(1 + float(number(hertz)) / 700) for hertz in (lowest, highest))
+    mels = low + torch.arange(count + 2, dtype=torch.float64) * ((high - low) / (count + 2))
+    edges = torch.floor((size + 1) * 700 * (10 ** (mels / 2595) - 1) / int(number(rate)))
+    start, peak, end = (edges[i : i + count] for i in range(3))
+    at = torch.arange(size // 2 + 1, dtype=torch.float64).unsqueeze(1)
+    rising = torch.where(peak > start, (at - start) / (peak - start).clamp(min=1), (at == peak).to(torch.float64))
+    falling = (end - at) / (end - peak).clamp(min=1)
+    weights = torch.where(at <= peak, torch.where(at >= start, rising, 0.0), torch.where(at < end, falling, 0.0))
+    return weights.to(torch_dtype(output_datatype)).to(anchor.device if isinstance(anchor, Tensor) else "cpu")
