@@ -6,79 +6,117 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
 from typing import Any, NoReturn
 
 from sift_onnx.errors import UsageError
+from sift_onnx.report.fields import Maybe, Number, hold, is_there
 
 __all__ = ["KINDS", "Document", "read_document"]
 
 SCHEMA = 1
-_NUMBER = int | float
-_NAME = str | None
-_LAYER = {"name": str, "kind": str, "nnz": int, "sparsity": _NUMBER}
+_COUNT, _AMOUNT, _REAL = Number(0, whole=True), Number(0), Number(-1e18)
+_SIDE = Number(1, 2**20, whole=True)
+_SHARE = Number(-1e-9, 1 + 1e-9)
+_POSITIVE = Number(1e-12)
+_SHAPE = [_COUNT]
+_LAYER = {"name": str, "kind": str, "nnz": _COUNT, "sparsity": _SHARE}
+_SPEED = Maybe(_POSITIVE)
+_BAND = Maybe((_POSITIVE, _POSITIVE))
 
-# What a report needs of each verb's document: types, mappings of fields, and lists by their entries. A trailing ``?``
-# marks what need not be there. The first kind whose fields are all there is taken; of a field that is a mapping, it is
-# the first name that tells.
+# What a report needs of each verb's document, in the words of fields.py. The first kind whose fields are all there is
+# taken; of a field that is a mapping, it is the first name that tells.
 KINDS: dict[str, Any] = {
     "simulate": {
-        "model": str, "preset": str, "batch": int, "training": bool, "weights": str, "fidelity": str,
+        "model": str, "preset": str, "batch": _COUNT, "training": bool, "weights": str, "fidelity": str,
         "layers": [{
-            "name": str, "op": str, "step": str, "storage": str, "cycles": int, "bound": str, "utilization": _NUMBER,
-            "imbalance": _NUMBER, "nnz": int, "macs": int, "size": int, "fabric_bytes": _NUMBER, "sram_bytes": _NUMBER,
-            "edge_index_bytes": _NUMBER, "edge_value_bytes": _NUMBER, "energy_j": _NUMBER, "limits": dict,
-            "notes": list,
+            "name": str, "op": str, "step": str, "storage": str, "cycles": _COUNT, "bound": str, "utilization": _AMOUNT,
+            "imbalance": _AMOUNT, "nnz": _COUNT, "macs": _COUNT, "size": _COUNT, "fabric_bytes": _AMOUNT,
+            "sram_bytes": _AMOUNT, "edge_index_bytes": _AMOUNT, "edge_value_bytes": _AMOUNT, "energy_j": _AMOUNT,
+            "limits": {"*": _AMOUNT}, "notes": [str],
         }],
         "totals": {
-            "cycles": int, "seconds": _NUMBER, "utilization": _NUMBER, "energy_j": _NUMBER, "weight_macs": int,
-            "edge_index_bytes": _NUMBER, "edge_value_bytes": _NUMBER,
+            "cycles": _COUNT, "seconds": _POSITIVE, "utilization": _AMOUNT, "energy_j": _AMOUNT, "weight_macs": _COUNT,
+            "edge_index_bytes": _AMOUNT, "edge_value_bytes": _AMOUNT,
         },
-        "speedup": {"vs_dense_wide": _NUMBER | None, "vs_dense_original": _NUMBER | None, "bands": dict},
-        "machine": {"summary": str, "clock_hz": _NUMBER, "peak_macs_per_cycle": _NUMBER, "parameters": dict},
-        "energy": {"assumed": list}, "notes": list, "uncosted": list,
-        "maps?": [{"title": str, "columns": int, "rows": int, "shape": list, "largest": _NUMBER, "shares": str}],
-        "sweep?": [{"sparsity": _NUMBER, "value": _NUMBER, "low": _NUMBER, "high": _NUMBER}],
+        "speedup": {
+            "vs_dense_wide": _SPEED, "vs_dense_original": _SPEED,
+            "bands": {"vs_dense_wide": _BAND, "vs_dense_original": _BAND},
+        },
+        "machine": {
+            "summary": str, "clock_hz": _POSITIVE, "peak_macs_per_cycle": _POSITIVE,
+            "parameters": {"*": {
+                "value": Maybe(_REAL), "low": Maybe(_REAL), "high": Maybe(_REAL), "unit": str, "confidence": str,
+                "source": str,
+            }},
+        },
+        "energy": {"assumed": [str]}, "notes": [str], "uncosted": [{"node": str, "op": str, "reason": str}],
+        "published?": [{"speedup": _AMOUNT, "source": str, "remark": str}],
+        "functional?": {
+            "nodes": {"*": _COUNT}, "inputs": {"*": _SHAPE}, "arithmetic": str, "seed": _REAL,
+            "outputs": [{"name": str, "shape": _SHAPE, "max_abs_error": Maybe(_AMOUNT), "max_abs": Maybe(_AMOUNT)}],
+        },
+        "maps?": [{
+            "title": str, "columns": _SIDE, "rows": _SIDE, "shape": (_SIDE, _SIDE), "largest": _AMOUNT, "shares": str,
+        }],
+        "sweep?": [{"sparsity": _SHARE, "value": _POSITIVE, "low": _POSITIVE, "high": _POSITIVE}],
     },
     "profile": {
-        "model": str, "backend": str, "batch": int, "threads": int, "total_ms": _NUMBER,
-        "nodes": [{"name": str, "op": str, "placement": str, "ms": _NUMBER}],
+        "model": str, "backend": str, "batch": _COUNT, "threads": _COUNT, "total_ms": _AMOUNT,
+        "nodes": [{
+            "name": str, "op": str, "placement": str, "ms": _AMOUNT, "density?": _SHARE, "gflops?": _AMOUNT,
+            "share_of_peak?": _AMOUNT, "kernel?": str,
+        }],
         "placements": [{"name": str, "placement": str, "reason": str}],
     },
     "benchmark": {
-        "host": dict,
+        "host": {},
         "runs": [{
-            "model": str, "label": str, "baseline": bool, "backend": str, "batch": int, "threads": int,
-            "simulated": bool, "median_ms": _NUMBER, "min_ms": _NUMBER, "p90_ms": _NUMBER, "p99_ms": _NUMBER,
-            "iterations": int, "items_per_second": _NUMBER,
+            "model": str, "label": str, "baseline": bool, "backend": str, "batch": _COUNT, "threads": _COUNT,
+            "simulated": bool, "median_ms": _POSITIVE, "min_ms": _POSITIVE, "p90_ms": _POSITIVE, "p99_ms": _POSITIVE,
+            "iterations": _COUNT, "items_per_second": _AMOUNT,
         }],
-        "ratios": [{"a": str, "b": str, "batch": int, "median": _NUMBER, "spread": list}],
+        "ratios": [{"a": str, "b": str, "batch": _COUNT, "median": _POSITIVE, "spread": (_POSITIVE, _POSITIVE)}],
     },
     "train": {
-        "model": str, "out": str, "steps": int, "loss": _NUMBER | None,
-        "validation": dict, "device": str, "seconds": _NUMBER,
-        "sparsity": {"layers": int, "nnz": int, "numel": int, "algorithms": [{"algorithm": str}]},
-        "cost?": {"params": int, "nnz": int, "macs": int, "effective_macs": int, "attention_macs": int},
-        "history?": {"steps": [{"step": int}], "validations": [{"step": int}]},
+        "model": str, "out": str, "steps": _COUNT, "loss": Maybe(_REAL),
+        "validation": {"accuracy?": _SHARE, "loss?": _REAL}, "device": str, "seconds": _AMOUNT,
+        "sparsity": {
+            "layers": _COUNT, "nnz": _COUNT, "numel": _COUNT,
+            "algorithms": [{"algorithm": str, "itop?": _SHARE, "doc?": _SHARE, "churn?": _SHARE}],
+        },
+        "cost?": {"params": _COUNT, "nnz": _COUNT, "macs": _COUNT, "effective_macs": _COUNT, "attention_macs": _COUNT},
+        "history?": {
+            "steps": [{"step": _COUNT, "loss?": _REAL, "itop?": _SHARE, "doc?": _SHARE, "churn?": _SHARE}],
+            "validations": [{"step": _COUNT, "loss?": _REAL, "accuracy?": _SHARE}],
+        },
     },
     "check": {
-        "ok": bool, "max_abs_error": _NUMBER | None, "model?": str, "reference?": _NAME,
+        "ok": bool, "max_abs_error": Maybe(_AMOUNT), "model?": str, "reference?": str,
         "checks": [{"name": str, "ok": bool, "detail": str}],
     },
     "transform": {
         "layers": [{
-            **_LAYER, "shape_before": list, "shape_after": list, "macs_before": int, "macs_after": int, "status": str,
-            "reason": str, "parts?": [{"role": str, "shape": list}],
+            **_LAYER, "shape_before": _SHAPE, "shape_after": _SHAPE, "macs_before": _COUNT, "macs_after": _COUNT,
+            "status": str, "reason": str, "parts?": [{"role": str, "shape": _SHAPE}], "search_space?": _COUNT,
         }],
         "totals": {
-            "weight_macs_before": int, "weight_macs_after": int, "weight_macs_ratio": _NUMBER, "nnz_before": int,
-            "nnz_after": int, "search_space": int,
+            "weight_macs_before": _COUNT, "weight_macs_after": _COUNT, "weight_macs_ratio": _AMOUNT,
+            "nnz_before": _COUNT, "nnz_after": _COUNT, "search_space": _COUNT, "attention_macs_before?": _COUNT,
+            "attention_macs_after?": _COUNT,
         },
-        "model?": str, "out?": _NAME, "pass?": str,
+        "model?": str, "out?": str, "pass?": str, "sparsity?": _REAL, "warnings?": [str], "unknown?": [str],
+        "pinned?": [{
+            "size": _COUNT, "layers": [str], "macs_share": _AMOUNT, "reason": str, "node": str, "op": str,
+        }],
     },
     "inspect": {
-        "layers": [{**_LAYER, "shape": list, "params": int, "macs": int, "effective_macs": int, "search_space": int}],
-        "totals": {"params": int, "nnz": int, "macs": int, "effective_macs": int, "attention_macs": int},
+        "layers": [{
+            **_LAYER, "shape": _SHAPE, "params": _COUNT, "macs": _COUNT, "effective_macs": _COUNT,
+            "search_space": _COUNT,
+        }],
+        "totals": {
+            "params": _COUNT, "nnz": _COUNT, "macs": _COUNT, "effective_macs": _COUNT, "attention_macs": _COUNT,
+        },
         "model?": str,
     },
 }  # fmt: skip
@@ -134,53 +172,13 @@ def read_document(path: str) -> Document:
 
 def _kind(path: str, data: Mapping[str, Any]) -> str:
     for kind, fields in KINDS.items():
-        if all(key.endswith("?") or _is_there(data, key, wanted) for key, wanted in fields.items()):
-            _hold(data, fields, "", f"{path}, a result of {kind},")
+        if all(key.endswith("?") or is_there(data, key, wanted) for key, wanted in fields.items()):
+            hold(data, fields, "", f"{path}, a result of {kind},")
             return kind
     raise UsageError(
         f"{path} is of no verb that a report shows (it has the fields {', '.join(list(data)[:6])}); these are "
         "transform, prune, densify, inspect, check, train, benchmark, profile and simulate"
     )
-
-
-def _is_there(data: Mapping[str, Any], key: str, wanted: Any) -> bool:
-    """Whether a field is there, and is what is meant: several verbs have ``totals``, with other names in them."""
-    if key not in data or not isinstance(wanted, Mapping):
-        return key in data
-    return isinstance(data[key], dict) and next(iter(wanted)) in data[key]
-
-
-def _hold(value: Any, wanted: Any, where: str, what: str) -> None:
-    """Hold a value against what is wanted; a difference is an error that says where."""
-    if isinstance(wanted, Mapping):
-        _hold(value, dict, where, what)
-        for key, inner in wanted.items():
-            name = key.removesuffix("?")
-            place = f"{where}.{name}" if where else name
-            if name not in value:
-                if key == name:
-                    raise UsageError(f"{what} has no {place}; it is damaged, or of another version: make it anew")
-            elif not (key != name and value[name] is None):
-                _hold(value[name], inner, place, what)
-    elif isinstance(wanted, list):
-        _hold(value, list, where, what)
-        for i, entry in enumerate(value):
-            _hold(entry, wanted[0], f"{where}[{i}]", what)
-    elif not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise UsageError(f"{what} has {_shown(value)} for {where}, which is to be {_type_name(wanted)}; make it anew")
-
-
-def _type_name(wanted: type | UnionType) -> str:
-    names = {"str": "text", "dict": "an object", "list": "a list", "bool": "true or false", "NoneType": "null"}
-    parts = [part.__name__ for part in getattr(wanted, "__args__", (wanted,))]
-    if "float" in parts or parts == ["int"]:
-        parts = ["a number" if part == "int" else part for part in parts if part != "float"]
-    return " or ".join(names.get(part, part) for part in parts)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:40] + "..."
 
 
 def _no_number(name: str) -> NoReturn:

@@ -70,15 +70,35 @@ def _change(results: Path, target: Path, name: str, place: list[Any], value: Any
     return str(target)
 
 
+def test_what_need_not_be_there_may_be_null(results: Path, tmp_path: Path) -> None:
+    data = json.loads((results / "train.json").read_text())
+    data["cost"] = None
+    (tmp_path / "run.json").write_text(json.dumps(data))
+    assert "cost" not in read_document(str(tmp_path / "run.json")).data
+
+
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [
         ("transform", ["layers", 1, "nnz"], None, "a result of transform, has no layers[1].nnz"),
-        ("inspect", ["layers", 0, "macs"], "many", 'has "many" for layers[0].macs, which is to be a number'),
+        (
+            "inspect",
+            ["layers", 0, "macs"],
+            "many",
+            'has "many" for layers[0].macs, which is to be a whole number',
+        ),
         ("train", ["sparsity", "algorithms"], {}, "has {} for sparsity.algorithms, which is to be a list"),
         ("check", ["ok"], 1, "has 1 for ok, which is to be true or false"),
         ("simulate", ["maps", 0, "shares"], None, "has no maps[0].shares"),
-        ("benchmark", ["runs", 0, "batch"], True, "has true for runs[0].batch, which is to be a number"),
+        ("simulate", ["maps", 0, "shape"], [3], "has [3] for maps[0].shape, which is to be a list of 2"),
+        (
+            "simulate",
+            ["machine", "parameters", "columns", "low"],
+            "x",
+            "parameters.columns.low, which is to be",
+        ),
+        ("train", ["validation", "accuracy"], 7, "has 7 for validation.accuracy, which is to be a number"),
+        ("benchmark", ["runs", 0, "batch"], True, "has true for runs[0].batch, which is to be a whole number from 0"),
     ],
 )
 def test_a_damaged_result_says_where(

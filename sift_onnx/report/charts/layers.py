@@ -13,7 +13,7 @@ from sift_onnx.report.charts.theme import DENSE, SERIES, prefixed
 from sift_onnx.report.numbers import dims, si
 from sift_onnx.report.page.table import Table
 
-__all__ = ["budget_chart", "layers_chart", "weights_of"]
+__all__ = ["budget_chart", "layers_chart"]
 
 _SHARES = {"sparse": "masked layers", "dense": "dense layers", "unchanged": "unchanged layers"}
 _ATTENTION = "attention products"
@@ -87,23 +87,18 @@ def _locator(count: int) -> Any:
     return MaxNLocator(count, steps=[1, 2, 5, 10])
 
 
-def weights_of(layer: Mapping[str, Any]) -> int:
-    """Weights that a layer has after a transform, masked ones among them."""
-    if "parts" in layer:
-        return sum(math.prod(part["shape"]) for part in layer["parts"])
-    return math.prod(layer["shape_after"])
-
-
-def layers_chart(document: Mapping[str, Any]) -> Chart:
-    """MACs before and after, and weights with non-zeros, for each layer."""
-    drawn = [layer for layer in document["layers"] if layer["macs_before"] > 0 and layer["nnz"] > 0]
+def layers_chart(document: Mapping[str, Any]) -> Chart | None:
+    """MACs before and after, and weights with non-zeros, for each layer; None where no layer has any of both."""
+    drawn = [layer for layer in document["layers"] if min(*_macs(layer), *_weights(layer)) > 0]
+    if not drawn:
+        return None
     shown, remark = choose_rows(drawn, lambda layer: layer["macs_after"])
 
     def draw(canvas: Canvas) -> None:
         canvas.height(rows_height(len(shown), 2 if canvas.narrow else 1))
         macs, weights = canvas.panels(2, sharey=not canvas.narrow)
-        _dumbbells(canvas, macs, shown, [(layer["macs_before"], layer["macs_after"]) for layer in shown], "MACs")
-        _dumbbells(canvas, weights, shown, [(weights_of(layer), layer["nnz"]) for layer in shown], "weights")
+        _dumbbells(canvas, macs, shown, list(map(_macs, shown)), "MACs")
+        _dumbbells(canvas, weights, shown, list(map(_weights, shown)), "weights")
         for axes in (macs, weights) if canvas.narrow else (macs,):
             name_rows(canvas, axes, [layer["name"] for layer in shown])
         if not canvas.narrow:
@@ -128,6 +123,17 @@ def layers_chart(document: Mapping[str, Any]) -> Chart:
             [_row(layer) for layer in document["layers"]],
         ),
     )
+
+
+def _macs(layer: Mapping[str, Any]) -> tuple[int, int]:
+    return layer["macs_before"], layer["macs_after"]
+
+
+def _weights(layer: Mapping[str, Any]) -> tuple[int, int]:
+    """All, and those that are not zero."""
+    if "parts" in layer:
+        return sum(math.prod(part["shape"]) for part in layer["parts"]), layer["nnz"]
+    return math.prod(layer["shape_after"]), layer["nnz"]
 
 
 def _dumbbells(

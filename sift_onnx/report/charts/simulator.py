@@ -18,7 +18,7 @@ _STEPS = {"forward": "", "input_gradient": " dX", "weight_gradient": " dW", "mas
 
 def step_name(layer: Mapping[str, Any]) -> str:
     """A layer's name, and its step of training if it is not the forward pass."""
-    return layer["name"] + _STEPS.get(layer["step"], " " + layer["step"])
+    return f"{layer['name']}{_STEPS.get(layer['step'], ' ' + layer['step'])}"
 
 
 def limits_chart(layers: Sequence[Mapping[str, Any]]) -> Chart:

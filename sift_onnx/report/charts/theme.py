@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 __all__ = ["DENSE", "FOREGROUND", "GRID", "SERIES", "SETTINGS", "SOFT", "VARIABLES", "label", "points", "prefixed"]
 
@@ -20,7 +21,7 @@ VARIABLES = {
     **{colour: f"var(--c{i})" for i, colour in enumerate(SERIES, 1)},
 }
 
-SETTINGS = {
+SETTINGS: dict[Any, object] = {
     "svg.fonttype": "none",  # text stays text: found by search, read aloud, in the page's font
     "text.parse_math": False,  # a layer may be called $
     "text.color": FOREGROUND,

@@ -35,7 +35,7 @@ def transform_html(document: Document, prefix: str) -> Markup:
     data = document.data
     if not any(layer["macs_before"] for layer in data["layers"]):
         return tag("p", "The model has no weight layer.")
-    charts = charts_html([budget_chart(data), layers_chart(data)], prefix)
+    charts = charts_html([c for c in (budget_chart(data), layers_chart(data)) if c is not None], prefix)
     pinned = data.get("pinned") or []
     rows = [
         (str(p["size"]), ", ".join(p["layers"][:3]) + (f" and {len(p['layers']) - 3} more" if len(p["layers"]) > 3
