@@ -149,14 +149,12 @@ class _Search:
         if wanted.record.shape is None:  # version 1 says no more
             return DenseUnderMask(candidate.stored, active_zeros=wanted.record.active_zeros)
         orders = list(_orders(wanted.record.shape, candidate.shape))
-        fits = ((order, self.fit(wanted, candidate, order)) for order in orders)
-        found = [(order, fit) for order, fit in fits if fit is not None]
-        if not found:
-            return None
-        as_before = found[0][0] is None and candidate.shape == wanted.record.shape
-        if as_before or len(orders) == 1 or (len(found) == 1 and wanted.surprise(candidate) >= _EVIDENCE):
-            return found[0][1]
-        return None
+        as_before = self.fit(wanted, candidate, None) if orders else None
+        if as_before is not None and (candidate.shape == wanted.record.shape or len(orders) == 1):
+            return as_before
+        others = (self.fit(wanted, candidate, order) for order in orders[1:])
+        found = [fit for fit in (as_before, *others) if fit is not None]
+        return found[0] if len(found) == 1 and wanted.surprise(candidate) >= _EVIDENCE else None
 
     def fit(self, wanted: _Wanted, candidate: _Candidate, order: Order) -> DenseUnderMask | None:
         """The masked weight, if the tensor's axes are those of the mask in this order."""
