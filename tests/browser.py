@@ -38,13 +38,13 @@ class Page:
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.call(method, params, self._session)
 
-    def open(self, path: Path, width: int, *, dark: bool) -> None:
-        """Load a file as a screen of this width shows it."""
+    def open(self, path: Path, width: int, *, dark: bool, height: int = 900) -> None:
+        """Load a file as a screen of this size shows it."""
         self.complaints.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 700
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700
         )
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
