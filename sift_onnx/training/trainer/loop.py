@@ -77,7 +77,7 @@ class Trainer:
         # Ranks with data of their own may have more of it or less.
         steps = ranks.smallest(-1 if source.steps_per_epoch is None else source.steps_per_epoch)
         self._steps_per_epoch = None if steps < 0 else steps
-        self.total = _total_steps(settings, self._steps_per_epoch)
+        self.total = settings.total_steps(self._steps_per_epoch)
         self.module = module.to(ranks.device)
         self._source, self._settings, self._ranks = source, settings, ranks
         self._report = report if ranks.leads else lambda event: None
@@ -288,17 +288,6 @@ class Trainer:
 
     def _warn(self, text: str) -> None:
         self._report({"event": "warning", "text": text})
-
-
-def _total_steps(settings: TrainingSettings, steps_per_epoch: int | None) -> int:
-    if (settings.epochs is None) == (settings.steps is None):
-        raise UsageError("give one of epochs and steps: how long to train")
-    if settings.steps is not None:
-        return settings.steps
-    if steps_per_epoch is None:
-        raise UsageError("the data does not say how many batches it has; give steps, not epochs")
-    assert settings.epochs is not None
-    return settings.epochs * steps_per_epoch
 
 
 def _identity(module: ImportedModule) -> str:

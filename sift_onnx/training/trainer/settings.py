@@ -164,6 +164,24 @@ class TrainingSettings:
             raise UsageError(f"{source}, training: {error}") from error
         return made
 
+    def total_steps(self, steps_per_epoch: int | None) -> int:
+        """How many optimizer steps the training has.
+
+        Args:
+            steps_per_epoch: of the data; None if it does not say.
+
+        Raises:
+            UsageError: the settings do not say, or not in a way that this data allows.
+        """
+        if (self.epochs is None) == (self.steps is None):
+            raise UsageError("give one of epochs and steps: how long to train")
+        if self.steps is not None:
+            return self.steps
+        if steps_per_epoch is None:
+            raise UsageError("the data does not say how many batches it has; give steps, not epochs")
+        assert self.epochs is not None
+        return self.epochs * steps_per_epoch
+
     def telling(self) -> dict[str, Any]:
         """What a resumed run must have in common with the one it resumes, as it comes back from JSON."""
         document = {k: v for k, v in dataclasses.asdict(self).items() if k not in _FREE}

@@ -31,7 +31,7 @@ def tensorboard_log(folder: Path) -> Iterator[Callable[[Mapping[str, Any]], None
             "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE, whose lines are JSON"
         ) from error
     try:
-        writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        writer = SummaryWriter(str(folder))
     except OSError as error:
         raise OutputError(f"cannot write to {folder} (--tensorboard): {error.strerror or error}") from error
 
@@ -41,10 +41,10 @@ def tensorboard_log(folder: Path) -> Iterator[Callable[[Mapping[str, Any]], None
             return
         for name, value in event.items():
             if name not in _NO_FIGURES:
-                writer.add_scalar(f"{prefix}/{name}", value, event["step"])  # type: ignore[no-untyped-call]
-        writer.flush()  # type: ignore[no-untyped-call]
+                writer.add_scalar(f"{prefix}/{name}", value, event["step"])
+        writer.flush()
 
     try:
         yield note
     finally:
-        writer.close()  # type: ignore[no-untyped-call]
+        writer.close()
