@@ -20,6 +20,7 @@
 #include "cache.h"
 #include "conv.h"
 #include "elementwise.h"
+#include "global_pool.h"
 #include "isa.h"
 #include "matmul.h"
 #include "normalize.h"

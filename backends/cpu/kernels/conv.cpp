@@ -23,13 +23,15 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
 }
 
-}  // namespace
-
-Algorithm choose_algorithm(double density) {
+Algorithm choose_algorithm(double density, const ConvOptions& options, const KernelTable& kernels) {
   if (density > 0.85) return Algorithm::dense;
-  if (density > 0.18) return Algorithm::pair;
-  return Algorithm::single;
+  // Where the taps of a channel lie in one panel, unturned, lists are longer, and an end of each is paid for sooner.
+  const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
+  const bool long_lists = options.layout == Layout::images16 && several_taps;
+  return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? Algorithm::pair : Algorithm::single;
 }
+
+}  // namespace
 
 struct Conv::Packing {
   Tiling tiling;
@@ -59,7 +61,7 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
       columns_(weights->columns()),
       density_(weights->density()),
       options_(options),
-      algorithm_(options.algorithm.value_or(choose_algorithm(density_))),
+      algorithm_(options.algorithm.value_or(choose_algorithm(density_, options, kernels))),
       kernels_(kernels),
       weights_(std::move(weights)) {
   const ConvGeometry& g = options.geometry;

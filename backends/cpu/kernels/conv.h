@@ -15,9 +15,6 @@
 
 namespace sift::cpu {
 
-// The algorithm that is fastest at this density.
-Algorithm choose_algorithm(double density);
-
 struct ConvOptions {
   ConvGeometry geometry;
   Activation activation;

@@ -137,6 +137,8 @@ struct KernelTable {
   // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
   // they are multiplied. Null where turning takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);
+  // Density from which two rows that share operands are faster than one by one.
+  double pair_above;
   void (*gather_full)(const GatherArgs&);    // every lane of every entry is copied
   void (*gather_masked)(const GatherArgs&);
   void (*epilogue)(const EpilogueArgs&);

@@ -20,6 +20,7 @@ const KernelTable* kernels() {
   static constexpr KernelTable kTable{
       .rows = &find_rows,
       .rotated_rows = &find_rotated_rows,
+      .pair_above = kPairAbove,
       .gather_full = &gather_full,
       .gather_masked = &gather_masked,
       .epilogue = &epilogue,

@@ -15,6 +15,7 @@
 
 #include "conv.h"
 #include "elementwise.h"
+#include "global_pool.h"
 #include "isa.h"
 #include "matmul.h"
 #include "normalize.h"
