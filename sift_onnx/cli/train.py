@@ -87,7 +87,7 @@ def train(
 
     \b
     sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz --epochs 40
-    torchrun --nproc-per-node 2 --no-python sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
+    torchrun --nproc-per-node 2 --no-python -- sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
     """
     from sift_onnx.recipe import Recipe
 
