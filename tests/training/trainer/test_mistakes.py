@@ -163,6 +163,7 @@ def test_a_loss_that_is_nan_from_the_start_is_found_before(tmp_path: Path) -> No
         ({"epochs": True}, "has to be a whole number"),
         ({"loss": "hinge"}, "choose classification, next-token, or write"),
         ({"amp": "fp8"}, "choose one of off, bfloat16, float16"),
+        ({"parallelism": "fsdp"}, "choose one of ddp, fsdp2"),
         ({"clip_norm": -1}, "clip_norm is -1"),
     ],
 )
