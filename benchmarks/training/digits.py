@@ -166,17 +166,19 @@ def sizes(width: int, sparsities: tuple[str, ...]) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any], widths: tuple[int, ...], names: list[str], seeds: int) -> str:
-    """Markdown: a row per configuration, a column per width."""
+    """Markdown: a row per configuration, a column per width; how many seeds are above dense stands in brackets."""
     lines = [
         "| | rate | " + " | ".join(f"w = {width}" for width in widths) + " |",
-        "| --- | ---: | " + "---: | " * len(widths),
+        "| --- | ---: |" + " ---: |" * len(widths),
     ]
     for name in names:
         cells = []
         for width in widths:
             values = found["test"][str(width)][name][:seeds]
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{statistics.mean(values):.1f} ± {spread:.1f}")
+            above = sum(value > dense for value, dense in zip(values, found["test"][str(width)]["dense"], strict=False))
+            wins = f" ({above} of {len(values)})" if name != "dense" else ""
+            cells.append(f"{statistics.mean(values):.1f} ± {spread:.1f}{wins}")
         lines.append(f"| {name} | {found['rates'][name]:g} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -55,6 +55,7 @@ def main(seeds: int, width: int, sparsity: str, first_steps: int, steps: int, ra
                 grown = folder / "grown.onnx"
                 train(source, grown, examples, sparse, steps, rate, seed)
                 row[label] = accuracy(grown, test_set())
+            row["change by RigL"] = row["embedded, RigL"] - row["embedded"]
             rows.append(row | reach(sift_onnx.masks(wide), sift_onnx.masks(grown)))
             print(f"seed {seed}: " + ", ".join(f"{key} {value:.10g}" for key, value in rows[-1].items()), flush=True)
     print("\n| | mean | standard deviation | lowest | highest |\n| --- | ---: | ---: | ---: | ---: |")
