@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -55,8 +56,7 @@ class LazyVerbs(click.Group):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         extra["standalone_mode"] = False
         try:
-            with warnings.catch_warnings():
-                warnings.showwarning = show_warning
+            with _warnings_in_one_line():
                 result = super().main(args, **extra)
         except click.exceptions.Exit as stop:
             sys.exit(stop.exit_code)
@@ -79,9 +79,20 @@ class LazyVerbs(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """Print a warning on stderr in one line, without the place in the code that Python would add."""
-    click.echo(f"Warning: {message}", err=True)
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Warnings go to stderr, each of them once, without the place in the code that Python would add."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        text = printable(str(message))
+        if text not in said:
+            said.add(text)
+            click.echo(f"Warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -73,6 +73,18 @@ def test_asymmetric_weights_keep_the_value_zero_as_their_zero_point(wide: onnx.M
         assert set(stored[f"{name}_quantized"][~mask].tolist()) == {point.item()}
 
 
+def test_a_verb_that_reads_a_model_twice_warns_once(wide: onnx.ModelProto, tmp_path: Any) -> None:
+    onnx.save(ASYMMETRIC["dynamic, QUInt8"](wide), tmp_path / "q.onnx")
+    # The warnings of one test are not those of the next one.
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        command = ["benchmark", str(tmp_path / "q.onnx"), "--backend", "cpu", "--seconds", "0.01", "--warmup", "0"]
+        result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.stderr.splitlines() if line.startswith("Warning: the mask of")]
+    assert len(lines) == len(set(lines)) == 3
+
+
 @pytest.mark.parametrize("how", ["static", "static, QOperator", "dynamic"])
 def test_the_verbs_take_quantized_files(wide: onnx.ModelProto, how: str, tmp_path: Any) -> None:
     quantized = SYMMETRIC[how](wide)
