@@ -12,6 +12,7 @@ import mmap
 import os
 import re
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ Progress = Callable[[int, int], None]
 PROTOBUF_LIMIT = 2**31 - 2**24
 # Smaller tensors are serialized with the graph.
 STREAMED_FROM = 1 << 16
+
+# To draw a weight takes longer than to write it: as many are drawn at a time.
+_AHEAD = 2
 
 # Page alignment lets readers map a tensor without copying it.
 _ALIGNMENT = 4096
@@ -187,15 +191,13 @@ def _key(tensor: LargeTensor | LargeSparseTensor) -> bytes:
 def _loaded_ahead(
     tensors: Sequence[LargeTensor | LargeSparseTensor],
 ) -> Iterator[LargeTensor | LargeSparseTensor]:
-    """The tensors in order; while one is written, the weight of the next is drawn or read."""
-    if not tensors:
-        return
-    with ThreadPoolExecutor(1, "sift-onnx-load") as thread:
-        ahead = thread.submit(tensors[0].load)
+    """The tensors in order; while one is written, the weights of the next ones are drawn or read."""
+    with ThreadPoolExecutor(_AHEAD, "sift-onnx-load") as threads:
+        ahead = deque(threads.submit(tensor.load) for tensor in tensors[:_AHEAD])
         for i, tensor in enumerate(tensors):
-            held = ahead.result()  # as long as the tensor is written
-            if i + 1 < len(tensors):
-                ahead = thread.submit(tensors[i + 1].load)
+            held = ahead.popleft().result()  # as long as the tensor is written
+            if i + _AHEAD < len(tensors):
+                ahead.append(threads.submit(tensors[i + _AHEAD].load))
             yield tensor
             del held
 
