@@ -38,7 +38,7 @@ new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done
 
 def commands() -> Iterator[str]:
     """Arguments of ``sift-onnx``, in order."""
-    yield "models export resnet18 resnet18.onnx"
+    yield "models export resnet18 resnet18.onnx --batch dynamic"
     for s in SPARSITIES:
         yield f"transform resnet18.onnx wide{s}.onnx --wide {s} --json transform{s}.json"
         yield f"simulate wide{s}.onnx --batch 64 --baseline resnet18.onnx --html s{s}.html --json simulate{s}.json"

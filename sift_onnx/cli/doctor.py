@@ -31,7 +31,7 @@ CORE = {
     "numpy": "numpy",
 }
 # distribution -> what to do without it; never imported, since torch takes seconds.
-OPTIONAL = {"torch": "pip install 'sift-onnx[train]'"}
+OPTIONAL = {"torch": "pip install 'sift-onnx[train]'", "matplotlib": "pip install 'sift-onnx[report]'"}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 
 from sift_onnx.report.charts.accuracy import Point, accuracy_chart, pareto
 from sift_onnx.report.charts.canvas import Chart, charts_html
+from sift_onnx.report.charts.layers import budget_chart, layers_chart
 from sift_onnx.report.charts.masks import picture_of
 from sift_onnx.report.charts.nodes import nodes_chart
 from sift_onnx.report.charts.rows import MOST_ROWS, choose_rows
@@ -124,3 +125,20 @@ def test_a_chart_is_drawn_for_two_widths(tmp_path: Path) -> None:
 
     charts_html([Chart("t", "", "d", draw, Table.of("t", "a", [("1",)]))], "a")
     assert widths == [False, True]
+
+
+def layer(name: str, before: int, after: int, status: str) -> dict[str, object]:
+    return {
+        "name": name, "kind": "gemm", "shape_before": [4, before], "shape_after": [4, 2 * before], "nnz": after,
+        "sparsity": 0.5, "macs_before": before, "macs_after": after, "status": status, "reason": "",
+    }  # fmt: skip
+
+
+def test_a_layer_that_two_passes_changed_counts_once() -> None:
+    totals = {"weight_macs_before": 100, "weight_macs_after": 100, "weight_macs_ratio": 1.0}
+    layers = [layer("a", 60, 80, "dense"), layer("b", 30, 10, "sparse"), layer("a", 80, 70, "sparse")]
+    document = {"layers": layers, "totals": totals}
+    chart = budget_chart(document)
+    assert list(chart.table.rows)[:2] == [("masked layers", "90", "80"), ("unchanged layers", "10", "20")]
+    rows = layers_chart(document).table.rows
+    assert [(row[0], row[6], row[7]) for row in rows] == [("a", "60", "70"), ("b", "30", "10")]

@@ -103,7 +103,7 @@ def accuracy_chart(points: Sequence[Point]) -> Chart:
     return Chart(
         "Accuracy against FLOPs",
         caption + told,
-        "; ".join(f"{g.name}: {g.mean:.2%} at {si(g.cost)} MACs" for g in groups[:20]) + told,
+        "; ".join(f"{g.name}: {g.mean:.2%} at {si(g.cost)} MACs" for g in groups[:20]) + "." + told,
         draw,
         Table.of(
             "Accuracy and cost",

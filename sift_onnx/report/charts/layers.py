@@ -17,6 +17,7 @@ __all__ = ["budget_chart", "layers_chart"]
 
 _SHARES = {"sparse": "masked layers", "dense": "dense layers", "unchanged": "unchanged layers"}
 _ATTENTION = "attention products"
+_SAME = 0.01
 _COLOURS = dict(zip((*_SHARES.values(), _ATTENTION), (SERIES[0], DENSE, SERIES[4], SERIES[3]), strict=True))
 
 
@@ -52,7 +53,7 @@ def budget_chart(document: Mapping[str, Any]) -> Chart:
     rows = [(name, *(f"{parts[side][name]:,}" for side in parts)) for name in names]
     rows.append(("weights in all", f"{totals['weight_macs_before']:,}", f"{totals['weight_macs_after']:,}"))
     return Chart(
-        "Iso-FLOP budget",
+        "Iso-FLOP budget" if abs(ratio - 1) < _SAME else "MACs before and after",
         f"Weight MACs: {totals['weight_macs_before']:,} before, {totals['weight_macs_after']:,} after, "
         f"ratio {ratio:.6f}." + _attention(totals),
         "; ".join(f"{side}: " + ", ".join(f"{n} {si(parts[side][n])}" for n in names) for side in parts),
@@ -63,15 +64,24 @@ def budget_chart(document: Mapping[str, Any]) -> Chart:
 
 def _budget(document: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     sides: dict[str, dict[str, int]] = {"before": defaultdict(int), "after": defaultdict(int)}
-    for layer in document["layers"]:
+    for layer in _layers(document):
         for side in sides:
             sides[side][_SHARES.get(layer["status"], _SHARES["unchanged"])] += layer[f"macs_{side}"]
     for side in sides:
-        # A recipe's layers are those that it changes.
+        # A recipe tells of the layers that it changes.
         rest = document["totals"][f"weight_macs_{side}"] - sum(sides[side].values())
         sides[side][_SHARES["unchanged"]] += max(rest, 0)
         sides[side][_ATTENTION] += document["totals"].get(f"attention_macs_{side}") or 0
     return sides
+
+
+def _layers(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The layers, each once: what one pass of a recipe made of a layer, a later one may have changed again."""
+    found: dict[str, dict[str, Any]] = {}
+    for layer in document["layers"]:
+        first = found.get(layer["name"], layer)
+        found[layer["name"]] = layer | {key: first[key] for key in ("shape_before", "macs_before")}
+    return list(found.values())
 
 
 def _attention(totals: Mapping[str, Any]) -> str:
@@ -89,7 +99,7 @@ def _locator(count: int) -> Any:
 
 def layers_chart(document: Mapping[str, Any]) -> Chart | None:
     """MACs before and after, and weights with non-zeros, for each layer; None where no layer has any of both."""
-    drawn = [layer for layer in document["layers"] if min(*_macs(layer), *_weights(layer)) > 0]
+    drawn = [layer for layer in _layers(document) if min(*_macs(layer), *_weights(layer)) > 0]
     if not drawn:
         return None
     shown, remark = choose_rows(drawn, lambda layer: layer["macs_after"])
@@ -120,7 +130,7 @@ def layers_chart(document: Mapping[str, Any]) -> Chart | None:
         Table.of(
             "Layers before and after",
             "<weight|<kind|<shape before|<shape after|non-zeros|sparsity|MACs before|MACs after|<status",
-            [_row(layer) for layer in document["layers"]],
+            [_row(layer) for layer in _layers(document)],
         ),
     )
 
