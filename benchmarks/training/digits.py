@@ -46,7 +46,7 @@ def numbers(kind: type) -> Any:
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Results; what is there is not run again.")
-@click.option("--widths", default="2,3,4,6", show_default=True, callback=numbers(int), help="First channels.")
+@click.option("--widths", default="2,4", show_default=True, callback=numbers(int), help="First channels.")
 @click.option("--sparsities", default="0.5,0.75,0.9", show_default=True, callback=numbers(str))
 @click.option("--rates", default="0.2,0.4,0.8,1.6", show_default=True, callback=numbers(float), help="To choose from.")
 @click.option("--seeds", type=int, default=6, show_default=True)
