@@ -80,12 +80,12 @@ def report(
     with status_line("drawing", verbosity):
         page = results_page(documents, pictures)
     write_page(html, page)
+    size = len(page.encode("utf-8"))
     if json_path is not None:
         entries = [{"file": d.path, "verb": d.kind, "model": d.data.get("model")} for d in documents]
-        size = len(page.encode("utf-8"))
         write_json({"schema": 1, "page": html, "bytes": size, "results": entries}, json_path)
     if json_path != "-":
-        click.echo(f"{html}: {len(documents)} results, {len(page.encode('utf-8')) / 1e6:.2f} MB")
+        click.echo(f"{html}: {len(documents)} result{'s' * (len(documents) != 1)}, {size / 1e6:.2f} MB")
     if opens:
         _open(html, verbosity)
 

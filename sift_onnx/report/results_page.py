@@ -62,7 +62,12 @@ def results_page(documents: Sequence[Document], masks: Sequence[tuple[str, Seque
 
 
 def _each(documents: Sequence[Document], prefix: str, html: Callable[[Document, str], Markup]) -> Markup:
-    return join(*(join(tag("h3", _heading(d)), html(d, f"{prefix}-{i}")) for i, d in enumerate(documents)))
+    headings = [_heading(d) for d in documents]
+    # Of two results of one model, the files tell which is which.
+    told = [
+        f"{h} ({Path(d.path).name})" if headings.count(h) > 1 else h for h, d in zip(headings, documents, strict=True)
+    ]
+    return join(*(join(tag("h3", told[i]), html(d, f"{prefix}-{i}")) for i, d in enumerate(documents)))
 
 
 def _simulation(document: Document, prefix: str) -> Markup:

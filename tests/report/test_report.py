@@ -51,7 +51,7 @@ def test_a_full_set_has_every_section(results: Path) -> None:
 def test_any_single_result_makes_a_page(folder: Path, name: str) -> None:
     result = report(f"{name}.json", "--html", "one.html")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("one.html: 1 results")
+    assert result.stdout.startswith("one.html: 1 result, ")
     assert len(headings(folder / "one.html")) == 2
 
 
@@ -59,6 +59,13 @@ def test_results_of_several_models_have_headings_of_their_own(folder: Path) -> N
     assert report("transform.json", "prune.json", "--html", "two.html").exit_code == 0
     text = (folder / "two.html").read_text(encoding="utf-8")
     assert re.findall(r"<h3>([^<]*)</h3>", text) == ["net.onnx \u2192 wide.onnx", "net.onnx \u2192 pruned.onnx"]
+
+
+def test_two_results_of_one_model_are_told_apart(folder: Path) -> None:
+    shutil.copy("check.json", "again.json")
+    assert report("check.json", "again.json", "--html", "two.html").exit_code == 0
+    text = (folder / "two.html").read_text(encoding="utf-8")
+    assert re.findall(r"<h3>([^<]*)</h3>", text) == ["wide.onnx (check.json)", "wide.onnx (again.json)"]
 
 
 def test_masks_of_chosen_layers(folder: Path) -> None:

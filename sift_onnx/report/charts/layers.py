@@ -17,7 +17,7 @@ __all__ = ["budget_chart", "layers_chart"]
 
 _SHARES = {"sparse": "masked layers", "dense": "dense layers", "unchanged": "unchanged layers"}
 _ATTENTION = "attention products"
-_SAME = 0.01
+_NO_BUDGET = ("prune", "densify")
 _COLOURS = dict(zip((*_SHARES.values(), _ATTENTION), (SERIES[0], DENSE, SERIES[4], SERIES[3]), strict=True))
 
 
@@ -53,7 +53,7 @@ def budget_chart(document: Mapping[str, Any]) -> Chart:
     rows = [(name, *(f"{parts[side][name]:,}" for side in parts)) for name in names]
     rows.append(("weights in all", f"{totals['weight_macs_before']:,}", f"{totals['weight_macs_after']:,}"))
     return Chart(
-        "Iso-FLOP budget" if abs(ratio - 1) < _SAME else "MACs before and after",
+        "MACs before and after" if document.get("pass") in _NO_BUDGET else "Iso-FLOP budget",
         f"Weight MACs: {totals['weight_macs_before']:,} before, {totals['weight_macs_after']:,} after, "
         f"ratio {ratio:.6f}." + _attention(totals),
         "; ".join(f"{side}: " + ", ".join(f"{n} {si(parts[side][n])}" for n in names) for side in parts),
