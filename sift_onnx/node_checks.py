@@ -139,15 +139,15 @@ def _check_attributes(node: Node, schema: onnx.defs.OpSchema) -> None:
         if attribute is None:
             if wanted.required:
                 raise ModelReadError(f"the model is damaged: {_where(node)} lacks its attribute {name!r}")
-        elif not attribute.ref_attr_name and attribute.type != int(wanted.type.value):
+        elif not attribute.ref_attr_name and _type_name(attribute) != wanted.type.name:
             raise ModelReadError(
-                f"the model is damaged: attribute {name!r} of {_where(node)} is {_type_name(attribute.type)}, "
-                f"where its operator takes {_type_name(int(wanted.type.value))}"
+                f"the model is damaged: attribute {name!r} of {_where(node)} is {_type_name(attribute)}, "
+                f"where its operator takes {wanted.type.name}"
             )
 
 
-def _type_name(kind: int) -> str:
-    return str(onnx.AttributeProto.AttributeType.Name(kind))
+def _type_name(attribute: onnx.AttributeProto) -> str:
+    return str(onnx.AttributeProto.AttributeType.Name(attribute.type))
 
 
 def _check_operands(node: Node, schema: onnx.defs.OpSchema) -> None:

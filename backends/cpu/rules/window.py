@@ -7,6 +7,9 @@ from sift_onnx.backends.cpu.specs import Geometry
 
 __all__ = ["window_of"]
 
+# Taps that the kernels take; the same bound keeps positions within 64 bits.
+_MOST = 4096
+
 
 def window_of(node: NodeView, kernel: tuple[int, int]) -> Geometry:
     """The window of a Conv or pooling node.
@@ -21,6 +24,8 @@ def window_of(node: NodeView, kernel: tuple[int, int]) -> Geometry:
         raise NotLowered(f"a window over {len(said)} axes; the kernels are two-dimensional")
     if min(*said, *stride, *dilation) < 1:
         raise NotLowered(f"kernel {list(said)}, strides {list(stride)}, dilations {list(dilation)}; they start at 1")
+    if max(*said, *stride, *dilation) > _MOST or said[0] * said[1] > _MOST:
+        raise NotLowered(f"a window of {list(said)} taps, strides {list(stride)}, dilations {list(dilation)}")
     mode = node.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         if stride != (1, 1):
