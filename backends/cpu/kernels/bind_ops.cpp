@@ -99,7 +99,9 @@ const KernelTable& kernels_of(const std::string& isa) {
 }
 
 Shape shape_of(const Shape4& sizes) {
-  return {std::get<0>(sizes), std::get<1>(sizes), std::get<2>(sizes), std::get<3>(sizes)};
+  const Shape shape{std::get<0>(sizes), std::get<1>(sizes), std::get<2>(sizes), std::get<3>(sizes)};
+  element_count(shape, Layout::images16);  // throws
+  return shape;
 }
 
 Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
@@ -128,6 +130,19 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
 
 ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
                          std::int64_t groups = 1) {
+  // Positions and offsets are computed in 64 bits, from products of two of these.
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const auto check = [](std::int64_t least, std::int64_t value) {
+    if (value < least || value > kMost) {
+      throw std::invalid_argument("window: kernel, stride and dilation must be positive, and no number above 2**30");
+    }
+  };
+  for (const Pair& pair : {kernel, stride, dilation}) {
+    check(1, std::get<0>(pair));
+    check(1, std::get<1>(pair));
+  }
+  const auto [top, left, bottom, right] = pads;
+  for (const std::int64_t pad : {top, left, bottom, right}) check(-kMost, pad);
   return {.kernel_h = std::get<0>(kernel),
           .kernel_w = std::get<1>(kernel),
           .stride_h = std::get<0>(stride),

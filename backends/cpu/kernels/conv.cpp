@@ -16,6 +16,7 @@ namespace {
 
 // Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
 constexpr std::size_t kPlanned = 4;
+constexpr std::int64_t kMostTaps = 4096;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -68,6 +69,8 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
   require(g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
               g.dilation_w > 0 && g.groups > 0,
           "kernel, stride, dilation and groups must be positive");
+  // Offsets into a panel have 16 bits, and a panel holds at least the taps of one channel.
+  require(g.kernel_h <= kMostTaps && g.kernel_w <= kMostTaps / g.kernel_h, "the kernel has too many taps");
   require(rows_ % g.groups == 0, "output channels are not a multiple of groups");
   require(rows_ > 0 && columns_ > 0, "the weights are empty");
   require(columns_ % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 
 namespace sift::cpu {
@@ -30,8 +31,19 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// Floats that a tensor of this shape takes in `layout`.
+// More floats than any tensor has, and few enough for arithmetic with their bytes.
+inline constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+
+// Floats that a tensor of this shape takes in `layout`; throws std::invalid_argument where there is no such tensor, so
+// that a shape whose product runs over does not pass for a small one.
 inline std::int64_t element_count(const Shape& shape, Layout layout) {
+  std::int64_t room = kMostElements;
+  for (const std::int64_t size : {shape.n, shape.c, shape.h, shape.w}) {
+    if (size < 0 || size > room) {
+      throw std::invalid_argument("shape: a size is negative, or there are too many elements");
+    }
+    if (size > 0) room /= size;  // an empty tensor is not a way around it
+  }
   const std::int64_t images = layout == Layout::images16 ? (shape.n + kLanes - 1) / kLanes * kLanes : shape.n;
   return images * shape.c * shape.h * shape.w;
 }

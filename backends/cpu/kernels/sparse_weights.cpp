@@ -19,6 +19,9 @@ SparseWeights::SparseWeights(std::int64_t rows, std::int64_t columns) : rows_(ro
   if (rows < 0 || columns < 0 || columns > std::numeric_limits<std::uint32_t>::max()) {
     throw std::invalid_argument("weights: rows and columns must not be negative, and columns fit 32 bits");
   }
+  if (columns > 0 && rows > std::numeric_limits<std::int64_t>::max() / columns) {
+    throw std::invalid_argument("weights: rows x columns must fit 64 bits");
+  }
   starts_.reserve(static_cast<std::size_t>(rows) + 1);
   starts_.push_back(0);
 }
