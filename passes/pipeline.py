@@ -74,10 +74,10 @@ def transform(
     return as_kind_of(model, result.model)
 
 
-def _recipe(given: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
+def _recipe(given: Any) -> Recipe:
     if isinstance(given, Recipe):
         return given
-    return Recipe.of(given) if isinstance(given, Mapping) else Recipe.load(given)
+    return Recipe.of(given) if isinstance(given, Mapping) else Recipe.load(str(given))
 
 
 def make_pass(step: Step) -> Pass:

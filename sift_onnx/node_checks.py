@@ -139,11 +139,16 @@ def _check_attributes(node: Node, schema: onnx.defs.OpSchema) -> None:
         if attribute is None:
             if wanted.required:
                 raise ModelReadError(f"the model is damaged: {_where(node)} lacks its attribute {name!r}")
-        elif not attribute.ref_attr_name and _type_name(attribute) != wanted.type.name:
+        elif not attribute.ref_attr_name and _type_name(attribute) != _schema_type(wanted):
             raise ModelReadError(
                 f"the model is damaged: attribute {name!r} of {_where(node)} is {_type_name(attribute)}, "
-                f"where its operator takes {wanted.type.name}"
+                f"where its operator takes {_schema_type(wanted)}"
             )
+
+
+def _schema_type(attribute: onnx.defs.OpSchema.Attribute) -> str:
+    # An enumeration of onnx's compiled part, whose stubs do not say so.
+    return str(getattr(attribute.type, "name"))  # noqa: B009
 
 
 def _type_name(attribute: onnx.AttributeProto) -> str:
