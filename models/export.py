@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import onnx
 
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
+from sift_onnx.files.storage import check_output
 from sift_onnx.models.registry import build, find, require_torch
-from sift_onnx.storage import check_output
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import MaskedConstant, MaskedValues
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.graphs.constants import MaskedConstant, MaskedValues
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Builder", "part_of"]
 

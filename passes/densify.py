@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import analyze
-from sift_onnx.constants import MaskedValues
+from sift_onnx.graphs.constants import MaskedValues
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.mask_report import describe_masks

@@ -16,7 +16,7 @@ from sift_onnx.passes.local.linear_units import LinearUnit, Site
 from sift_onnx.passes.local.member import LocalPass
 from sift_onnx.passes.local.replacement import Part, Replacement
 from sift_onnx.passes.local.workshop import Workshop
-from sift_onnx.sparse import generator
+from sift_onnx.weights.sparse import generator
 
 __all__ = ["Factorized"]
 

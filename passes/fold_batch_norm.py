@@ -13,13 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import MaskedConstant, MaskedValues, array_of, constant_values, shape_of, sparse_weight_of
+from sift_onnx.graphs.constants import (
+    MaskedConstant,
+    MaskedValues,
+    array_of,
+    constant_values,
+    shape_of,
+    sparse_weight_of,
+)
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["FoldBatchNorm"]
 

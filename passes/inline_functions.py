@@ -8,9 +8,9 @@ import onnx
 import onnx.inliner
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import MaskedConstant
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.graph_import import import_model
+from sift_onnx.graphs.constants import MaskedConstant
+from sift_onnx.graphs.importing import import_model
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 

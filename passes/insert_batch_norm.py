@@ -20,8 +20,8 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 import onnxruntime
 
-from sift_onnx.constants import array_of, constant_values
 from sift_onnx.errors import PreconditionError, UsageError
+from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder, part_of

@@ -11,9 +11,9 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.allocation import BudgetLayer, allocate
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import is_masked
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import UsageError
+from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
 from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
 from sift_onnx.passes.local.activations import Activation

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import is_masked, shape_of
 from sift_onnx.cost import positions_of
+from sift_onnx.graphs.constants import is_masked, shape_of
 
 __all__ = ["describe_masks"]
 

@@ -10,9 +10,9 @@ from fractions import Fraction
 from sift_onnx.allocation import BudgetLayer, Distribution, check_distribution, shares
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import WeightLayer
-from sift_onnx.constants import is_masked, nnz_of, shape_of
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import BudgetError, UsageError
+from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
 
 __all__ = ["Growth", "Masking", "active_weights", "matrix_of", "require_room"]

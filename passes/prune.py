@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from sift_onnx.allocation import BudgetLayer, Distribution, allocate
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
 from sift_onnx.cost import positions_of
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.graphs.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.inline_functions import InlineFunctions
@@ -24,7 +24,7 @@ from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.patterns import Pattern
-from sift_onnx.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator
 
 __all__ = ["Method", "Prune"]
 

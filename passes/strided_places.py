@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values
 
 __all__ = ["Arrangement", "Places", "arrangement_of", "places_of"]
 

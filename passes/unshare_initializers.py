@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import array_of, masked_constant, shape_of
+from sift_onnx.graphs.constants import array_of, masked_constant, shape_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, get_args
 from sift_onnx.allocation import Distribution, allocate
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
-from sift_onnx.constants import nnz_of
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
+from sift_onnx.graphs.constants import nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
 from sift_onnx.passes.inline_functions import InlineFunctions

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.errors import SiftError
-from sift_onnx.external_data import is_external
 from sift_onnx.feeds import Feeds, TensorSpec, graph_inputs, random_feeds
+from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
 

@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.constants import is_masked, nnz_of, shape_of
+from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.quantized_layers import QuantizedLayer, quantized_layers
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
-from sift_onnx.sparse import SparseWeight, generator, sample_positions
+from sift_onnx.weights.sparse import SparseWeight, generator, sample_positions
 
 __all__ = ["DrawnWeight", "draw_dense", "draw_sparse", "draw_vector", "energy_per_feature", "neutral"]
 
@@ -101,7 +101,7 @@ def draw_sparse(
 class DrawnWeight:
     """A weight that :func:`draw_sparse` draws when it is asked for, the same each time; see there for the fields.
 
-    It is a :class:`~sift_onnx.masked_values.WeightSource`.
+    It is a :class:`~sift_onnx.weights.masked_values.WeightSource`.
     """
 
     name: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.constants import full_tensor, header_of
-from sift_onnx.mask_storage import MASKS_KEY, text_of_masks
+from sift_onnx.graphs.constants import full_tensor, header_of
+from sift_onnx.weights.mask_storage import MASKS_KEY, text_of_masks
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

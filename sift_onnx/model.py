@@ -13,19 +13,19 @@ import onnx
 import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 
-from sift_onnx import storage as model_file
-from sift_onnx.constants import MaskedConstant, full_tensor, header_of, nbytes_of
 from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
-from sift_onnx.external_data import DataFiles
-from sift_onnx.file_bytes import FileSlice
-from sift_onnx.graph_export import export_graph, export_model_fields
-from sift_onnx.graph_import import adopt_constants, adopt_masks, copy_graph, import_model, locate_data
-from sift_onnx.graph_order import sort_nodes
+from sift_onnx.files import storage as model_file
+from sift_onnx.files.external_data import DataFiles
+from sift_onnx.files.file_bytes import FileSlice
+from sift_onnx.files.model_content import read_content
+from sift_onnx.files.sparse_stream import LargeSparseTensor
+from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
+from sift_onnx.graphs.exporting import export_graph, export_model_fields
+from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, locate_data
+from sift_onnx.graphs.order import sort_nodes
 from sift_onnx.ir_models import ir_model_of
-from sift_onnx.mask_storage import MASKS_KEY, mask_records, text_of_masks
-from sift_onnx.model_content import read_content
-from sift_onnx.sparse_stream import LargeSparseTensor
-from sift_onnx.sparse_tensors import sparse_tensor_of
+from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
+from sift_onnx.weights.sparse_tensors import sparse_tensor_of
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
@@ -41,7 +41,7 @@ class Model:
     """An ONNX model that can be rewritten.
 
     Attributes:
-        graph: the graph, to be read and edited. Masked weights are :class:`~sift_onnx.constants.MaskedConstant`.
+        graph: the graph, to be read and edited. Masked weights are :class:`~sift_onnx.graphs.constants.MaskedConstant`.
         metadata: the model's ``metadata_props``, without the entry that this class keeps for itself.
         origin: the model as it came; read-only, supplies what ``graph`` does not hold. Of a model from a file, large
             initializers are left out of it and marked as external.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import array_of, constant_values, is_masked, nnz_of, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, is_masked, nnz_of, shape_of
 
 __all__ = ["QuantizedLayer", "quantized_layers"]
 

@@ -10,10 +10,10 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.constants import MaskedValues, full_tensor, masked_constant
-from sift_onnx.data_types import data_type_of
+from sift_onnx.files.data_types import data_type_of
+from sift_onnx.graphs.constants import MaskedValues, full_tensor, masked_constant
 from sift_onnx.model import Model
-from sift_onnx.sparse import SparseWeight, sample_positions
+from sift_onnx.weights.sparse import SparseWeight, sample_positions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -71,7 +71,7 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
     ("module", "planted", "complaint"),
     [
         ("errors", "import sift_onnx.model", "sift_onnx.errors is not allowed to import sift_onnx.model"),
-        ("sparse", "import sift_onnx.passes", "sift_onnx.sparse is not allowed to import sift_onnx.passes"),
+        ("weights/sparse", "import sift_onnx.passes", "sift_onnx.weights.sparse -> sift_onnx.passes"),
         ("model", "def late():\n    import sift_onnx.cli", "sift_onnx.model is not allowed to import sift_onnx.cli"),
         ("planted", "import sift_onnx.passes", "sift_onnx.planted is not allowed to import sift_onnx.passes"),
         ("planted", "from sift_onnx import report", "sift_onnx.planted is not allowed to import sift_onnx.report"),
@@ -80,7 +80,7 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("backends/planted", "from sift_onnx import passes", "backends is not allowed to import sift_onnx.passes"),
         ("passes/planted", "import sift_onnx.hosts.qonnx", "sift_onnx.passes is not allowed to import sift_onnx.hosts"),
         ("cli/planted", "from qonnx.core import modelwrapper", "sift_onnx.cli.planted -> qonnx"),
-        ("sparse", "import torch", "sift_onnx.sparse -> torch"),
+        ("weights/sparse", "import torch", "sift_onnx.weights.sparse -> torch"),
         ("cli/planted", "from torch import nn", "sift_onnx.cli.planted -> torch"),
         ("passes/planted", "import sift_onnx.models.resnet", "sift_onnx.passes is not allowed to import torch"),
         ("axes", "import onnx", "sift_onnx.axes is not allowed to import onnx"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sift_onnx.initialize import draw_dense, draw_sparse, draw_vector, energy_per_feature, neutral
 from sift_onnx.patterns import Pattern
-from sift_onnx.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator
 
 FLOAT = np.dtype(np.float32)
 

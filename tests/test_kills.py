@@ -24,9 +24,9 @@ import pytest
 from builders import linear, random_weight
 from nets import Net
 
-from sift_onnx import storage
 from sift_onnx.cli import main
 from sift_onnx.errors import SiftError
+from sift_onnx.files import storage
 from sift_onnx.model import Model
 
 # Long enough for any of the commands here on a busy machine.

@@ -17,11 +17,11 @@ from builders import branches, convolutions, linear, mask_weights, random_weight
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
-from sift_onnx.constants import array_of
 from sift_onnx.errors import MaskWarning, ModelReadError, OutputError, UnsupportedError, UsageError
-from sift_onnx.mask_storage import MASKS_KEY, mask_records
+from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model, as_kind_of
-from sift_onnx.sparse import encode_positions
+from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records
+from sift_onnx.weights.sparse import encode_positions
 
 # The first is small, the second is cut out of the file and streamed.
 W, V = random_weight(6, 8), random_weight(8, 3000, seed=1)

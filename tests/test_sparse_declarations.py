@@ -6,7 +6,7 @@ import pytest
 from onnx import SparseTensorProto, TensorProto
 
 from sift_onnx.errors import ModelReadError
-from sift_onnx.sparse_tensors import weight_of
+from sift_onnx.weights.sparse_tensors import weight_of
 
 
 def sparse(dims, indices, count=None, kind=TensorProto.INT64, shape=None):

@@ -15,14 +15,14 @@ from builders import linear, mask_weights, model_of, random_weight
 from onnx import TensorProto, helper
 
 import sift_onnx
-from sift_onnx import storage
 from sift_onnx.backends.base import get_backend
 from sift_onnx.checking import check_model
-from sift_onnx.constants import MaskedValues, masked_constant
-from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import ModelReadError, UnsupportedError
+from sift_onnx.files import storage
+from sift_onnx.files.data_types import data_type_of
+from sift_onnx.graphs.constants import MaskedValues, masked_constant
 from sift_onnx.model import Model
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 
@@ -43,7 +43,7 @@ def looked_at(dtype):
             "cast",
             [],
             [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [300, 200])],
-            [sift_onnx.constants.full_tensor(gs.Constant("w", values))],
+            [sift_onnx.graphs.constants.full_tensor(gs.Constant("w", values))],
         )
     )
     return mask_weights(Model.load(model), 0.4)

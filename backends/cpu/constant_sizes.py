@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from sift_onnx.backends.cpu.graph import GraphView, node_name
-from sift_onnx.constants import nbytes_of
-from sift_onnx.data_types import bits_of
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.data_types import bits_of
+from sift_onnx.graphs.constants import nbytes_of
 
 __all__ = ["check_constant_sizes"]
 

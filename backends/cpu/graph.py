@@ -12,7 +12,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu.dims import Dims
-from sift_onnx.constants import array_of
+from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
 

@@ -32,9 +32,9 @@ from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
 from sift_onnx.backends.cpu.profiling import peak_gflops, profile_region
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
-from sift_onnx.constants import nbytes_of
 from sift_onnx.errors import UsageError
 from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
+from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.model import Model
 
 __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.constants import MaskedValues, array_of
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.graphs.constants import MaskedValues, array_of
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["SPARSE_BELOW", "Floats", "WeightMatrix", "read_weights"]
 

@@ -27,10 +27,10 @@ from sift_onnx.backends.dataflow.machine import GridMachine, Machine
 from sift_onnx.backends.dataflow.model_simulation import simulate
 from sift_onnx.backends.dataflow.outputs import Arithmetic
 from sift_onnx.backends.dataflow.result import Simulation
-from sift_onnx.constants import full_tensor
-from sift_onnx.data_types import data_type_of
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.feeds import check_feeds, graph_inputs, resolve_shapes
+from sift_onnx.files.data_types import data_type_of
+from sift_onnx.graphs.constants import full_tensor
 from sift_onnx.model import Model, ModelLike
 
 __all__ = ["DataflowProgram"]

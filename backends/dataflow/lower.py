@@ -20,8 +20,8 @@ from sift_onnx.backends.dataflow.matrix_maps import IndexMap, conv_maps, conv_tr
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, StoredPattern
 from sift_onnx.backends.dataflow.weightless import VIEWS, cost_of
 from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, WeightlessOp, Workload
-from sift_onnx.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.errors import UsageError
+from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.roles import first_and_last
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap
-from sift_onnx.sparse import generator, sample_positions
+from sift_onnx.weights.sparse import generator, sample_positions
 
 __all__ = [
     "CountMemory",

@@ -16,7 +16,7 @@ from sift_onnx.backends.dataflow.result import Speedup
 from sift_onnx.backends.dataflow.simulator import Settings, run
 from sift_onnx.backends.dataflow.training import gradient_products
 from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
-from sift_onnx.sparse import generator
+from sift_onnx.weights.sparse import generator
 
 __all__ = ["SPARSITIES", "SweepPoint", "sparsity_sweep"]
 

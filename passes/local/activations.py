@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import array_of, constant_values
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.local.linear_units import LinearUnit
 

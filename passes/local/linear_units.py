@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
-from sift_onnx.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 
 __all__ = ["LinearUnit", "Site", "UnitFinder"]
 

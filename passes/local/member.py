@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, Cause, analyze
-from sift_onnx.constants import is_masked, nnz_of
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.graphs.constants import is_masked, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder

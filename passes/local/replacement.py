@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import sparse_weight_of
+from sift_onnx.graphs.constants import sparse_weight_of
 
 __all__ = ["Part", "Replacement"]
 

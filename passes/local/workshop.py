@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.initialize import draw_dense, draw_sparse, energy_per_feature, neutral
 from sift_onnx.passes.building import Builder, part_of
 from sift_onnx.passes.local.activations import NonLinearity, apply_function
 from sift_onnx.passes.local.linear_units import LinearUnit, Site
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Workshop"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import constant_values
+from sift_onnx.graphs.constants import constant_values
 
 __all__ = ["add_bias", "reach_a_shift"]
 

@@ -22,13 +22,13 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
-from sift_onnx.constants import array_of, constant_values, sparse_weight_of
 from sift_onnx.cost import positions_of
+from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.placement_rules import place
 from sift_onnx.placement_rules.context import refusal
-from sift_onnx.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator
 
 __all__ = ["Embedding"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.constants import is_masked, nnz_of
 from sift_onnx.cost import product_macs
+from sift_onnx.graphs.constants import is_masked, nnz_of
 
 if TYPE_CHECKING:
     from sift_onnx.model import Model

@@ -12,10 +12,10 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Size, Solution
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import MaskedValues, array_of, constant_values, masked_constant
-from sift_onnx.masked_values import WeightSource
+from sift_onnx.graphs.constants import MaskedValues, array_of, constant_values, masked_constant
 from sift_onnx.model import Model
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.weights.masked_values import WeightSource
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["apply_sizes", "resized"]
 

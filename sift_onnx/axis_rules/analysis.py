@@ -15,8 +15,8 @@ from sift_onnx.axis_rules.heads import head_splits
 from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.axis_rules.subgraphs import captured
-from sift_onnx.constants import constant_values
 from sift_onnx.errors import SiftError, UnsupportedError
+from sift_onnx.graphs.constants import constant_values
 from sift_onnx.model import Model
 from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
 

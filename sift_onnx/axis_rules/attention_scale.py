@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules.attention import scale_exponent
 from sift_onnx.axis_rules.findings import AxisAnalysis, ScaleEdit
-from sift_onnx.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 
 __all__ = ["find_scales"]
 

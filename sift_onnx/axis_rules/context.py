@@ -22,7 +22,7 @@ from sift_onnx.axis_rules.findings import (
     WeightLayer,
     WeightUse,
 )
-from sift_onnx.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.shapes import Shapes, infer_node
 
 __all__ = ["FOLLOWED_ELEMENTS", "AxisRule", "RuleContext", "enter_constant"]

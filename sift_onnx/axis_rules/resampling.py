@@ -9,7 +9,7 @@ from sift_onnx.axes import Axis
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.findings import Elements
 from sift_onnx.axis_rules.registry import axis_rule
-from sift_onnx.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values
 
 
 @axis_rule("Resize", "Upsample")

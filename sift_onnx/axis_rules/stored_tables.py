@@ -16,7 +16,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.axes import Axis
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.rotary import recognise_rotary
-from sift_onnx.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 
 __all__ = ["follow_frequencies", "follow_table", "is_table", "recompute_table"]
 

@@ -66,8 +66,8 @@ def convert(
     \b
     sift-onnx convert wide.onnx small.onnx --storage sparse
     """
+    from sift_onnx.files.storage import check_output
     from sift_onnx.model import Model
-    from sift_onnx.storage import check_output
 
     check_output(target, force)
     with status_line(f"reading {source}", verbosity):

@@ -37,10 +37,10 @@ def inspect(
     sift-onnx inspect wide.onnx
     """
     from sift_onnx.cost import inspect as inspect_model
+    from sift_onnx.files.storage import check_output
     from sift_onnx.model import Model
     from sift_onnx.report.inspect import inspect_tables
     from sift_onnx.shapes import parse_input_shapes
-    from sift_onnx.storage import check_output
 
     shapes = parse_input_shapes(input_shapes)
     if recipe_path is not None:

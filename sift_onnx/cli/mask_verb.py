@@ -46,9 +46,9 @@ def run(
         json_path: where the document goes besides, ``-`` for stdout in place of the table.
         verbosity: below 0 nothing is said on stderr.
     """
+    from sift_onnx.files.storage import check_output
     from sift_onnx.model import Model
     from sift_onnx.report.masks import mask_tables
-    from sift_onnx.storage import check_output
 
     if not dry_run:
         check_output(target, force)

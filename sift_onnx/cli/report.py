@@ -15,7 +15,7 @@ import click
 from sift_onnx.cli.options import force_option, json_option, verbosity_options
 from sift_onnx.cli.output import note, status_line, write_json
 from sift_onnx.errors import UsageError
-from sift_onnx.storage import check_output
+from sift_onnx.files.storage import check_output
 
 if TYPE_CHECKING:
     from sift_onnx.report.charts.masks import MaskPicture
@@ -92,7 +92,7 @@ def report(
 
 def _pictures(model: str, globs: Sequence[str]) -> list[MaskPicture]:
     """Pictures of the masks that match, or of some along the depth of the model."""
-    from sift_onnx.constants import sparse_weight_of
+    from sift_onnx.graphs.constants import sparse_weight_of
     from sift_onnx.model import Model
     from sift_onnx.report.charts.masks import picture_of
 

@@ -119,10 +119,10 @@ def transform(
     \b
     sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
     """
+    from sift_onnx.files.storage import check_output
     from sift_onnx.model import Model
     from sift_onnx.report.transform import transform_tables
     from sift_onnx.shapes import parse_input_shapes
-    from sift_onnx.storage import check_output
 
     storage = options.pop("storage")
     shapes = parse_input_shapes(options.pop("input_shapes"))

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import analyze
-from sift_onnx.constants import MaskedConstant
-from sift_onnx.mask_storage import MASKS_KEY, text_of_masks
+from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.passes.base import HISTORY_KEY, already_applied, record
 from sift_onnx.passes.building import Builder
@@ -18,6 +17,7 @@ from sift_onnx.passes.local.linear_units import LinearUnit, Site
 from sift_onnx.passes.local.member import LocalPass
 from sift_onnx.passes.local.replacement import Part
 from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.weights.mask_storage import MASKS_KEY, text_of_masks
 
 __all__ = ["LayerPlan", "NodeNames"]
 

@@ -15,7 +15,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.patterns import blocks, groups, transposable
 from sift_onnx.patterns.ranking import FORBIDDEN, comparable, largest
 from sift_onnx.patterns.weight_matrix import Positions, WeightMatrix, ascending
-from sift_onnx.sparse import sample_positions
+from sift_onnx.weights.sparse import sample_positions
 
 __all__ = ["UNSTRUCTURED", "Kind", "Pattern"]
 
@@ -141,7 +141,7 @@ class Pattern:
         Args:
             matrix: of the weight.
             count: number of non-zeros, a multiple of :attr:`unit`.
-            rng: see :func:`sift_onnx.sparse.generator`.
+            rng: see :func:`sift_onnx.weights.sparse.generator`.
 
         Returns:
             ``count`` flat positions, ascending; int32, or int64 from 2**31 weights on.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sift_onnx.patterns.ranking import FORBIDDEN
 from sift_onnx.patterns.weight_matrix import Positions, WeightMatrix, ascending
-from sift_onnx.sparse import sample_positions
+from sift_onnx.weights.sparse import sample_positions
 
 __all__ = ["capacity", "draw", "strongest"]
 

@@ -13,8 +13,8 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Solution
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.constants import constant_values
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.graphs.constants import constant_values
 from sift_onnx.placement import Piece, PlacementError, PlacementSystem
 
 __all__ = ["Extent", "Placement", "PlacementContext", "refusal"]

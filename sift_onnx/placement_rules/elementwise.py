@@ -6,7 +6,7 @@ some finite input is refused; only a division by something stored is not, since 
 
 from __future__ import annotations
 
-from sift_onnx.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.placement_rules.context import PlacementContext
 from sift_onnx.placement_rules.registry import placement_rule
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import constant_values, shape_of
+from sift_onnx.graphs.constants import constant_values, shape_of
 
 __all__ = ["feature_axes_of"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.data_types import numpy_dtype
+from sift_onnx.files.data_types import numpy_dtype
 from sift_onnx.training.host import Host, array, ints, number
 
 __all__ = ["HOST_KERNELS", "READS_SHAPE"]

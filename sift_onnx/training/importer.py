@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from sift_onnx.constants import array_of, sparse_weight_of
+from sift_onnx.graphs.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.training.feature_axes import feature_axes_of
 from sift_onnx.training.kernels.normalization import BatchNormalization

@@ -10,8 +10,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from torch import fx
 
-from sift_onnx.constants import array_of, shape_of
-from sift_onnx.data_types import data_type_of
+from sift_onnx.files.data_types import data_type_of
+from sift_onnx.graphs.constants import array_of, shape_of
 
 __all__ = ["Host", "Shaped", "Stored", "attribute_of", "literal", "outer_tensors"]
 

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import array_of, constant_values, shape_of
 from sift_onnx.errors import UsageError
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 
 __all__ = ["Role", "roles_of"]
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import MaskedConstant, MaskedValues, masked_constant
-from sift_onnx.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
-from sift_onnx.sparse import SparseWeight
-from sift_onnx.sparse_tensors import sparse_tensor_of
-from sift_onnx.stored_values import bare_header
+from sift_onnx.files.stored_values import bare_header
+from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.weights.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
+from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.sparse_tensors import sparse_tensor_of
 
 __all__ = ["patched_proto"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.constants import constant_values
+from sift_onnx.graphs.constants import constant_values
 
 __all__ = ["stored_constants"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.data_types import numpy_dtype, type_name
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.data_types import numpy_dtype, type_name
 
 __all__ = ["HALF_TYPES", "array_from_tensor", "tensor_from_array", "torch_dtype"]
 

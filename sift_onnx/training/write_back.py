@@ -13,17 +13,24 @@ import onnx_graphsurgeon as gs
 import torch
 from torch import nn
 
-from sift_onnx.constants import MaskedConstant, MaskedValues, array_of, masked_constant, shape_of, sparse_weight_of
 from sift_onnx.errors import PreconditionError, UsageError
+from sift_onnx.graphs.constants import (
+    MaskedConstant,
+    MaskedValues,
+    array_of,
+    masked_constant,
+    shape_of,
+    sparse_weight_of,
+)
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
-from sift_onnx.sparse import SparseWeight
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare
 from sift_onnx.training.proto_patch import patched_proto
 from sift_onnx.training.sparse.distributed.sharded import whole
 from sift_onnx.training.stored import stored_constants
 from sift_onnx.training.tensors import array_from_tensor
+from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["write_back"]
 

@@ -14,8 +14,8 @@ import onnx
 from fuzz.fields import NAMES, NUMBERS
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.mask_storage import MASKS_KEY
 from sift_onnx.passes.base import HISTORY_KEY
+from sift_onnx.weights.mask_storage import MASKS_KEY
 
 __all__ = ["mutate_structure"]
 

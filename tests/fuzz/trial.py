@@ -16,8 +16,8 @@ from fuzz.cases import OUTSIDE, lay_out
 
 from sift_onnx import InferenceSession
 from sift_onnx.cli import main
-from sift_onnx.constants import array_of
 from sift_onnx.errors import SiftError
+from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 
 __all__ = ["STAGES", "FindingError", "Outcome", "try_file"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from sift_onnx.wire import varint
+from sift_onnx.files.wire import varint
 
 __all__ = ["mutate_bytes"]
 

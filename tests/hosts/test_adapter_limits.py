@@ -17,8 +17,8 @@ from onnx import helper
 from onnxscript.rewriter import MatchingTracer, RewriteRuleClassBase, RewriteRuleSet, rewrite
 
 import sift_onnx
-from sift_onnx import storage
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
+from sift_onnx.files import storage
 from sift_onnx.hosts.graphsurgeon import apply, export_onnx
 from sift_onnx.hosts.onnx_ir import SiftPass
 from sift_onnx.hosts.onnxscript import layer_rules

@@ -17,8 +17,8 @@ from builders import linear, mask_weights, random_weight
 from nets import Net, run
 from onnx import numpy_helper
 
-from sift_onnx.constants import array_of, sparse_weight_of
 from sift_onnx.errors import PreconditionError, UnsupportedError, UsageError
+from sift_onnx.graphs.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.models import export
 from sift_onnx.passes import UnshareInitializers, Wide

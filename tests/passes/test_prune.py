@@ -144,7 +144,7 @@ def test_active_weights_that_are_zero_stay_active_before_pruned_ones_return() ->
     constant = model.masked()["mid.weight"]
     mask = constant._values.weight.mask()
     zeroed = np.where(np.arange(8).reshape(2, 4) < 4, 0, constant.values)
-    constant.values = sift_onnx.sparse.SparseWeight(
+    constant.values = sift_onnx.weights.sparse.SparseWeight(
         (2, 4), constant._values.weight.indices, zeroed.reshape(-1)[constant._values.weight.indices]
     )
     finer = sift_onnx.masks(Prune("0.5", only=["mid.weight"])(model).model)["mid.weight"]

@@ -12,7 +12,7 @@ from builders import linear, random_weight
 import sift_onnx
 from sift_onnx.model import Model
 from sift_onnx.passes.widening import drawing
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight
 
 
 def model(layers, size):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sift_onnx.errors import UsageError
 from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
-from sift_onnx.sparse import generator
+from sift_onnx.weights.sparse import generator
 
 settings.register_profile("machine may be busy", deadline=None)
 settings.load_profile("machine may be busy")

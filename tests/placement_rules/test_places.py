@@ -10,7 +10,7 @@ from nets import Net, run
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.passes import Wide
-from sift_onnx.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight
 
 
 def active_inputs(net: Net, layer: str = "after.weight") -> list[int]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import sift_onnx
-from sift_onnx.constants import array_of
 from sift_onnx.errors import OutputError, PreconditionError, UsageError
+from sift_onnx.graphs.constants import array_of
 from sift_onnx.models import export
 from sift_onnx.training import write_back_file
 

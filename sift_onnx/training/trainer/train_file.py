@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sift_onnx.errors import OutputError, PreconditionError
+from sift_onnx.files.storage import check_output
 from sift_onnx.model import Model
 from sift_onnx.passes.base import history
 from sift_onnx.passes.insert_batch_norm import folded_batch_norms
 from sift_onnx.passes.pipeline import FAMILIES
-from sift_onnx.storage import check_output
 from sift_onnx.training import sparse
 from sift_onnx.training.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs

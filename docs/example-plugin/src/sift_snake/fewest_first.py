@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from sift_onnx.sparse import generator
 from sift_onnx.training.sparse import SET
+from sift_onnx.weights.sparse import generator
 
 
 class FewestFirst(SET):

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.sparse import generator
 from sift_onnx.training.sparse.distributed.sharded import local_part, whole
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.selection import init_methods, patterned
+from sift_onnx.weights.sparse import generator
 
 if TYPE_CHECKING:
     from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm

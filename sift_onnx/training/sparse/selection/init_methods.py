@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.sparse import sample_positions
 from sift_onnx.training.sparse.errors import WrongTypeError
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 from sift_onnx.training.sparse.selection.counts import EXACT, CountRule
 from sift_onnx.training.sparse.selection.masks import Shaper, make_mask_topk_sparsity
+from sift_onnx.weights.sparse import sample_positions
 
 __all__ = ["InitMethod", "check_mask", "checkerboard", "from_zeros", "make_init_method", "random", "topk"]
 

@@ -1,0 +1,1 @@
+"""What lies in files: the wire format, tensors left where they are, external data, writing without assembling."""

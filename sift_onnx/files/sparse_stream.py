@@ -1,0 +1,120 @@
+"""A masked weight on its way into a model file, as a sparse initializer that is never whole in a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from sift_onnx.files.tensor_protos import little_endian
+from sift_onnx.files.wire import key, padded_varints, varint, varint_bytes
+from sift_onnx.graphs.constants import header_of
+from sift_onnx.weights.masked_values import MaskedConstant
+from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.sparse_tensors import sparse_header_of, typed_field
+
+__all__ = ["LargeSparseTensor"]
+
+_CHUNK = 1 << 19
+_VALUES = onnx.SparseTensorProto.DESCRIPTOR.fields_by_name["values"].number
+_INDICES = onnx.SparseTensorProto.DESCRIPTOR.fields_by_name["indices"].number
+# What a 16-bit float takes as an integer of variable length.
+_HALF_BYTES = varint_bytes(2**16 - 1)
+
+
+@dataclass(frozen=True)
+class LargeSparseTensor:
+    """A masked constant that is written piece by piece; its weight is drawn or read for that, and let go of.
+
+    In the file itself, the numbers of the typed fields are written at one length each, whatever they are, so that the
+    size is known before the weight is.
+
+    Attributes:
+        constant: its values.
+        known: the tensor that had its place when the model came, if any.
+    """
+
+    constant: MaskedConstant
+    known: onnx.TensorProto | None = None
+
+    @cached_property
+    def _header(self) -> onnx.SparseTensorProto:
+        return sparse_header_of(self.constant, header_of(self.constant, self.known))
+
+    @cached_property
+    def _field(self) -> str:
+        return typed_field(self.constant.name, self.constant._values.dtype)
+
+    @property
+    def _value_bytes(self) -> int:
+        return _HALF_BYTES if self._field == "int32_data" else int(self.constant._values.dtype.itemsize)
+
+    @cached_property
+    def _index_bytes(self) -> int:
+        return varint_bytes(max(0, self.constant._values.nbytes // self.constant._values.dtype.itemsize - 1))
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values and their indices outside of the file."""
+        return int(self.constant._values.nnz) * (int(self.constant._values.dtype.itemsize) + 8)
+
+    def load(self) -> SparseWeight:
+        """The weight; whoever holds it spares :meth:`pieces` and :meth:`data` to make it."""
+        weight: SparseWeight = self.constant._values.weight
+        return weight
+
+    @cached_property
+    def _fronts(self) -> tuple[bytes, bytes, bytes]:
+        """What stands before the values, before the indices, and behind them."""
+        nnz, header = int(self.constant._values.nnz), self._header
+        numbers = onnx.TensorProto.DESCRIPTOR.fields_by_name
+        parts: list[bytes] = []
+        for field, tensor, name, size in (
+            (_VALUES, header.values, self._field, self._value_bytes),
+            (_INDICES, header.indices, "int64_data", self._index_bytes),
+        ):
+            front = tensor.SerializeToString(deterministic=True) + key(numbers[name].number) + varint(nnz * size)
+            parts.append(key(field) + varint(len(front) + nnz * size) + front)
+        return parts[0], parts[1], onnx.SparseTensorProto(dims=header.dims).SerializeToString()
+
+    def size(self) -> int:
+        """Length of the serialized tensor in bytes."""
+        return sum(map(len, self._fronts)) + int(self.constant._values.nnz) * (self._value_bytes + self._index_bytes)
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The serialized tensor, piece by piece."""
+        weight = self.load()
+        before_values, before_indices, end = self._fronts
+        yield before_values
+        for values in _chunks(weight.values):
+            is_half = self._field == "int32_data"
+            yield _bytes(padded_varints(values.view(np.uint16), _HALF_BYTES) if is_half else values)
+        yield before_indices
+        for indices in _chunks(weight.indices):
+            yield _bytes(padded_varints(indices, self._index_bytes))
+        yield end
+
+    def stub(self) -> onnx.SparseTensorProto:
+        """The tensor without data, of its own, for the caller to say where that is."""
+        stub = onnx.SparseTensorProto()
+        stub.CopyFrom(self._header)
+        return stub
+
+    def data(self) -> Iterator[tuple[str, int, Iterator[memoryview]]]:
+        """The parts of the tensor that have data, how many bytes that is, and the data as it lies outside."""
+        weight = self.load()
+        yield "values", weight.values.nbytes, (_bytes(values) for values in _chunks(weight.values))
+        yield "indices", 8 * weight.nnz, (_bytes(indices.astype(np.int64)) for indices in _chunks(weight.indices))
+
+
+def _chunks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    yield from (array[i : i + _CHUNK] for i in range(0, array.size, _CHUNK))
+
+
+def _bytes(array: npt.NDArray[Any]) -> memoryview:
+    return little_endian(array).reshape(-1).view(np.uint8).data

@@ -1,0 +1,1 @@
+"""Between ONNX and graphsurgeon, losing nothing, and what a graph of a stranger has to keep to."""

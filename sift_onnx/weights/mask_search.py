@@ -1,0 +1,267 @@
+"""Which tensors of a model the masks in its metadata belong to, after other tools have been at it.
+
+Tools rename weights, transpose them, fold factors into them, cast them. Whatever they do to the values, a weight that
+was pruned is still zero, so a tensor can only belong to a mask that has all its non-zeros:
+
+1. A tensor of the mask's name and size belongs to it if it fits, in the order of the weights as they were or with its
+   axes permuted.
+2. A mask whose name is gone belongs to the one tensor that fits it, if that fits no other mask, and if that is no
+   chance: the non-zeros of the tensor would hit another mask of that density with a probability below 2**-64.
+3. A tensor with too few non-zeros to tell (a branch that was folded to zero) belongs to a mask whose name is part of
+   its own, as in ``ConvBnFusion_W_conv1.weight``.
+
+Every other mask is lost, and why is said. Without the bits of a mask, its non-zeros must be exactly those that were
+there when it was written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from sift_onnx.files.stored_values import StoredValues
+from sift_onnx.weights.mask_storage import MaskRecord
+from sift_onnx.weights.masked_values import DenseUnderMask, flat_pieces
+from sift_onnx.weights.packed_mask import PackedMask
+from sift_onnx.weights.sparse import decode_positions
+
+__all__ = ["MaskFindings", "find_masks"]
+
+# Bits of surprise from which a fit is no chance.
+_EVIDENCE = 64
+# Axes, other than those of size 1, whose orders are tried.
+_AXES = 5
+# A file may name any number of masks: after looking at each of its weights so often, no more are searched for.
+_LOOKS = 256
+
+# How the axes of one tensor, without those of size 1, become those of another; None leaves the order of the weights.
+Order = tuple[int, ...] | None
+
+
+@dataclass
+class MaskFindings:
+    """What became of the masks.
+
+    Attributes:
+        found: masked weights by the name of their tensor.
+        lost: why, by the name that the weight had.
+        altered: what else has to be known, by the name of the tensor.
+    """
+
+    found: dict[str, DenseUnderMask] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    altered: dict[str, str] = field(default_factory=dict)
+
+
+def find_masks(records: Mapping[str, MaskRecord], tensors: Mapping[str, StoredValues]) -> MaskFindings:
+    """The tensors that the masks belong to.
+
+    Args:
+        records: from the model's metadata, by the name that the weight had.
+        tensors: the initializers of the model; only floating-point numbers and 8-bit integers are considered.
+
+    Raises:
+        ValueError: a record is damaged; the message names the weight.
+    """
+    candidates = {name: _Candidate(name, stored) for name, stored in tensors.items() if _may_be_masked(stored)}
+    search = _Search(_LOOKS * sum(candidate.size for candidate in candidates.values()))
+    findings = MaskFindings()
+    wanted: list[_Wanted] = []
+    for name, record in records.items():
+        try:
+            mask = _Wanted(name, record)
+            by_name = candidates.get(name)
+            fit = search.fit_by_name(mask, by_name) if by_name is not None else None
+            if by_name is not None and fit is not None:
+                _note(findings, mask, by_name, fit)
+                del candidates[name]
+            else:
+                wanted.append(mask)
+        except ValueError as error:
+            raise ValueError(f"the mask of initializer {name!r} is damaged: {error}") from error
+    _search_by_content(search, wanted, candidates, findings)
+    return findings
+
+
+def _may_be_masked(stored: StoredValues) -> bool:
+    # The floats of ml_dtypes are of kind V or f.
+    kind = stored.dtype.kind
+    return bool(stored.shape) and (kind in "fV" or (kind == "i" and stored.dtype.itemsize == 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    name: str
+    stored: StoredValues
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.stored.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def nonzeros(self) -> PackedMask:
+        return PackedMask.of_non_zeros(self.shape, flat_pieces(self.stored))
+
+    @cached_property
+    def count(self) -> int:
+        return self.nonzeros.nnz
+
+
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    name: str
+    record: MaskRecord
+
+    @cached_property
+    def mask(self) -> PackedMask | None:
+        """Its bits, if they are in the file."""
+        if self.record.bits is None or self.record.shape is None:
+            return None
+        mask = PackedMask.parse(self.record.bits, self.record.shape)
+        if mask.nnz != self.record.nnz:
+            raise ValueError(f"it has {mask.nnz} active weights, not {self.record.nnz}")
+        return mask
+
+    def surprise(self, candidate: _Candidate) -> float:
+        """Bits of information in a fit."""
+        nnz = self.record.nnz or 0
+        return candidate.count * math.log2(candidate.size / nnz) if 0 < nnz <= candidate.size else 0.0
+
+
+class _Search:
+    """Comparisons of masks with tensors, as many as are allowed."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def fit_by_name(self, wanted: _Wanted, candidate: _Candidate) -> DenseUnderMask | None:
+        """The masked weight, if the tensor of the mask's name fits it."""
+        if wanted.record.shape is None:  # version 1 says no more
+            return DenseUnderMask(candidate.stored, active_zeros=wanted.record.active_zeros)
+        orders = list(_orders(wanted.record.shape, candidate.shape))
+        as_before = self.fit(wanted, candidate, None) if orders else None
+        if as_before is not None and (candidate.shape == wanted.record.shape or len(orders) == 1):
+            return as_before
+        others = (self.fit(wanted, candidate, order) for order in orders[1:])
+        found = [fit for fit in (as_before, *others) if fit is not None]
+        return found[0] if len(found) == 1 and wanted.surprise(candidate) >= _EVIDENCE else None
+
+    def fit(self, wanted: _Wanted, candidate: _Candidate, order: Order) -> DenseUnderMask | None:
+        """The masked weight, if the tensor's axes are those of the mask in this order."""
+        shape = wanted.record.shape
+        assert shape is not None
+        self._looks -= candidate.size
+        if self._looks < 0:
+            return None
+        if wanted.mask is not None:
+            mask = _ordered(wanted.mask, order, candidate.shape)
+            return DenseUnderMask(candidate.stored, mask) if mask.admits(candidate.nonzeros) else None
+        if candidate.count != wanted.record.nonzeros:
+            return None
+        back = None if order is None else tuple(int(i) for i in np.argsort(order))
+        nonzeros = _ordered(candidate.nonzeros, back, shape)
+        if nonzeros.digest() != wanted.record.digest:
+            return None
+        zeros = wanted.record.active_zeros
+        if order is None:
+            return DenseUnderMask(candidate.stored, active_zeros=zeros)
+        if zeros:
+            added = PackedMask.of_positions(shape, decode_positions(zeros, nonzeros.size))
+            nonzeros = PackedMask(shape, nonzeros.bits | added.bits)
+        return DenseUnderMask(candidate.stored, _ordered(nonzeros, order, candidate.shape))
+
+
+def _orders(source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[Order]:
+    """How a tensor of one shape may have become one of the other."""
+    if math.prod(source) != math.prod(target):
+        return
+    yield None
+    before, after = _squeezed(source), _squeezed(target)
+    if len(before) != len(after) or not 2 <= len(before) <= _AXES:
+        return
+    for order in itertools.permutations(range(len(before))):
+        if order != tuple(range(len(before))) and tuple(before[i] for i in order) == after:
+            yield order
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
+def _ordered(mask: PackedMask, order: Order, shape: tuple[int, ...]) -> PackedMask:
+    if order is None:
+        return mask.reshaped(shape)
+    return mask.reshaped(_squeezed(mask.shape)).transposed(order).reshaped(shape)
+
+
+def _search_by_content(
+    search: _Search, wanted: list[_Wanted], candidates: Mapping[str, _Candidate], findings: MaskFindings
+) -> None:
+    fits: dict[str, dict[str, DenseUnderMask]] = {}
+    for mask in wanted:
+        fits[mask.name] = {}
+        shape = mask.record.shape
+        if shape is None:
+            continue
+        for name, candidate in candidates.items():
+            if candidate.size != math.prod(shape):
+                continue
+            derived = _bears(name, mask.name)
+            if not derived and mask.surprise(candidate) < _EVIDENCE:
+                continue
+            orders = _orders(shape, candidate.shape) if mask.surprise(candidate) >= _EVIDENCE else (None,)
+            found = [fit for order in orders if (fit := search.fit(mask, candidate, order)) is not None]
+            if len(found) == 1:
+                fits[mask.name][name] = found[0]
+    for mask in wanted:
+        own = fits[mask.name]
+        derived_names = [name for name in own if _bears(name, mask.name)]
+        names = derived_names if len(derived_names) == 1 else list(own)
+        rivals = [other for other in fits if other != mask.name and any(name in fits[other] for name in names)]
+        # A mask whose name the tensor bears comes first: that of the longer name, if two are part of it.
+        closer = [other for other in rivals if any(_bears(name, other) for name in names)]
+        by_name = len(derived_names) == 1 and all(len(other) < len(mask.name) for other in closer)
+        if len(names) == 1 and (not rivals or by_name):
+            _note(findings, mask, candidates[names[0]], own[names[0]])
+        else:
+            findings.lost[mask.name] = _why_lost(mask, candidates, len(names), rivals)
+
+
+def _bears(name: str, part: str) -> bool:
+    """Whether a name is made of another one and a prefix or suffix."""
+    return re.search(rf"(?<![^\W_]){re.escape(part)}(?![^\W_])", name) is not None
+
+
+def _note(findings: MaskFindings, wanted: _Wanted, candidate: _Candidate, fit: DenseUnderMask) -> None:
+    findings.found[candidate.name] = fit
+    before = wanted.record.nonzeros
+    if before is not None and candidate.count < before:
+        findings.altered[candidate.name] = (
+            f"{before - candidate.count} of {wanted.record.nnz} active weights have become zero since the mask was "
+            "written; they count as active"
+        )
+
+
+def _why_lost(wanted: _Wanted, candidates: Mapping[str, _Candidate], fitting: int, rivals: list[str]) -> str:
+    if fitting > 1:
+        return f"{fitting} tensors fit it"
+    if rivals:
+        return f"the tensor that fits it fits that of {rivals[0]!r} too"
+    if wanted.name not in candidates:
+        return "its weight is gone, and no other tensor fits it for certain"
+    candidate, record = candidates[wanted.name], wanted.record
+    if record.shape is not None and candidate.size != math.prod(record.shape):
+        return f"its weight has the shape {list(candidate.shape)} now, not {list(record.shape)}"
+    if wanted.mask is None:
+        return "its weight has other zeros now, and its bits are not in the file"
+    return "its weight has non-zeros where it has none"

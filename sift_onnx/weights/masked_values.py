@@ -1,0 +1,198 @@
+"""Weights under a mask as constants of a graph, wherever the weight comes from."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.ir.tensor import LazyValues
+
+from sift_onnx.files.data_types import bits_of
+from sift_onnx.files.stored_values import StoredValues
+from sift_onnx.files.tensor_protos import tensor_of
+from sift_onnx.weights.packed_mask import PackedMask
+from sift_onnx.weights.sparse import SparseWeight, decode_positions
+
+__all__ = ["DenseUnderMask", "MaskedConstant", "MaskedValues", "WeightSource", "flat_pieces", "masked_constant"]
+
+Array = npt.NDArray[Any]
+
+# Elements of a stored tensor that are looked at together; a multiple of 8, since masks are cut into bytes.
+_PIECE = 1 << 20
+
+
+class WeightSource(Protocol):
+    """A masked weight that is made, or read, when it is asked for: all layers together may not fit into memory.
+
+    What it gives is the same each time.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the dense tensor."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+
+    @property
+    def nnz(self) -> int:
+        """Number of active weights, known without the weight."""
+
+    def read(self) -> SparseWeight:
+        """The weight, in memory of its own."""
+
+
+class DenseUnderMask:
+    """A weight that is stored as a dense tensor, and its mask apart from it.
+
+    Attributes:
+        stored: the dense tensor.
+        mask: the mask, none of whose zeros the tensor has anything else at; or None for the non-zeros of the tensor and
+            ``active_zeros``.
+        active_zeros: encoded positions, see :func:`~sift_onnx.weights.sparse.encode_positions`; may be empty.
+    """
+
+    def __init__(self, stored: StoredValues, mask: PackedMask | None = None, active_zeros: str = "") -> None:
+        """A mask over ``stored``.
+
+        Raises:
+            ValueError: the list of active zeros is damaged.
+        """
+        self.stored = stored
+        self.mask = mask
+        self.active_zeros = active_zeros
+        self.shape = tuple(int(n) for n in stored.shape)
+        self.dtype: np.dtype[Any] = stored.dtype
+        self._zeros()
+
+    def _zeros(self) -> npt.NDArray[np.int64]:
+        size = math.prod(self.shape)
+        return decode_positions(self.active_zeros, size) if self.active_zeros else np.zeros(0, np.int64)
+
+    @cached_property
+    def nnz(self) -> int:
+        """Number of active weights; without explicit bits, the tensor is looked through for them."""
+        return sum(len(positions) for positions, _ in self._active()) if self.mask is None else self.mask.nnz
+
+    def read(self) -> SparseWeight:
+        """The active weights."""
+        parts = list(self._active())
+        dtype = np.int32 if math.prod(self.shape) < 2**31 else np.int64
+        indices = np.concatenate([positions.astype(dtype) for positions, _ in parts] or [np.zeros(0, dtype)])
+        return SparseWeight(self.shape, indices, np.concatenate([v for _, v in parts] or [np.zeros(0, self.dtype)]))
+
+    def _active(self) -> Iterator[tuple[npt.NDArray[np.int64], Array]]:
+        """Flat positions of active weights, and their values, piece by piece."""
+        zeros, start = self._zeros(), 0
+        for piece in flat_pieces(self.stored):
+            if self.mask is not None:
+                positions = self.mask.positions(start, start + piece.size) - start
+            else:
+                active = piece != 0
+                first, last = np.searchsorted(zeros, (start, start + piece.size))
+                active[zeros[first:last] - start] = True
+                positions = np.flatnonzero(active)
+            yield positions + start, piece[positions]
+            start += piece.size
+
+
+def flat_pieces(stored: StoredValues) -> Iterator[Array]:
+    """The values in row-major order, a megabyte or so at a time; each piece but the last has a multiple of 8 elements.
+
+    A piece is valid until the next one is asked for.
+    """
+    if stored.is_raw and bits_of(stored.proto.data_type) % 8 == 0:
+        little = stored.dtype.newbyteorder("<")
+        yield from (piece.view(little) for piece in stored.pieces(_PIECE * stored.dtype.itemsize))
+        return
+    flat = stored.view().reshape(-1)
+    yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+
+
+class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no type information
+    """The values of a masked weight, as a :class:`SparseWeight` or where one comes from."""
+
+    def __init__(self, source: SparseWeight | WeightSource) -> None:
+        """Values under a mask; a ``source`` that is no weight is read anew whenever nobody holds what it gave."""
+        self.source = source
+        self.shape = list(source.shape)
+        self.dtype = source.dtype
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self._read: weakref.ref[SparseWeight] | None = None
+
+    @property
+    def weight(self) -> SparseWeight:
+        """The weight with its mask."""
+        if isinstance(self.source, SparseWeight):
+            return self.source
+        weight = self._read() if self._read is not None else None
+        if weight is None:
+            weight = self.source.read()
+            self._read = weakref.ref(weight)
+        return weight
+
+    @property
+    def nnz(self) -> int:
+        """Number of active weights."""
+        return self.source.nnz
+
+    @property
+    def stored(self) -> StoredValues | None:
+        """The dense tensor, where the weight is stored as one."""
+        return self.source.stored if isinstance(self.source, DenseUnderMask) else None
+
+    @property
+    def tensor(self) -> onnx.TensorProto:
+        """The dense tensor, as graphsurgeon's exporter expects it."""
+        return tensor_of(self.load()) if self.stored is None else self.stored.tensor
+
+    def load(self) -> Array:
+        """The dense tensor as an array."""
+        return self.weight.to_dense() if self.stored is None else self.stored.load()
+
+
+class MaskedConstant(gs.Constant):  # type: ignore[misc]
+    """A constant that keeps its mask when its dense values are read or replaced.
+
+    Replacing the values by an array of the same shape keeps those positions active that were active and zero, makes
+    every non-zero active, and takes what has become zero out of the mask.
+    """
+
+    @property
+    def values(self) -> Array:
+        """The dense values, built anew at each call; read-only, since writing into them would change nothing."""
+        dense: Array = self._values.load()
+        dense.flags.writeable = False
+        return dense
+
+    @values.setter
+    def values(self, values: Any) -> None:
+        if isinstance(values, MaskedValues):
+            self._values = values
+            return
+        if isinstance(values, SparseWeight):
+            self._values = MaskedValues(values)
+            return
+        dense = values.load() if isinstance(values, LazyValues) else np.asarray(values)
+        before: SparseWeight = self._values.weight
+        zeros = before.active_zeros() if before.shape == dense.shape else None
+        self._values = MaskedValues(SparseWeight.from_dense(dense, zeros))
+
+    def copy(self) -> MaskedConstant:
+        """A constant with the same, shared, values."""
+        return MaskedConstant(self.name, self._values)
+
+
+def masked_constant(constant: gs.Constant, values: MaskedValues) -> None:
+    """Turn ``constant`` into a masked one in place, so that its consumers see it."""
+    constant.__class__ = MaskedConstant
+    constant._values = values
+    constant._export_dtype = None

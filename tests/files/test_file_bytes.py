@@ -1,0 +1,103 @@
+"""Large tensors stay in the model file until they are asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from builders import linear, mask_weights, random_weight
+
+from sift_onnx.errors import ModelReadError
+from sift_onnx.graphs.constants import array_of
+from sift_onnx.model import Model
+
+# Above the size from which a model file is kept open.
+W = random_weight(600, 500)
+
+
+@pytest.fixture
+def path(tmp_path):
+    onnx.save(linear({"w": W}), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def values(model):
+    return array_of(model.initializers()["w"])
+
+
+def test_values_are_those_in_the_file_each_time(path):
+    model = Model.load(path)
+    assert np.array_equal(values(model), W)
+    assert np.array_equal(values(model), W)
+    assert not values(model).flags.writeable
+    assert model.to_proto() == onnx.load(path)
+
+
+def test_values_can_be_edited_without_changing_the_file(path):
+    model = Model.load(path)
+    model.initializers()["w"].values[0] = 0
+    assert not values(model)[0].any()
+    assert np.array_equal(values(Model.load(path)), W)
+
+
+def test_file_may_be_removed_or_replaced(path):
+    model = Model.load(path)
+    onnx.save(linear({"w": -W}), path.with_name("new.onnx"))
+    os.replace(path.with_name("new.onnx"), path)
+    assert np.array_equal(values(model), W)
+    path.unlink()
+    assert np.array_equal(values(model), W)
+
+
+def test_model_is_saved_over_its_own_file_again_and_again(path):
+    model = Model.load(path)
+    for storage in ("dense", "sparse", "dense"):
+        model.save(path, storage=storage, force=True)
+        assert np.array_equal(values(model), W)
+        assert np.array_equal(values(Model.load(path)), W)
+
+
+def test_masked_model_is_saved_over_its_own_file(path):
+    masked = mask_weights(Model.load(path), density=0.9)
+    wanted = masked.initializers()["w"].values
+    masked.save(path, force=True)
+    for storage in ("sparse", "dense"):
+        Model.load(path).save(path, storage=storage, force=True)
+        assert np.array_equal(Model.load(path).initializers()["w"].values, wanted)
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(2 * W.nbytes)], ids=["empty", "shorter", "longer"])
+def test_file_that_is_written_to_after_loading_is_refused(path, content):
+    model = Model.load(path)
+    with open(path, "r+b") as file:
+        file.truncate(len(content))
+        file.write(content)
+    with pytest.raises(ModelReadError, match=rf"{path}: it was (truncated|changed) after the model was loaded; load"):
+        values(model)
+    with pytest.raises(ModelReadError, match="after the model was loaded"):
+        model.save(path.with_name("out.onnx"))
+    assert not path.with_name("out.onnx").exists()
+
+
+def test_pipe_is_read(path):
+    pipe = path.with_name("pipe")
+    os.mkfifo(pipe)
+    with subprocess.Popen([sys.executable, "-c", f"open({str(pipe)!r}, 'wb').write(open({str(path)!r}, 'rb').read())"]):
+        model = Model.load(pipe)
+    assert np.array_equal(values(model), W)
+
+
+def test_processes_that_were_forked_read_at_their_own_pace(path):
+    model = Model.load(path)
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            same = all(np.array_equal(values(model), W) for _ in range(50))
+            os._exit(0 if same else 1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]

@@ -1,0 +1,77 @@
+"""Graphs of graphsurgeon come in any order, and are sorted; one with a cycle is refused by name."""
+
+from __future__ import annotations
+
+import random
+
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+from nets import Net
+from onnx import TensorProto, helper
+
+import sift_onnx
+from sift_onnx.errors import ModelReadError
+from sift_onnx.graphs.order import sort_nodes
+
+
+def network() -> onnx.ModelProto:
+    net = Net()
+    hidden = net.op("Relu", net.conv(net.images(4), 4, 8, 3))
+    hidden = net.op("Add", net.op("Relu", net.conv(hidden, 8, 8, 3)), hidden)
+    net.images_end(net.conv(hidden, 8, 4), 4)
+    return net.model()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_graph_in_any_order_gives_what_the_sorted_one_does(seed: int) -> None:
+    graph = gs.import_onnx(network())
+    wanted = gs.export_onnx(sift_onnx.transform(graph, wide=0.5))
+    random.Random(seed).shuffle(graph.nodes)
+    shuffled = list(graph.nodes)
+    found = gs.export_onnx(sift_onnx.transform(graph, wide=0.5))
+
+    onnx.checker.check_model(found, full_check=True)
+    assert {t.name: t.raw_data for t in found.graph.initializer} == {
+        t.name: t.raw_data for t in wanted.graph.initializer
+    }
+    assert list(graph.nodes) == shuffled
+
+
+def test_what_is_sorted_stays_as_it_is() -> None:
+    graph = gs.import_onnx(network())
+    before = list(graph.nodes)
+    sort_nodes(graph)
+
+    assert all(a is b for a, b in zip(graph.nodes, before, strict=True))
+
+
+def test_what_a_subgraph_captures_comes_first() -> None:
+    inner = helper.make_graph(
+        [helper.make_node("Relu", ["hidden"], ["y"])], "branch", [], [helper.make_tensor_value_info("y", 1, [2])]
+    )
+    nodes = [
+        helper.make_node("Neg", ["x"], ["hidden"]),
+        helper.make_node("If", ["condition"], ["z"], then_branch=inner, else_branch=inner),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+        helper.make_tensor_value_info("condition", TensorProto.BOOL, []),
+    ]
+    graph = gs.import_onnx(
+        helper.make_model(
+            helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])])
+        )
+    )
+    graph.nodes.reverse()
+    sort_nodes(graph)
+
+    assert [node.op for node in graph.nodes] == ["Neg", "If"]
+
+
+def test_a_cycle_is_refused() -> None:
+    a, b = gs.Variable("a"), gs.Variable("b")
+    graph = gs.Graph([gs.Node("Relu", "first", {}, [a], [b]), gs.Node("Relu", "second", {}, [b], [a])])
+
+    with pytest.raises(ModelReadError, match=r"'first' \(Relu\) is part of a cycle"):
+        sift_onnx.load(graph)
