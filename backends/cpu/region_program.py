@@ -167,12 +167,15 @@ class RegionProgram:
 
     def _release(self) -> None:
         """Let go of the weights that every operator has packed in a run: packed and not, they take twice the memory."""
+        before = len(self._weights)
         with self._lock:
             for step in tuple(self._unpacked):
                 ops = self._packing(step)
                 if ops and all(op.release_source() for op in ops):
                     self._unpacked.discard(step)
                     self._weights.pop(step, None)
+        if len(self._weights) < before:
+            _kernels.trim_memory()
 
     def _make(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
         dims: dict[str, Dims] = {}

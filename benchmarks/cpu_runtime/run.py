@@ -1,6 +1,7 @@
 """The sparse CPU runtime beside onnxruntime and DeepSparse: speed, memory, and the time to create a session.
 
     python benchmarks/cpu_runtime/run.py [--threads 2] [--seconds 3] [--only REGEX] [--peer] [--folder FOLDER]
+    python benchmarks/cpu_runtime/run.py --threads 1 --processor-time ...
 
 Every row is a ratio of two programs that take turns on the same machine, and stands beside what it should be at most
 (or at least, where the row says so). "Same file" is onnxruntime on the sparse model, "original" is onnxruntime on the
@@ -36,11 +37,13 @@ _PEER_ROUNDS = 5
 class Runtime:
     """Measures rows."""
 
-    def __init__(self, models: Models, threads: int, seconds: float, peer: bool) -> None:
+    def __init__(self, models: Models, threads: int, seconds: float, peer: bool, processor_time: bool) -> None:
         self.models = models
         self.threads = threads
         self.seconds = seconds
         self.peer = peer
+        self.processor_time = processor_time
+        self.clock = time.process_time_ns if processor_time else time.perf_counter_ns
 
     def program(self, path: Path, backend: str = "cpu") -> Program:
         return get_backend(backend).compile(path, CompileOptions(self.threads))
@@ -48,7 +51,8 @@ class Runtime:
     def against(self, ours: Program, other: Program, batch: int, what: str, bound: str) -> Row:
         """Ours beside another back end."""
         feeds = random_feeds(ours.inputs, batch)
-        timings = interleave([partial(program.run, feeds) for program in (ours, other)], seconds=self.seconds)
+        runs = [partial(program.run, feeds) for program in (ours, other)]
+        timings = interleave(runs, seconds=self.seconds, clock=self.clock)
         medians = [summarize(timing).median_ms for timing in timings]
         return what, paired_ratio(*timings).median, bound, f"{medians[0]:.2f} : {medians[1]:.2f} ms"
 
@@ -58,12 +62,12 @@ class Runtime:
             return
         feeds = random_feeds(ours.inputs, batch)
         own, theirs = [], []
-        with DeepSparse(path, batch, self.threads) as peer:
+        with DeepSparse(path, batch, self.threads, self.processor_time) as peer:
             for number in range(_PEER_ROUNDS + 1):
                 slices = self.seconds / _PEER_ROUNDS
                 other = statistics.median(peer.run(slices))
                 time.sleep(0.1)  # its workers go to sleep
-                (timing,) = interleave([partial(ours.run, feeds)], seconds=slices, warmup=0)
+                (timing,) = interleave([partial(ours.run, feeds)], seconds=slices, warmup=0, clock=self.clock)
                 if number:  # the first round warms up
                     theirs.append(other)
                     own.append(summarize(timing).median_ms)
@@ -92,7 +96,7 @@ class Runtime:
         ours = self.program(self.models.wide("resnet18", 0.9))
         for batch, whole in BATCHES:
             feeds = [random_feeds(ours.inputs, size) for size in (batch, whole)]
-            timings = interleave([partial(ours.run, own) for own in feeds], seconds=self.seconds)
+            timings = interleave([partial(ours.run, own) for own in feeds], seconds=self.seconds, clock=self.clock)
             medians = [summarize(timing).median_ms for timing in timings]
             ratio = paired_ratio(*timings).median * whole / batch
             bound = "1.25" if batch > 16 else "1.60"
@@ -151,12 +155,21 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="REGEX", help="groups of rows: " + ", ".join(_GROUPS))
     parser.add_argument("--folder", type=Path, help="where models are kept; a temporary one by default")
     parser.add_argument("--peer", action="store_true", help="beside DeepSparse too, where it is installed")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="instead of wall time: steadier on a shared machine, with --threads 1",
+    )
     arguments = parser.parse_args()
     if arguments.peer and (missing := missing_peer()):
         sys.exit(missing)
     with tempfile.TemporaryDirectory() as temporary:
         runtime = Runtime(
-            Models(arguments.folder or Path(temporary)), arguments.threads, arguments.seconds, arguments.peer
+            Models(arguments.folder or Path(temporary)),
+            arguments.threads,
+            arguments.seconds,
+            arguments.peer,
+            arguments.processor_time,
         )
         print("| ours : the other | ratio | at most | | times |\n|---|---:|---:|---|---|")
         for name, group in _GROUPS.items():

@@ -3,6 +3,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <string>
 #include <vector>
 
@@ -40,6 +44,16 @@ NB_MODULE(_kernels, module) {
 
   module.def("isas_of", &sift::isa::isas_of, "features"_a,
              "Instruction sets that a machine with these features would run, best first.");
+
+  module.def(
+      "trim_memory",
+      [] {
+#if defined(__GLIBC__)
+        const nb::gil_scoped_release unlocked;
+        malloc_trim(0);
+#endif
+      },
+      "Give memory that was freed back to the system, where the allocator keeps it for itself.");
 
   sift::cpu::bind_ops(module);
   sift::cpu::bind_sequence(module);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "page_allocator.h"
+
 namespace sift::cpu {
 
 class SparseWeights {
@@ -47,9 +49,9 @@ class SparseWeights {
   std::int64_t rows_;
   std::int64_t columns_;
   std::vector<std::size_t> starts_;  // [rows + 1]
-  std::vector<std::uint32_t> column_of_;  // [nnz], or [columns] if every row lists all of them
+  std::vector<std::uint32_t, PageAllocator<std::uint32_t>> column_of_;  // [nnz], or [columns] if every row lists all of them
   bool lists_all_ = false;
-  std::vector<float> values_;
+  std::vector<float, PageAllocator<float>> values_;
 };
 
 // What decides whether weights are worth a SparseWeights, in one pass over them.
