@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from builders import HAS_NEW_DATA_TYPES, convolutions, mask_weights, model_of, random_weight, tensor_of
-from onnx import TensorProto, helper, numpy_helper
+from builders import convolutions, mask_weights, model_of, random_weight
+from onnx import TensorProto, helper
 
 from sift_onnx.cli import main
 from sift_onnx.model import Model
@@ -302,22 +302,6 @@ def test_value_out_of_range(refused, option, value):
 @pytest.mark.parametrize("shapes", ["nobody:1,4,6,6", "x:1,4,6", "x:1,5,6,6", "x:0,4,6,6"])
 def test_input_shapes_that_do_not_fit(refused, shapes):
     assert "--input-shapes" in refused("--wide", "0.5", "--input-shapes", shapes, code=2)
-
-
-def test_sparse_storage_of_a_type_that_readers_do_not_take(refused, folder):
-    import ml_dtypes
-
-    model = convolutions()
-    for info in (*model.graph.input, *model.graph.output):
-        info.type.tensor_type.elem_type = TensorProto.BFLOAT16
-    for tensor in model.graph.initializer:
-        tensor.CopyFrom(tensor_of(numpy_helper.to_array(tensor).astype(ml_dtypes.bfloat16), tensor.name))
-    if not HAS_NEW_DATA_TYPES:
-        pytest.skip("Conv takes bfloat16 from opset 22 on")
-    model.opset_import[0].version = 22
-    onnx.save(model, folder / "in.onnx")
-    line = refused("--wide", "0.5", "--budget", "layer", "--storage", "sparse", code=3)
-    assert "--storage dense" in line
 
 
 def test_model_in_its_place_is_whole_after_a_failure(refused, folder):
