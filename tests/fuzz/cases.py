@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import onnx
+
 from fuzz.fields import mutate_field
 from fuzz.structure import mutate_structure
 from fuzz.wire import mutate_bytes

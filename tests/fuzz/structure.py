@@ -11,9 +11,9 @@ from random import Random
 
 import numpy as np
 import onnx
-from fuzz.fields import NAMES, NUMBERS
 from onnx import TensorProto, helper, numpy_helper
 
+from fuzz.fields import NAMES, NUMBERS
 from sift_onnx.passes.base import HISTORY_KEY
 from sift_onnx.weights.mask_storage import MASKS_KEY
 

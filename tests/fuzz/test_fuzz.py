@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from fuzz.cases import lay_out, mutated_file
 from fuzz.harm import die, hang, want_memory
 from fuzz.seeds import seed_files
 from fuzz.trial import Outcome, try_file
 from fuzz.workers import Limits, try_all
-
 from sift_onnx.model import Model
 
 # Crashes, hangs and tracebacks of old, as long as seeds stay as they are; each has a test of its own elsewhere.

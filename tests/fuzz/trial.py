@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fuzz.cases import OUTSIDE, lay_out
 
+from fuzz.cases import OUTSIDE, lay_out
 from sift_onnx import InferenceSession
 from sift_onnx.cli import main
 from sift_onnx.errors import SiftError
