@@ -17,6 +17,7 @@ from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.axis_rules.subgraphs import captured
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import constant_values
+from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
 from sift_onnx.model import Model
 from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
 
@@ -147,22 +148,20 @@ def _require_integers(analysis: AxisAnalysis) -> None:
 def _topological(graph: gs.Graph) -> list[gs.Node]:
     """The nodes so that producers come first; the order of the file where that already holds."""
     produced = {t.name for t in graph.inputs} | {n for n, t in graph.tensors().items() if isinstance(t, gs.Constant)}
-    makers = {t.name: node for node in graph.nodes for t in node.outputs if t.name}
-    order: list[gs.Node] = []
-    waiting = list(graph.nodes)
-    while waiting:
-        later: list[gs.Node] = []
-        for node in waiting:
-            # A name without a maker is an input that the graph forgot to declare; it blocks nothing.
-            if all(not t.name or t.name in produced or t.name not in makers for t in node.inputs):
-                order.append(node)
-                produced.update(t.name for t in node.outputs if t.name)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            raise UnsupportedError(f"the graph has a cycle through node {later[0].name or later[0].op!r}")
-        waiting = later
-    return order
+    makers: dict[str, int] = {}
+    for i, node in enumerate(graph.nodes):
+        for tensor in node.outputs:
+            makers.setdefault(tensor.name, i)
+    # A name without a maker is an input that the graph forgot to declare; it blocks nothing.
+    needs = [
+        {makers[t.name] for t in node.inputs if t.name and t.name in makers and t.name not in produced}
+        for node in graph.nodes
+    ]
+    order = runnable_order(needs)
+    if len(order) < len(needs):
+        node = graph.nodes[waits_in_a_circle(needs, order)]
+        raise UnsupportedError(f"the graph has a cycle through node {node.name or node.op!r}")
+    return [graph.nodes[i] for i in order]
 
 
 def known_shapes(analysis: AxisAnalysis) -> Shapes:
