@@ -227,3 +227,12 @@ def test_densified_masks_are_followed_too() -> None:
     assert algorithm.history is not None
     assert algorithm.history.of("weight").itop == 1
     assert algorithm.history.of("weight").doc == 0.25
+
+
+def test_rounds_resume_after_the_last_one_and_nowhere_else() -> None:
+    rounds = IMP(sparsity=0.8, rounds=2, update={"freq": 5}).rounds
+    rounds.load_state_dict({"index": 2})
+    assert rounds.is_over
+    for index in (-1, 3):
+        with pytest.raises(UsageError, match=f"rounds schedule of 2 values cannot resume at its number {index}"):
+            rounds.load_state_dict({"index": index})

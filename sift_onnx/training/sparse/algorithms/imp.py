@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
+from sift_onnx.training.sparse.schedules.hyper_parameters import PerUpdate
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike
 from sift_onnx.training.sparse.selection import patterned
@@ -25,37 +25,23 @@ __all__ = ["IMP", "Rounds"]
 RewindHook = Callable[[SparsityAlgorithm, int], None]
 
 
-class Rounds(HyperParameterSchedule):
+class Rounds(PerUpdate):
     """One value for each update, in turn; the last one stays."""
 
-    def __init__(self, values: Sequence[ShareLike]) -> None:
-        self.values = [Share(value) for value in values]
-        self._index = 0
+    @property
+    def last_index(self) -> int:
+        return len(self.values)
 
     @property
     def is_over(self) -> bool:
         """Whether all values have been used."""
-        return self._index >= len(self.values)
+        return self.index >= len(self.values)
 
     def compute(self, step: int) -> Share:
-        return self.values[min(self._index, len(self.values) - 1)]
+        return self.values[min(self.index, len(self.values) - 1)]
 
-    def update(self, is_update_step: bool) -> None:
-        self._index += int(is_update_step and not self.is_over)
-
-    def get_min_max_end(self, begin: int, end: int) -> tuple[float, float, float]:
-        return float(min(self.values)), float(max(self.values)), float(self.values[-1])
-
-    def visit_state(self, visit: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-        seen = visit(torch.tensor(self._index))
-        if seen is not None:
-            self._index = int(seen)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"index": self._index}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._index = int(state["index"])
+    def after(self, index: int) -> int:
+        return min(index + 1, len(self.values))
 
 
 class IMP(DynamicSparsityAlgorithm):

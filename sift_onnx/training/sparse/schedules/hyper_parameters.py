@@ -24,6 +24,7 @@ __all__ = [
     "HyperParameterSchedule",
     "Lambda",
     "Linear",
+    "PerUpdate",
     "Power",
     "ScheduleLike",
     "make_hyperparam_schedule",
@@ -160,29 +161,36 @@ class ExponentialK(HyperParameterSchedule):
         return float(self.init * math.exp(-self.k * step / self.period))
 
 
-class Cycling(HyperParameterSchedule):
-    """One value after the other, the next one at each update, and from the start again after the last.
+class PerUpdate(HyperParameterSchedule):
+    """One value after the other, the next one at each update; subclasses differ in what follows the last.
 
-    For sparsities the first value is that of the initial mask; the k-th update uses ``values[k]``.
+    Attributes:
+        values: in their order, one or more.
     """
 
     def __init__(self, values: Sequence[ShareLike]) -> None:
         self.values = [Share(value) for value in values]
         if not self.values:
-            raise UsageError("a cycling schedule needs one value or more")
+            raise UsageError(f"a schedule of type {type(self).__name__.lower()!r} needs one value or more")
         self._index = 0
 
     @property
     def index(self) -> int:
-        """Which of the values is next."""
+        """Of the next value; behind the last one where none is left."""
         return self._index
 
-    def compute(self, step: int) -> Share:
-        return self.values[self._index]
+    @property
+    @abstractmethod
+    def last_index(self) -> int:
+        """The largest that :attr:`index` can be."""
+
+    @abstractmethod
+    def after(self, index: int) -> int:
+        """What follows ``index`` at an update."""
 
     def update(self, is_update_step: bool) -> None:
         if is_update_step:
-            self._index = (self._index + 1) % len(self.values)
+            self._index = self.after(self._index)
 
     def get_min_max_end(self, begin: int, end: int) -> tuple[float, float, float]:
         return float(min(self.values)), float(max(self.values)), float(self.values[-1])
@@ -197,9 +205,27 @@ class Cycling(HyperParameterSchedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         index = int(state["index"])
-        if not 0 <= index < len(self.values):
-            raise UsageError(f"a cycling schedule of {len(self.values)} values cannot resume at its number {index}")
+        if not 0 <= index <= self.last_index:
+            kind = type(self).__name__.lower()
+            raise UsageError(f"a {kind} schedule of {len(self.values)} values cannot resume at its number {index}")
         self._index = index
+
+
+class Cycling(PerUpdate):
+    """One value after the other, the next one at each update, and from the start again after the last.
+
+    For sparsities the first value is that of the initial mask; the k-th update uses ``values[k]``.
+    """
+
+    @property
+    def last_index(self) -> int:
+        return len(self.values) - 1
+
+    def compute(self, step: int) -> Share:
+        return self.values[self.index]
+
+    def after(self, index: int) -> int:
+        return (index + 1) % len(self.values)
 
 
 class Lambda(HyperParameterSchedule):
