@@ -31,7 +31,7 @@ from sift_onnx.passes.local.member import LocalPass
 
 try:
     import onnx_ir as ir
-    from onnxscript.rewriter import MatchContext, MatchResult, RewriteRuleClassBase, RewriteRuleSet
+    from onnxscript.rewriter import MatchContext, MatchResult, RewriteRule, RewriteRuleSet
 except ImportError as error:
     raise missing("onnxscript", error) from error
 
@@ -61,12 +61,20 @@ def layer_rules(pass_: Pass) -> RewriteRuleSet:
     if not isinstance(pass_, LocalPass):
         raise UsageError(f"{pass_.name} does not work layer by layer; use sift_onnx.hosts.onnx_ir.SiftPass")
     state = _Rewriting(pass_)
-    return RewriteRuleSet(
-        [
-            _LayerRule.rule(state, name, pattern)  # type: ignore[no-untyped-call]
-            for name, pattern in _PATTERNS.items()
-        ]
-    )
+    rules: list[RewriteRule] = []
+    for name, pattern in _PATTERNS.items():
+        unit = _UnitReplacement(state)
+        rules.append(
+            RewriteRule(
+                pattern,
+                unit.rewrite,
+                unit.check,
+                name=f"sift-onnx {pass_.name} {name}",
+                graph_pre_visitor=state.enter,
+                graph_post_visitor=state.leave,
+            )
+        )
+    return RewriteRuleSet(rules)
 
 
 class _Rewriting:
@@ -129,31 +137,17 @@ class _Rewriting:
         return known
 
 
-class _LayerRule(RewriteRuleClassBase):
-    """Replaces one linear unit.
+class _UnitReplacement:
+    """What one rule does with what it has matched: look whether that is a unit to be replaced, then replace it.
 
     Attributes:
         state: of all rules of the pass.
     """
 
-    def __init__(self, state: _Rewriting, name: str, pattern: Callable[..., Any]) -> None:
-        super().__init__(f"sift-onnx {state.pass_.name} {name}")
+    def __init__(self, state: _Rewriting) -> None:
         self.state = state
-        self.pattern = pattern  # type: ignore[method-assign]
         self._site: Site | None = None
         self._nodes: tuple[ir.Node, ...] = ()
-
-    def pattern(self, op: Any, *args: Any) -> Any:
-        """Replaced by that of the rule, whose parameters onnxscript looks at."""
-        raise NotImplementedError
-
-    def setup(self) -> None:
-        """See :class:`_Rewriting`."""
-        self.state.enter()
-
-    def cleanup(self) -> None:
-        """See :class:`_Rewriting`."""
-        self.state.leave()
 
     def check(self, op: MatchContext, *args: Any, **values: Any) -> MatchResult:
         """Whether what matched is a unit that is to be replaced; what onnxscript calls ``op`` is the match."""
