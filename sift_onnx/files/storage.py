@@ -85,7 +85,8 @@ def check_output(path: Path, force: bool) -> None:
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends without an error, and vanishes otherwise.
 
-    Where ``path`` is a link, the file that it points to is replaced.
+    Its content is on the disk before it gets the name, and the name before this returns: a machine that loses power
+    comes back with the old file or the new one. Where ``path`` is a link, the file that it points to is replaced.
 
     Raises:
         OutputError: the file cannot be written.
@@ -97,14 +98,37 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         # Opened by the system's own rules, so that the file gets the permissions that the umask leaves.
         with open(temporary, "xb", buffering=1 << 20) as file:
             yield file
+            sync(file)
         os.replace(temporary, target)
         temporary = None
+        _sync_names(target.parent)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def sync(file: BinaryIO) -> None:
+    """Wait until what was written to ``file`` is on the disk.
+
+    Raises:
+        OSError: it does not get there; a file system may say only now that it is full.
+    """
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_names(folder: Path) -> None:
+    # The new file is in place and whole, so no reason to fail: some file systems cannot do this, and a folder that may
+    # be written but not listed cannot be opened.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _behind_links(path: Path) -> Path:
@@ -208,23 +232,32 @@ def _write_with_data_file(
     data_path = _free_data_path(_behind_links(path))
     graph = onnx.GraphProto()
     graph.CopyFrom(parts.graph)
+    made = None
     try:
-        with atomic_file(path) as file:
-            with atomic_file(data_path) as data:
-                for tensor in _loaded_ahead(outside):
-                    if isinstance(tensor, LargeSparseTensor):
-                        stub = tensor.stub()
-                        for part, nbytes, chunks in tensor.data():
-                            _write_data(getattr(stub, part), nbytes, chunks, data, data_path.name, count)
-                        graph.sparse_initializer.append(stub)
-                    else:
-                        graph.initializer.append(_write_external(tensor, data, data_path.name, count))
+        # Both are complete before either takes its name, the data first.
+        with atomic_file(path) as file, atomic_file(data_path) as data:
+            made = os.fstat(file.fileno())
+            for tensor in _loaded_ahead(outside):
+                if isinstance(tensor, LargeSparseTensor):
+                    stub = tensor.stub()
+                    for part, nbytes, chunks in tensor.data():
+                        _write_data(getattr(stub, part), nbytes, chunks, data, data_path.name, count)
+                    graph.sparse_initializer.append(stub)
+                else:
+                    graph.initializer.append(_write_external(tensor, data, data_path.name, count))
             _write_stream(ModelParts(parts.fields, graph, parts.large), file, count)
+            sync(file)
     except BaseException:
+        # A model that was in place when the user interrupted needs its data.
         with contextlib.suppress(OSError):
-            data_path.unlink()
+            if made is None or not _is_there(path, made):
+                data_path.unlink()
         raise
     return data_path
+
+
+def _is_there(path: Path, made: os.stat_result) -> bool:
+    return path.exists() and os.path.samestat(path.stat(), made)
 
 
 def _write_external(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -309,12 +310,83 @@ def test_full_disk_is_one_line_and_leaves_everything_as_it_was(model, tmp_path, 
         def tell(self):
             return self.file.tell()
 
+        def flush(self):
+            self.file.flush()
+
+        def fileno(self):
+            return self.file.fileno()
+
     monkeypatch.setattr(storage, "open", Full, raising=False)
     with pytest.raises(OutputError) as caught:
         model.save(target, force=True)
     assert "No space left on device" in message(caught)
     assert str(target) in message(caught)
     assert listing(tmp_path) == before
+
+
+def test_what_gets_a_name_is_on_the_disk_before_and_the_name_soon_after(
+    model, tmp_path, monkeypatch, one_file_is_too_small
+):
+    model.save(tmp_path / "m.onnx")
+    real_sync, real_replace = os.fsync, os.replace
+    events = []
+
+    def fsync(descriptor):
+        real_sync(descriptor)
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            assert "m.onnx.data" in listing(tmp_path), "the old data goes when the new model is there for good"
+            assert status.st_ino == tmp_path.stat().st_ino
+            events.append("names")
+        else:
+            events.append((status.st_ino, status.st_size))
+
+    def replace(source, target):
+        status = os.stat(source)
+        assert (status.st_ino, status.st_size) in events
+        real_replace(source, target)
+        events.append(os.path.basename(target))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    model.save(tmp_path / "m.onnx", force=True)
+    assert [event for event in events if isinstance(event, str)] == ["m.onnx.data1", "names", "m.onnx", "names"]
+    assert sorted(listing(tmp_path)) == ["m.onnx", "m.onnx.data1"]
+
+
+@pytest.mark.parametrize("limit", [2**31, 100_000])
+def test_content_that_does_not_get_to_the_disk_leaves_everything_as_it_was(model, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(storage, "PROTOBUF_LIMIT", limit)
+    model.save(tmp_path / "m.onnx")
+    before = listing(tmp_path)
+
+    def fail(descriptor):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OutputError, match="quota"):
+        model.save(tmp_path / "m.onnx", force=True)
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EINVAL, "Invalid argument"), KeyboardInterrupt()], ids=repr)
+def test_model_whose_name_does_not_get_to_the_disk_keeps_its_data(
+    model, tmp_path, monkeypatch, error, one_file_is_too_small
+):
+    real, seen = os.fsync, []
+
+    def fail_at_second_folder(descriptor):
+        seen.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        if seen.count(True) == 2:
+            raise error
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_at_second_folder)
+    with contextlib.suppress(KeyboardInterrupt):
+        model.save(tmp_path / "m.onnx")
+    assert seen.count(True) == 2
+    assert sorted(listing(tmp_path)) == ["m.onnx", "m.onnx.data"]
+    assert contents(tmp_path / "m.onnx") == linear({"w": W, "v": V}).graph
 
 
 BLOCK_IN_THE_MIDDLE = """

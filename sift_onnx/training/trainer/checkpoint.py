@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -73,8 +72,6 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
     torch.save({"version": _VERSION, "step": step, **state}, data)
     with atomic_file(path) as file:
         file.write(data.getbuffer())
-        file.flush()
-        os.fsync(file.fileno())
     for old in checkpoints_in(folder)[:-keep]:
         with contextlib.suppress(OSError):
             old.unlink()
