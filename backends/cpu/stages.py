@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.specs import result_dims
@@ -16,9 +17,10 @@ from sift_onnx.backends.cpu.specs import result_dims
 __all__ = ["count_of_large"]
 
 _LANES = 16
-# Of a tensor of sixteen images. Measured with 32 MiB of last-level cache: sparse MobileNetV2's layers of 19 MB gain
-# from lanes, those of 58 MB lose.
-_LARGE_BYTES = 32 << 20
+# A tensor of sixteen images is large if the last-level cache cannot hold it. Measured: with a cache of 32 MiB, sparse
+# MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
+# care, and so do ResNet-18's.
+_LARGE_BYTES = _kernels.cache_bytes()[2]
 
 
 def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:

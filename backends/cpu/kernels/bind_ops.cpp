@@ -180,8 +180,8 @@ void bind_ops(nb::module_& module) {
   module.def("usable_cpus", &usable_cpus,
              "Processors that this process may use: its affinity mask, cut to the quota of its cgroup.");
   module.def(
-      "cache_bytes", [] { return std::make_tuple(level1_cache_bytes(), level2_cache_bytes()); },
-      "Bytes of a core's first-level data cache and second-level cache.");
+      "cache_bytes", [] { return std::make_tuple(level1_cache_bytes(), level2_cache_bytes(), level3_cache_bytes()); },
+      "Bytes of a core's first-level data cache, its second-level cache, and the last-level cache that cores share.");
 
   module.def(
       "run_multiply_adds",

@@ -14,6 +14,7 @@ namespace {
 // What even small cores have; also where the system does not tell.
 constexpr std::int64_t kLeastLevel1 = 32 << 10;
 constexpr std::int64_t kLeastLevel2 = 256 << 10;
+constexpr std::int64_t kUsualLevel3 = 32 << 20;
 
 #if defined(__APPLE__)
 std::int64_t system_value(const char* name) {
@@ -45,6 +46,17 @@ std::int64_t level2_cache_bytes() {
   static const std::int64_t bytes = kLeastLevel2;
 #endif
   return bytes;
+}
+
+std::int64_t level3_cache_bytes() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  static const std::int64_t told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#elif defined(__APPLE__)
+  static const std::int64_t told = system_value("hw.l3cachesize");
+#else
+  static const std::int64_t told = 0;
+#endif
+  return told > 0 ? told : kUsualLevel3;
 }
 
 }  // namespace sift::cpu
