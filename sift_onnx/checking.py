@@ -171,7 +171,7 @@ def _summary(model: onnx.ModelProto) -> str:
 
 def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
     sparse = model.origin.graph.sparse_initializer
-    if not any(is_external(part) for tensor in sparse for part in (tensor.values, tensor.indices)):
+    if not any(part.external_data for tensor in sparse for part in (tensor.values, tensor.indices)):
         # By its path: a model above 2 GB cannot be checked in memory. The full check infers shapes, and onnx cannot do
         # that with sparse initializers; the next check does it without them.
         onnx.checker.check_model(str(path), full_check=not sparse)

@@ -19,6 +19,7 @@ from sift_onnx.files.external_data import DataFiles
 from sift_onnx.files.file_bytes import FileSlice
 from sift_onnx.files.model_content import read_content
 from sift_onnx.files.sparse_stream import LargeSparseTensor
+from sift_onnx.files.wire import Place
 from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
 from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, locate_data
@@ -226,7 +227,7 @@ def _from_file(path: Path) -> Model:
         proto = onnx.ModelProto.FromString(content)
     except DecodeError as error:
         raise ModelReadError(f"{path} is not an ONNX model, or is truncated; export or copy it again") from error
-    del content  # sparse storage may be large, and what follows copies out of the message
+    del content  # of a file that is laid out unusually it is all of it, and what follows copies out of the message
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelReadError(f"{path} is not an ONNX model, or is truncated: it has no graph or no opset")
     try:
@@ -237,7 +238,7 @@ def _from_file(path: Path) -> Model:
     return model
 
 
-def _read(path: Path) -> tuple[bytes, dict[int, memoryview | FileSlice]]:
+def _read(path: Path) -> tuple[bytes, dict[Place, memoryview | FileSlice]]:
     try:
         if path.is_dir():
             raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
@@ -252,7 +253,7 @@ def _read(path: Path) -> tuple[bytes, dict[int, memoryview | FileSlice]]:
 
 
 def _from_proto(
-    proto: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview | FileSlice] | None = None
+    proto: onnx.ModelProto, files: DataFiles | None, cut: Mapping[Place, memoryview | FileSlice] | None = None
 ) -> Model:
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     records = mask_records(metadata.pop(MASKS_KEY, None))

@@ -23,6 +23,7 @@ from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import MaskedValues, masked_constant
 from sift_onnx.model import Model
 from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.sparse_tensors import SparseTensor
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 
@@ -111,6 +112,13 @@ def test_check_reads_sparse_tensors_that_others_cannot(tmp_path, monkeypatch):
     assert "sparse initializer 'w' is damaged" in failed["checker"]
 
 
+def test_check_leaves_sparse_tensors_in_the_file_to_onnx(tmp_path):
+    looked_at(np.float32).save(tmp_path / "m.onnx", storage="sparse")
+    result = check_model(tmp_path / "m.onnx", compile_model=get_backend("onnxruntime").compile)
+    assert result.ok, result.checks
+    assert result.checks[1].detail == "valid"
+
+
 def test_bytes_of_a_second_save_are_the_same(tmp_path, place):
     looked_at(np.float16).save(tmp_path / "a.onnx", storage="sparse")
     Model.load(tmp_path / "a.onnx").save(tmp_path / "b.onnx", storage="sparse")
@@ -133,6 +141,114 @@ def test_damage_beside_the_file_is_one_line(tmp_path, monkeypatch):
     data.unlink()
     with pytest.raises(ModelReadError, match="missing"):
         Model.load(tmp_path / "m.onnx")
+
+
+def sparse_file(path, values, indices, dims, kind=TensorProto.FLOAT, read=True):
+    """A file with one sparse initializer, large enough to be left in it."""
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["w" if read else "x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("y", kind, dims)],
+    )
+    tensor = graph.sparse_initializer.add(dims=dims)
+    tensor.values.CopyFrom(helper.make_tensor("w", kind, [len(values)], values))
+    shape = np.shape(indices)
+    tensor.indices.CopyFrom(helper.make_tensor("", TensorProto.INT64, shape, np.reshape(indices, -1)))
+    path.write_bytes(model_of(graph).SerializeToString())
+    return graph.sparse_initializer[0]
+
+
+COUNT = 40_000
+VALUES, IN_ORDER = np.arange(1, COUNT + 1, dtype=np.float32), 100_000 + 7 * np.arange(COUNT)
+
+
+@pytest.mark.parametrize("padding", [0, 1 << 20], ids=["read whole", "left in the file"])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16])
+def test_weight_inside_stays_in_the_file_until_it_is_asked_for(tmp_path, kind, padding):
+    sparse_file(tmp_path / "m.onnx", np.minimum(VALUES, 2000), IN_ORDER, [1000, 1000], kind)
+    model = onnx.load(tmp_path / "m.onnx")
+    model.doc_string = "x" * padding
+    onnx.save(model, tmp_path / "m.onnx")
+
+    loaded = Model.load(tmp_path / "m.onnx")
+    found = loaded.masked()["w"]._values
+    assert isinstance(found.source, SparseTensor)
+    assert loaded.origin.ByteSize() < padding + 1000
+    assert np.array_equal(found.weight.indices, IN_ORDER)
+    assert np.array_equal(found.weight.values, np.minimum(VALUES, 2000))
+
+
+@pytest.mark.parametrize("by_axis", [False, True])
+def test_weight_inside_whose_indices_are_in_no_order_is_sorted(tmp_path, by_axis):
+    order = np.random.default_rng(0).permutation(COUNT)
+    indices = IN_ORDER[order]
+    given = np.stack(np.unravel_index(indices, (1000, 1000)), axis=1) if by_axis else indices
+    sparse_file(tmp_path / "m.onnx", VALUES[order], given, [1000, 1000])
+    weight = Model.load(tmp_path / "m.onnx").masked()["w"]._values.weight
+    assert np.array_equal(weight.indices, IN_ORDER)
+    assert np.array_equal(weight.values, VALUES)
+
+
+@pytest.mark.parametrize("at", [0, COUNT // 2, COUNT - 1])
+@pytest.mark.parametrize("index", [-1, 10**6, 100_007, 2**62])
+def test_damaged_index_inside_is_seen_when_the_model_is_loaded(tmp_path, at, index):
+    indices = IN_ORDER.copy()
+    indices[at] = index
+    sparse_file(tmp_path / "m.onnx", VALUES, indices, [1000, 1000])
+    with pytest.raises(ModelReadError, match="sparse initializer 'w' is damaged"):
+        Model.load(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(("part", "kind"), [("values", TensorProto.FLOAT), ("values", TensorProto.FLOAT16),
+                                            ("indices", TensorProto.FLOAT)])  # fmt: skip
+@pytest.mark.parametrize("count", [0, COUNT - 1, COUNT + 1, 2**50])
+def test_data_inside_that_is_more_or_less_than_declared_is_refused(tmp_path, part, kind, count):
+    sparse_file(tmp_path / "m.onnx", np.minimum(VALUES, 2000), IN_ORDER, [1000, 1000], kind)
+    model = onnx.load(tmp_path / "m.onnx")
+    tensor = model.graph.sparse_initializer[0]
+    for name in (part, *(["values", "indices"] if count == 2**50 else [])):
+        getattr(tensor, name).dims[0] = count
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ModelReadError, match=r"damaged|call for"):
+        Model.load(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("last", [b"\xff", b"\x80"])
+def test_number_inside_that_does_not_end_is_refused(tmp_path, last):
+    sparse_file(tmp_path / "m.onnx", VALUES, IN_ORDER, [1000, 1000])
+    content = (tmp_path / "m.onnx").read_bytes()
+    at = content.index(bytes([IN_ORDER[-1] & 0x7F | 0x80, IN_ORDER[-1] >> 7 & 0x7F | 0x80, IN_ORDER[-1] >> 14]))
+    (tmp_path / "m.onnx").write_bytes(content[: at + 2] + last + content[at + 3 :])
+    with pytest.raises(ModelReadError):
+        Model.load(tmp_path / "m.onnx")
+
+
+def test_weight_inside_that_no_node_reads_is_written_as_it_was(tmp_path):
+    tensor = sparse_file(tmp_path / "m.onnx", VALUES, IN_ORDER, [1000, 1000], read=False)
+    Model.load(tmp_path / "m.onnx").save(tmp_path / "out.onnx")
+    assert list(onnx.load(tmp_path / "out.onnx").graph.sparse_initializer) == [tensor]
+
+
+def test_weight_whose_last_reader_was_a_removed_subgraph_goes_with_it(tmp_path):
+    sparse_file(tmp_path / "m.onnx", VALUES, IN_ORDER, [1000, 1000], read=False)
+    model = onnx.load(tmp_path / "m.onnx")
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Identity", ["w"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000, 1000])],
+        )
+        for name in ("a", "b")
+    ]
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    model.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=branches[0], else_branch=branches[1]))
+    onnx.save(model, tmp_path / "m.onnx")
+    loaded = Model.load(tmp_path / "m.onnx").copy()
+    del loaded.graph.nodes[1]
+    loaded.save(tmp_path / "out.onnx")
+    assert not onnx.load(tmp_path / "out.onnx").graph.sparse_initializer
 
 
 def test_message_that_would_be_too_large_is_refused(monkeypatch):

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.errors import ModelReadError
+from sift_onnx.files.wire import unpacked_varints
 
-__all__ = ["FileBytes", "FileSlice"]
+__all__ = ["FileBytes", "FileSlice", "PackedNumbers"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -136,3 +137,80 @@ class FileSlice:
             self.file.read_into(self.start + at, buffer)
         except OSError as error:
             raise ModelReadError(f"{self.failure}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class PackedNumbers:
+    """Numbers of variable length in a file, as protobuf packs them; unpacked when they are asked for.
+
+    Attributes:
+        packed: where they are.
+        count: how many there are.
+        dtype: what they become; bits above it are dropped.
+        what: they belong to, for errors.
+    """
+
+    packed: FileSlice | memoryview
+    count: int
+    dtype: np.dtype[np.integer]
+    what: str
+
+    def __len__(self) -> int:
+        return self.count * self.dtype.itemsize
+
+    def __call__(self) -> Bytes:
+        """The bytes of all of them, as an array of its own.
+
+        Raises:
+            ModelReadError: they cannot be read, or are damaged.
+        """
+        # Each takes a byte or more, so that a file cannot ask for more memory than it deserves.
+        whole = np.empty(min(self.count, len(self.packed)), self.dtype)
+        at = 0
+        for numbers in self._unpacked(1 << 20):
+            whole[at : at + numbers.size] = numbers
+            at += numbers.size
+        return whole.view(np.uint8)
+
+    def check(self) -> None:
+        """Look through all of them.
+
+        Raises:
+            ModelReadError: they cannot be read, or are damaged.
+        """
+        for _ in self._unpacked(1 << 20):
+            pass
+
+    def pieces(self, nbytes: int) -> Iterator[Bytes]:
+        """The bytes of all of them in order, ``nbytes``, a multiple of the dtype's, or fewer at a time.
+
+        Raises:
+            ModelReadError: they cannot be read, or are damaged.
+        """
+        for numbers in self._unpacked(max(1, nbytes // self.dtype.itemsize)):
+            yield numbers.view(np.uint8)
+
+    def _unpacked(self, nbytes: int) -> Iterator[npt.NDArray[np.integer]]:
+        """The numbers, those that begin in so many bytes at a time; never more in all than there should be."""
+        rest, left = np.zeros(0, np.uint8), self.count
+        try:
+            for piece in self._packed_pieces(nbytes):
+                data = np.concatenate([rest, piece])
+                numbers, used = unpacked_varints(data)
+                rest, left = data[used:], left - numbers.size
+                if left < 0:
+                    break
+                yield numbers.astype(self.dtype)
+        except ValueError as error:
+            raise ModelReadError(f"{self.what} is damaged: {error}") from error
+        if left or rest.size:
+            raise ModelReadError(
+                f"{self.what} is damaged: it has not the {self.count} entries that its shape calls for"
+            )
+
+    def _packed_pieces(self, nbytes: int) -> Iterator[Bytes]:
+        if isinstance(self.packed, FileSlice):
+            yield from self.packed.pieces(nbytes)
+            return
+        for at in range(0, len(self.packed), nbytes):
+            yield np.frombuffer(self.packed[at : at + nbytes], np.uint8)

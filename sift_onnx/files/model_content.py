@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sift_onnx.files.file_bytes import FileBytes, FileSlice
-from sift_onnx.files.wire import cut_out_raw_data
+from sift_onnx.files.wire import Place, cut_out_data
 
 __all__ = ["read_content"]
 
@@ -13,15 +13,15 @@ __all__ = ["read_content"]
 _KEPT_OPEN_FROM = 1 << 20
 
 
-def read_content(path: Path, at_least: int) -> tuple[bytes, dict[int, memoryview | FileSlice]]:
-    """The serialized model that ``path`` holds, without the raw data of its large initializers.
+def read_content(path: Path, at_least: int) -> tuple[bytes, dict[Place, memoryview | FileSlice]]:
+    """The serialized model that ``path`` holds, without the data of its large initializers.
 
     Args:
         path: a file, or a pipe.
-        at_least: size in bytes from which raw data is left out.
+        at_least: size in bytes from which data is left out.
 
     Returns:
-        The serialized model, and what was left out by the initializer's position in the main graph. A file that is
+        The serialized model, and what was left out, see :func:`~sift_onnx.files.wire.cut_out_data`. A file that is
         damaged or unusual is read whole.
 
     Raises:
@@ -29,9 +29,9 @@ def read_content(path: Path, at_least: int) -> tuple[bytes, dict[int, memoryview
     """
     if path.is_file() and path.stat().st_size >= _KEPT_OPEN_FROM:
         file = FileBytes(path)
-        content, cut = cut_out_raw_data(file.map(), at_least)
+        content, cut = cut_out_data(file.map(), at_least)
         failure = f"cannot read the data of its initializers from {path}"
-        return content, {position: FileSlice(file, r.start, len(r), failure) for position, r in cut.items()}
+        return content, {place: FileSlice(file, r.start, len(r), failure) for place, r in cut.items()}
     data = path.read_bytes()
-    content, cut = cut_out_raw_data(data, at_least)
-    return content, {position: memoryview(data)[r.start : r.stop] for position, r in cut.items()}
+    content, cut = cut_out_data(data, at_least)
+    return content, {place: memoryview(data)[r.start : r.stop] for place, r in cut.items()}

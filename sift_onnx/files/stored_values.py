@@ -14,7 +14,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import bits_of, numpy_dtype, type_name
 from sift_onnx.files.external_data import RawData
-from sift_onnx.files.file_bytes import FileSlice
+from sift_onnx.files.file_bytes import FileSlice, PackedNumbers
 
 __all__ = ["StoredValues", "bare_header", "describe", "stored_bytes"]
 
@@ -58,8 +58,8 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
         return raw
 
     def pieces(self, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """Like :meth:`raw`, ``nbytes`` at a time; a piece is valid until the next one is asked for."""
-        if isinstance(self._raw, FileSlice):
+        """Like :meth:`raw`, ``nbytes`` or fewer at a time; a piece is valid until the next one is asked for."""
+        if isinstance(self._raw, (FileSlice, PackedNumbers)):
             yield from self._raw.pieces(nbytes)
             return
         raw = self.raw()

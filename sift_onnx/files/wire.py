@@ -1,6 +1,7 @@
 """The protobuf wire format, as far as large tensors need it.
 
-A ModelProto is read and written without its large tensors passing through protobuf, which would copy them.
+A ModelProto is read and written without its large tensors passing through protobuf, which would copy them, and take
+numbers of variable length at twice the memory and more.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ __all__ = [
     "INITIALIZER",
     "RAW_DATA",
     "SPARSE_INITIALIZER",
-    "cut_out_raw_data",
+    "Place",
+    "cut_out_data",
     "key",
+    "packed_field",
     "padded_varints",
+    "unpacked_varints",
     "varint",
     "varint_bytes",
 ]
@@ -30,11 +34,33 @@ INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
 SPARSE_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["sparse_initializer"].number
 RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 
+# Readers of sparse tensors want their data in these.
+_TYPED_DATA = tuple(
+    onnx.TensorProto.DESCRIPTOR.fields_by_name[name].number
+    for name in ("float_data", "int32_data", "int64_data", "double_data")
+)
+_PARTS = {onnx.SparseTensorProto.DESCRIPTOR.fields_by_name[name].number: name for name in ("values", "indices")}
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+
+
+class Place(NamedTuple):
+    """Where data was cut out of a model.
+
+    Attributes:
+        position: of the initializer, or of the sparse initializer, in the main graph.
+        part: of a sparse initializer, ``values`` or ``indices``; empty for a dense one.
+        field: number of the field of the TensorProto.
+    """
+
+    position: int
+    part: str
+    field: int
 
 
 class _Field(NamedTuple):
-    number: int  # 0 for what is not length-delimited
+    number: int
+    kind: int
     key: int
     start: int
     end: int
@@ -67,21 +93,56 @@ def padded_varints(numbers: npt.NDArray[np.integer], width: int) -> npt.NDArray[
     return encoded
 
 
+def unpacked_varints(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int]:
+    """The inverse of :func:`padded_varints`, for numbers in as many bytes each as whoever wrote them took.
+
+    Args:
+        data: numbers of up to 64 bits; the last one may be cut off.
+
+    Returns:
+        The whole numbers, and how many bytes they take.
+
+    Raises:
+        ValueError: a number takes more than 10 bytes.
+    """
+    ends = np.flatnonzero(data < 0x80)
+    used = int(ends[-1]) + 1 if ends.size else 0
+    starts = np.concatenate([[0], ends[:-1] + 1]) if ends.size else ends
+    lengths = ends - starts + 1
+    longest = int(lengths.max(initial=0))
+    if max(longest, data.size - used) > _LONGEST_VARINT:
+        raise ValueError("a number of more than 64 bits")
+    numbers = np.zeros(ends.size, np.uint64)
+    if used == ends.size * longest:
+        for i, digits in enumerate(data[:used].reshape(ends.size, longest).T):
+            numbers |= (digits & 0x7F).astype(np.uint64) << np.uint64(7 * i)
+        return numbers.view(np.int64), used
+    for i in range(longest):
+        has_more = np.flatnonzero(lengths > i)
+        numbers[has_more] |= (data[starts[has_more] + i] & 0x7F).astype(np.uint64) << np.uint64(7 * i)
+    return numbers.view(np.int64), used
+
+
+def packed_field(number: int, data: bytes) -> bytes:
+    """A length-delimited field as it stands in a message."""
+    return key(number) + varint(len(data)) + data
+
+
 def key(field_number: int) -> bytes:
     """What stands before a length-delimited field."""
     return varint(field_number << 3 | _LENGTH_DELIMITED)
 
 
-def cut_out_raw_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[int, range]]:
-    """A serialized ModelProto without the raw data of its large initializers.
+def cut_out_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[Place, range]]:
+    """A serialized ModelProto without the raw data of its large initializers and the typed data of its sparse ones.
 
     Args:
         data: the serialized model, or a mapping of its file, of which only the pages around large data are touched.
-        at_least: size in bytes from which raw data is cut out.
+        at_least: size in bytes from which data is cut out.
 
     Returns:
-        The serialized model without them, and where in ``data`` that is what was cut out, by the initializer's position
-        in the main graph. What is not laid out as usual, or damaged, is left for protobuf to judge.
+        The serialized model without them, and where in ``data`` that is what was cut out. What is not laid out as
+        usual, or damaged, is left for protobuf to judge.
     """
     view = memoryview(data)
     try:
@@ -90,29 +151,73 @@ def cut_out_raw_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dic
         return bytes(view), {}
 
 
-def _cut(view: memoryview, at_least: int, mapping: mmap.mmap | None) -> tuple[bytes, dict[int, range]]:
+def _cut(view: memoryview, at_least: int, mapping: mmap.mmap | None) -> tuple[bytes, dict[Place, range]]:
     graphs = [field for field in _fields(view, 0, len(view)) if field.number == GRAPH]
-    if len(graphs) != 1:
+    if len(graphs) != 1 or graphs[0].kind != _LENGTH_DELIMITED:
         raise ValueError("protobuf merges the parts of a message that is written in parts")
     graph = graphs[0]
     kept: list[bytes | memoryview] = []
-    cut: dict[int, range] = {}
+    cut: dict[Place, range] = {}
     done = graph.start
-    initializers = (field for field in _fields(view, graph.start, graph.end) if field.number == INITIALIZER)
-    for position, tensor in enumerate(initializers):
+    seen = {INITIALIZER: 0, SPARSE_INITIALIZER: 0}
+    for tensor in _fields(view, graph.start, graph.end):
+        if tensor.number not in seen or tensor.kind != _LENGTH_DELIMITED:
+            continue
+        position, seen[tensor.number] = seen[tensor.number], seen[tensor.number] + 1
         if tensor.end - tensor.start < at_least:
             continue
-        raw = [field for field in _fields(view, tensor.start, tensor.end) if field.number == RAW_DATA]
-        if len(raw) != 1 or raw[0].end - raw[0].start < at_least:
+        if tensor.number == INITIALIZER:
+            found = _shortened(view, tensor, (RAW_DATA,), at_least)
+            rest, places = (found[0], {"": found[1]}) if found is not None else (b"", {})
+        else:
+            rest, places = _shortened_sparse(view, tensor, at_least)
+        if not places:
             continue
-        front, back = bytes(view[tensor.start : raw[0].key]), bytes(view[raw[0].end : tensor.end])
-        kept += [bytes(view[done : tensor.key]), key(INITIALIZER), varint(len(front) + len(back)), front, back]
-        cut[position] = range(raw[0].start, raw[0].end)
+        kept += [bytes(view[done : tensor.key]), rest]
+        cut |= {Place(position, part, field.number): range(field.start, field.end) for part, field in places.items()}
         _forget(mapping, done, tensor.end)
         done = tensor.end
     kept.append(view[done : graph.end])
     length = varint(sum(len(part) for part in kept))
     return b"".join([view[: graph.key], key(GRAPH), length, *kept, view[graph.end :]]), cut
+
+
+def _shortened(
+    view: memoryview, tensor: _Field, numbers: tuple[int, ...], at_least: int
+) -> tuple[bytes, _Field] | None:
+    """A tensor as a field, without its data, and where that is; None if none of ``numbers`` is all of its data."""
+    data = None
+    for field in _fields(view, tensor.start, tensor.end):
+        if field.number not in numbers:
+            continue
+        if data is not None or field.kind != _LENGTH_DELIMITED or field.end - field.start < at_least:
+            return None
+        data = field
+    if data is None:
+        return None
+    rest = bytes(view[tensor.start : data.key]) + bytes(view[data.end : tensor.end])
+    return packed_field(tensor.number, rest), data
+
+
+def _shortened_sparse(view: memoryview, sparse: _Field, at_least: int) -> tuple[bytes, dict[str, _Field]]:
+    """A sparse tensor as a field, without the data of its parts, and where that is; empty if it cannot be without."""
+    parts: dict[int, _Field] = {}
+    for field in _fields(view, sparse.start, sparse.end):
+        if field.number in parts:
+            return b"", {}
+        if field.number in _PARTS and field.kind == _LENGTH_DELIMITED:
+            parts[field.number] = field
+    rest: list[bytes | memoryview] = []
+    places: dict[str, _Field] = {}
+    done = sparse.start
+    for field in parts.values():
+        found = _shortened(view, field, _TYPED_DATA, at_least)
+        if found is not None:
+            rest += [view[done : field.key], found[0]]
+            places[_PARTS[field.number]] = found[1]
+            done = field.end
+    rest.append(view[done : sparse.end])
+    return packed_field(sparse.number, b"".join(rest)) if places else b"", places
 
 
 def _forget(mapping: mmap.mmap | None, start: int, end: int) -> None:
@@ -138,7 +243,7 @@ def _fields(view: memoryview, start: int, end: int) -> Iterator[_Field]:
             raise ValueError(f"wire type {kind} does not occur in ONNX")
         if at + length > end:
             raise ValueError("a field ends after the message that it is part of")
-        yield _Field(tag >> 3 if kind == _LENGTH_DELIMITED else 0, first, at, at + length)
+        yield _Field(tag >> 3, kind, first, at, at + length)
         at += length
 
 

@@ -179,7 +179,7 @@ def export_graph(
         elif tensor.name in constants:
             add_initializer(proto, constants[tensor.name], tensor, main)
     for sparse in origin.sparse_initializer:
-        if sparse.values.name in unread:
+        if sparse.values.name in unread and not any(map(is_external, (sparse.values, sparse.indices))):
             proto.sparse_initializer.append(sparse)
         elif sparse.values.name in constants:
             add_initializer(proto, constants[sparse.values.name], sparse.values, main)

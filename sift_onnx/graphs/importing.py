@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
+from google.protobuf.message import DecodeError
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
@@ -19,8 +20,9 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 from sift_onnx.errors import MaskWarning, ModelReadError
 from sift_onnx.files.data_types import numpy_dtype
 from sift_onnx.files.external_data import DataFiles, RawData, external_tensors, is_external
-from sift_onnx.files.file_bytes import FileSlice
+from sift_onnx.files.file_bytes import FileSlice, PackedNumbers
 from sift_onnx.files.stored_values import StoredValues, stored_bytes
+from sift_onnx.files.wire import Place, packed_field
 from sift_onnx.graphs.checks import check_graphs
 from sift_onnx.graphs.constants import MaskedValues, masked_constant
 from sift_onnx.weights.mask_search import find_masks
@@ -29,6 +31,15 @@ from sift_onnx.weights.sparse import SparseWeight
 from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
 
 __all__ = ["OutsideData", "adopt_constants", "adopt_masks", "copy_graph", "import_model", "locate_data"]
+
+# Fields of sparse tensors that are left in the file, by the type of the tensor, and what their numbers become.
+_SPARSE_DATA: dict[int, tuple[str, np.dtype[Any]]] = {
+    onnx.TensorProto.FLOAT: ("float_data", np.dtype("<f4")),
+    onnx.TensorProto.DOUBLE: ("double_data", np.dtype("<f8")),
+    onnx.TensorProto.FLOAT16: ("int32_data", np.dtype("<u2")),
+    onnx.TensorProto.BFLOAT16: ("int32_data", np.dtype("<u2")),
+    onnx.TensorProto.INT64: ("int64_data", np.dtype("<i8")),
+}
 
 # Tensors whose data is not in them, by id(), and what gives their data. The tensor is kept, since an id lasts as long.
 OutsideData = dict[int, tuple[onnx.TensorProto, RawData]]
@@ -66,14 +77,14 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
 
 
 def locate_data(
-    model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[int, memoryview | FileSlice]
+    model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[Place, memoryview | FileSlice]
 ) -> OutsideData:
     """Find the data of every tensor that does not hold it itself.
 
     Args:
         model: data of tensors that no node reads, or that are no initializers, is put into it.
         files: where external data is looked for; None for a model that never was in a file.
-        cut: raw data that was cut out of ``model``, by the initializer's position in the main graph.
+        cut: data that was cut out of ``model``.
 
     Returns:
         The data of the initializers that are left; each is marked as external.
@@ -89,14 +100,23 @@ def locate_data(
         if tensor.data_type == onnx.TensorProto.STRING:
             raise ModelReadError(f"initializer {tensor.name!r}: strings cannot lie outside the model file")
         found.append((tensor, files.find(tensor, stored_bytes(tensor))))
-    for position, raw in cut.items():
-        tensor = model.graph.initializer[position]
+    for place, raw in cut.items():
+        if place.part:
+            sparse = model.graph.sparse_initializer[place.position]
+            tensor = getattr(sparse, place.part)
+            unpacked = _unpacked(sparse, tensor, place, raw) if id(tensor) in read else None
+            if unpacked is None:
+                _put_back(tensor, place, raw)
+            else:
+                found.append((tensor, unpacked))
+            continue
+        tensor = model.graph.initializer[place.position]
         if len(raw) != stored_bytes(tensor):
             raise ModelReadError(
                 f"initializer {tensor.name!r}: {len(raw)} bytes do not fit its shape {list(tensor.dims)}, "
                 f"which takes {stored_bytes(tensor)}"
             )
-        found.append((tensor, raw if isinstance(raw, FileSlice) else partial(_as_bytes, raw)))
+        found.append((tensor, _bytes_of(raw)))
     data: OutsideData = {}
     for tensor, bytes_of in found:
         if id(tensor) in read:
@@ -109,8 +129,38 @@ def locate_data(
     return data
 
 
+def _bytes_of(raw: memoryview | FileSlice) -> RawData:
+    return raw if isinstance(raw, FileSlice) else partial(_as_bytes, raw)
+
+
 def _as_bytes(raw: memoryview) -> npt.NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8)
+
+
+def _put_back(tensor: onnx.TensorProto, place: Place, raw: memoryview | FileSlice) -> None:
+    try:
+        tensor.MergeFromString(packed_field(place.field, bytes(_bytes_of(raw)())))
+    except DecodeError as error:
+        raise ModelReadError(f"the data of sparse initializer {place.position} ({place.part}) is damaged") from error
+
+
+def _unpacked(
+    sparse: onnx.SparseTensorProto, tensor: onnx.TensorProto, place: Place, raw: memoryview | FileSlice
+) -> RawData | None:
+    """What gives the bytes of a part of a sparse tensor, of which a typed field was cut out.
+
+    None where that is not all of its data, or not of the types that readers take in sparse tensors: protobuf may judge.
+    """
+    known = _SPARSE_DATA.get(tensor.data_type)
+    has_more = any(field.name.endswith("_data") or field.name == "external_data" for field, _ in tensor.ListFields())
+    if known is None or tensor.DESCRIPTOR.fields_by_name[known[0]].number != place.field:
+        return None
+    if has_more or is_external(tensor) or any(n < 0 for n in tensor.dims):
+        return None
+    count, packed_as = stored_bytes(tensor) // known[1].itemsize, known[1]
+    if known[0] in ("float_data", "double_data"):
+        return _bytes_of(raw) if len(raw) == count * packed_as.itemsize else None
+    return PackedNumbers(raw, count, packed_as, f"sparse initializer {sparse.values.name!r}")
 
 
 def _read_initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -173,7 +223,10 @@ def _adopt(constant: Any, data: OutsideData) -> None:
 
 
 def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseWeight | SparseTensor:
-    """What lies in the message is read at once, so that damage shows; what lies beside it, when it is asked for."""
+    """The weight, or where it lies, if it can be read from there whenever it is asked for.
+
+    What lies in the model file is looked through at once, so that damage shows; what lies beside it, when it is read.
+    """
     if not any(map(is_external, (tensor.values, tensor.indices))):
         return weight_of(tensor)
     parts: list[StoredValues] = []
@@ -181,7 +234,13 @@ def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseW
         known = data.get(id(part))
         raw = known[1] if known is not None else partial(_refuse, tensor.values.name) if is_external(part) else None
         parts.append(StoredValues(part, raw))
-    return SparseTensor(tensor, *parts)
+    weight = SparseTensor(tensor, *parts)
+    if any(part.external_data for part in (tensor.values, tensor.indices)):
+        return weight
+    _, values = data.get(id(tensor.values), (None, None))
+    if isinstance(values, PackedNumbers):
+        values.check()
+    return weight if weight.is_in_order() else weight.read()
 
 
 def _refuse(name: str) -> NoReturn:

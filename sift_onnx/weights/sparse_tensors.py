@@ -22,6 +22,8 @@ __all__ = ["SparseTensor", "sparse_header_of", "sparse_tensor_of", "typed_field"
 # bits lie in a field of integers.
 _TYPED_FIELD = {"float32": "float_data", "float64": "double_data", "float16": "int32_data", "bfloat16": "int32_data"}
 _CHUNK = 1 << 16
+# Bytes of indices that are looked at together.
+_LOOKED_AT = 1 << 23
 # A few bytes can declare a tensor of any size, and whoever wants it dense asks for that much memory: beyond so many
 # bytes, one element in so many has to be there.
 _LARGE = 1 << 28
@@ -67,6 +69,22 @@ class SparseTensor:
             raise self._damaged(f"values of shape {list(values.shape)}, indices of shape {list(indices.shape)}")
         if len(indices.shape) == 2 and indices.shape[1] != len(self.shape):
             raise self._damaged(f"indices for {indices.shape[1]} axes, a shape of {len(self.shape)}")
+
+    def is_in_order(self) -> bool:
+        """Whether the indices are flat positions in the tensor, each behind the one before; read piece by piece.
+
+        Raises:
+            ModelReadError: there are more of them or fewer than there should be.
+        """
+        if len(self._indices.shape) != 1:
+            return False
+        last = -1
+        for piece in self._indices.pieces(_LOOKED_AT) if self._indices.is_raw else [self._indices.view()]:
+            indices = piece.view(self._indices.dtype)
+            if indices.size and (indices[0] <= last or np.any(indices[1:] <= indices[:-1])):
+                return False
+            last = int(indices[-1]) if indices.size else last
+        return last < math.prod(self.shape)
 
     def read(self) -> SparseWeight:
         """The weight.
