@@ -11,7 +11,6 @@ import contextlib
 import mmap
 import os
 import re
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from sift_onnx.errors import OutputError, UnsupportedError
+from sift_onnx.files.atomic import atomic_file, behind_links, sync
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.files.model_content import read_content
 from sift_onnx.files.sparse_stream import LargeSparseTensor
@@ -30,7 +30,7 @@ from sift_onnx.files.tensor_stream import LargeTensor
 from sift_onnx.files.wire import GRAPH, INITIALIZER, SPARSE_INITIALIZER, key, varint
 from sift_onnx.graphs.constants import full_tensor, has_raw_bytes, header_of
 
-__all__ = ["LargeTensor", "ModelParts", "Progress", "atomic_file", "check_output", "write_model"]
+__all__ = ["LargeTensor", "ModelParts", "Progress", "check_output", "write_model"]
 
 # Called with the bytes that are done, and with all of them.
 Progress = Callable[[int, int], None]
@@ -79,63 +79,6 @@ def check_output(path: Path, force: bool) -> None:
             raise OutputError(f"{path} exists already; use --force to overwrite it")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends without an error, and vanishes otherwise.
-
-    Its content is on the disk before it gets the name, and the name before this returns: a machine that loses power
-    comes back with the old file or the new one. Where ``path`` is a link, the file that it points to is replaced.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    temporary = None
-    try:
-        target = _behind_links(path)
-        temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
-        # Opened by the system's own rules, so that the file gets the permissions that the umask leaves.
-        with open(temporary, "xb", buffering=1 << 20) as file:
-            yield file
-            sync(file)
-        os.replace(temporary, target)
-        temporary = None
-        _sync_names(target.parent)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-
-
-def sync(file: BinaryIO) -> None:
-    """Wait until what was written to ``file`` is on the disk.
-
-    Raises:
-        OSError: it does not get there; a file system may say only now that it is full.
-    """
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_names(folder: Path) -> None:
-    # The new file is in place and whole, so no reason to fail: some file systems cannot do this, and a folder that may
-    # be written but not listed cannot be opened.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _behind_links(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except RuntimeError as error:  # what Python before 3.13 makes of links in a circle
-        raise OSError(str(error)) from error
 
 
 def write_model(
@@ -229,7 +172,7 @@ def _loaded_ahead(
 def _write_with_data_file(
     parts: ModelParts, outside: Sequence[LargeTensor | LargeSparseTensor], path: Path, count: Callable[[int], None]
 ) -> Path:
-    data_path = _free_data_path(_behind_links(path))
+    data_path = _free_data_path(behind_links(path))
     graph = onnx.GraphProto()
     graph.CopyFrom(parts.graph)
     made = None
@@ -295,7 +238,7 @@ def _is_data_name(name: str, model: Path) -> bool:
 def _own_data_files(path: Path) -> list[Path]:
     """Data files of our naming that the model at ``path`` refers to, and no other model beside it."""
     try:
-        model = _behind_links(path)
+        model = behind_links(path)
         siblings = list(model.parent.iterdir())
         candidates = [p for p in siblings if _is_data_name(p.name, model)]
         if not candidates or not model.is_file():

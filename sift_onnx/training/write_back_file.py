@@ -10,8 +10,9 @@ import torch
 from google.protobuf.message import DecodeError
 from torch import nn
 
+from sift_onnx.files.atomic import atomic_file
 from sift_onnx.files.external_data import external_tensors
-from sift_onnx.files.storage import PROTOBUF_LIMIT, atomic_file, check_output
+from sift_onnx.files.storage import PROTOBUF_LIMIT, check_output
 from sift_onnx.training.write_back import write_back
 
 __all__ = ["write_back_file"]

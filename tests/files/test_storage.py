@@ -20,7 +20,7 @@ from builders import linear, mask_weights, random_weight
 from onnx import numpy_helper
 
 from sift_onnx.errors import OutputError, UnsupportedError
-from sift_onnx.files import storage, tensor_stream
+from sift_onnx.files import atomic, storage, tensor_stream
 from sift_onnx.model import Model
 
 # Large enough to be streamed, 80 kB each.
@@ -189,7 +189,7 @@ def test_file_that_may_not_be_made_is_refused(model, tmp_path, monkeypatch):
     def refuse(path, *arguments, **options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(storage, "open", refuse, raising=False)
+    monkeypatch.setattr(atomic, "open", refuse, raising=False)
     with pytest.raises(OutputError) as caught:
         model.save(tmp_path / "m.onnx")
     assert message(caught) == f"cannot write {tmp_path / 'm.onnx'}: Permission denied"
@@ -316,7 +316,7 @@ def test_full_disk_is_one_line_and_leaves_everything_as_it_was(model, tmp_path, 
         def fileno(self):
             return self.file.fileno()
 
-    monkeypatch.setattr(storage, "open", Full, raising=False)
+    monkeypatch.setattr(atomic, "open", Full, raising=False)
     with pytest.raises(OutputError) as caught:
         model.save(target, force=True)
     assert "No space left on device" in message(caught)
@@ -391,8 +391,7 @@ def test_model_whose_name_does_not_get_to_the_disk_keeps_its_data(
 
 BLOCK_IN_THE_MIDDLE = """
 import sys
-from sift_onnx.files import storage
-from sift_onnx.files import tensor_stream
+from sift_onnx.files import atomic, storage, tensor_stream
 from sift_onnx.model import Model
 
 storage.PROTOBUF_LIMIT = int(sys.argv[3])
@@ -412,7 +411,7 @@ def watched(*arguments, **options):
     files.append(real_open(*arguments, **options))
     return files[-1]
 
-tensor_stream.byte_chunks, storage.open = chunks, watched
+tensor_stream.byte_chunks, atomic.open = chunks, watched
 Model.load(sys.argv[1]).save(sys.argv[2], force=True)
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import OutputError, UsageError
-from sift_onnx.files.storage import atomic_file
+from sift_onnx.files.atomic import atomic_file
 from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
 
 __all__ = [
