@@ -22,8 +22,9 @@ from sift_onnx.files.sparse_stream import LargeSparseTensor
 from sift_onnx.files.wire import Place
 from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
-from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, locate_data
+from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model
 from sift_onnx.graphs.order import sort_nodes
+from sift_onnx.graphs.outside_data import locate_data
 from sift_onnx.ir_models import ir_model_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
 from sift_onnx.weights.sparse_tensors import sparse_tensor_of

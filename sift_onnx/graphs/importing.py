@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
-from google.protobuf.message import DecodeError
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from sift_onnx.errors import MaskWarning, ModelReadError
 from sift_onnx.files.data_types import numpy_dtype
-from sift_onnx.files.external_data import DataFiles, RawData, external_tensors, is_external
-from sift_onnx.files.file_bytes import FileSlice, PackedNumbers
-from sift_onnx.files.stored_values import StoredValues, stored_bytes
-from sift_onnx.files.wire import Place, packed_field
+from sift_onnx.files.external_data import is_external
+from sift_onnx.files.file_bytes import PackedNumbers
+from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.graphs.checks import check_graphs
 from sift_onnx.graphs.constants import MaskedValues, masked_constant
+from sift_onnx.graphs.outside_data import OutsideData, refuse_external
 from sift_onnx.weights.mask_search import find_masks
 from sift_onnx.weights.mask_storage import MaskRecord
 from sift_onnx.weights.sparse import SparseWeight
 from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
 
-__all__ = ["OutsideData", "adopt_constants", "adopt_masks", "copy_graph", "import_model", "locate_data"]
-
-# Fields of sparse tensors that are left in the file, by the type of the tensor, and what their numbers become.
-_SPARSE_DATA: dict[int, tuple[str, np.dtype[Any]]] = {
-    onnx.TensorProto.FLOAT: ("float_data", np.dtype("<f4")),
-    onnx.TensorProto.DOUBLE: ("double_data", np.dtype("<f8")),
-    onnx.TensorProto.FLOAT16: ("int32_data", np.dtype("<u2")),
-    onnx.TensorProto.BFLOAT16: ("int32_data", np.dtype("<u2")),
-    onnx.TensorProto.INT64: ("int64_data", np.dtype("<i8")),
-}
-
-# Tensors whose data is not in them, by id(), and what gives their data. The tensor is kept, since an id lasts as long.
-OutsideData = dict[int, tuple[onnx.TensorProto, RawData]]
+__all__ = ["adopt_constants", "adopt_masks", "copy_graph", "import_model"]
 
 
 def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.Graph:
@@ -76,115 +62,6 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
     return graph
 
 
-def locate_data(
-    model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[Place, memoryview | FileSlice]
-) -> OutsideData:
-    """Find the data of every tensor that does not hold it itself.
-
-    Args:
-        model: data of tensors that no node reads, or that are no initializers, is put into it.
-        files: where external data is looked for; None for a model that never was in a file.
-        cut: data that was cut out of ``model``.
-
-    Returns:
-        The data of the initializers that are left; each is marked as external.
-
-    Raises:
-        ModelReadError: data is missing or out of bounds, or there is nowhere to look.
-    """
-    read = {id(tensor): tensor for tensor in _read_initializers(model.graph)}
-    found: list[tuple[onnx.TensorProto, RawData]] = []
-    for tensor in external_tensors(model):
-        if files is None:
-            _refuse(tensor.name)
-        if tensor.data_type == onnx.TensorProto.STRING:
-            raise ModelReadError(f"initializer {tensor.name!r}: strings cannot lie outside the model file")
-        found.append((tensor, files.find(tensor, stored_bytes(tensor))))
-    for place, raw in cut.items():
-        if place.part:
-            sparse = model.graph.sparse_initializer[place.position]
-            tensor = getattr(sparse, place.part)
-            unpacked = _unpacked(sparse, tensor, place, raw) if id(tensor) in read else None
-            if unpacked is None:
-                _put_back(tensor, place, raw)
-            else:
-                found.append((tensor, unpacked))
-            continue
-        tensor = model.graph.initializer[place.position]
-        if len(raw) != stored_bytes(tensor):
-            raise ModelReadError(
-                f"initializer {tensor.name!r}: {len(raw)} bytes do not fit its shape {list(tensor.dims)}, "
-                f"which takes {stored_bytes(tensor)}"
-            )
-        found.append((tensor, _bytes_of(raw)))
-    data: OutsideData = {}
-    for tensor, bytes_of in found:
-        if id(tensor) in read:
-            data[id(tensor)] = tensor, bytes_of
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-        else:
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.raw_data = bytes_of().tobytes()
-    return data
-
-
-def _bytes_of(raw: memoryview | FileSlice) -> RawData:
-    return raw if isinstance(raw, FileSlice) else partial(_as_bytes, raw)
-
-
-def _as_bytes(raw: memoryview) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(raw, np.uint8)
-
-
-def _put_back(tensor: onnx.TensorProto, place: Place, raw: memoryview | FileSlice) -> None:
-    try:
-        tensor.MergeFromString(packed_field(place.field, bytes(_bytes_of(raw)())))
-    except DecodeError as error:
-        raise ModelReadError(f"the data of sparse initializer {place.position} ({place.part}) is damaged") from error
-
-
-def _unpacked(
-    sparse: onnx.SparseTensorProto, tensor: onnx.TensorProto, place: Place, raw: memoryview | FileSlice
-) -> RawData | None:
-    """What gives the bytes of a part of a sparse tensor, of which a typed field was cut out.
-
-    None where that is not all of its data, or not of the types that readers take in sparse tensors: protobuf may judge.
-    """
-    known = _SPARSE_DATA.get(tensor.data_type)
-    has_more = any(field.name.endswith("_data") or field.name == "external_data" for field, _ in tensor.ListFields())
-    if known is None or tensor.DESCRIPTOR.fields_by_name[known[0]].number != place.field:
-        return None
-    if has_more or is_external(tensor) or any(n < 0 for n in tensor.dims):
-        return None
-    count, packed_as = stored_bytes(tensor) // known[1].itemsize, known[1]
-    if known[0] in ("float_data", "double_data"):
-        return _bytes_of(raw) if len(raw) == count * packed_as.itemsize else None
-    return PackedNumbers(raw, count, packed_as, f"sparse initializer {sparse.values.name!r}")
-
-
-def _read_initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Initializers of the graph and its subgraphs that nodes read, and the parts of sparse ones."""
-    names = set(_names_read(graph))
-    yield from (tensor for tensor in graph.initializer if tensor.name in names)
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices) if sparse.values.name in names else ()
-    for subgraph in _subgraphs(graph):
-        yield from _read_initializers(subgraph)
-
-
-def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from node.input
-    yield from (info.name for info in graph.output)
-    for subgraph in _subgraphs(graph):
-        yield from _names_read(subgraph)
-
-
-def _subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    return (attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g"))
-
-
 def adopt_constants(graph: gs.Graph, data: OutsideData) -> None:
     """Give the constants of ``graph``, its subgraphs and its functions values of kinds that we know.
 
@@ -210,16 +87,19 @@ def _adopt(constant: Any, data: OutsideData) -> None:
     if isinstance(values, SparseValues):
         masked_constant(constant, MaskedValues(_sparse_weight(values.tensor, data)))
     elif isinstance(values, LazyValues) and not isinstance(values, (MaskedValues, StoredValues)):
-        proto = values.tensor
-        raw = data[id(proto)][1] if id(proto) in data else None
-        if raw is None and is_external(proto):
-            raw = partial(_refuse, constant.name)
-        constant._values = StoredValues(proto, raw)
+        constant._values = _stored(values.tensor, constant.name, data)
         constant.data_location = None
     elif isinstance(values, np.ndarray) and vars(constant).get("_export_dtype") is not None:
         wanted = constant._export_dtype
         constant._values = values.astype(numpy_dtype(wanted) if isinstance(wanted, int) else wanted)
         constant._export_dtype = None
+
+
+def _stored(proto: onnx.TensorProto, name: str, data: OutsideData) -> StoredValues:
+    raw = data[id(proto)][1] if id(proto) in data else None
+    if raw is None and is_external(proto):
+        raw = partial(refuse_external, name)
+    return StoredValues(proto, raw)
 
 
 def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseWeight | SparseTensor:
@@ -229,11 +109,8 @@ def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseW
     """
     if not any(map(is_external, (tensor.values, tensor.indices))):
         return weight_of(tensor)
-    parts: list[StoredValues] = []
-    for part in (tensor.values, tensor.indices):
-        known = data.get(id(part))
-        raw = known[1] if known is not None else partial(_refuse, tensor.values.name) if is_external(part) else None
-        parts.append(StoredValues(part, raw))
+    name = tensor.values.name
+    parts = [_stored(part, name, data) for part in (tensor.values, tensor.indices)]
     weight = SparseTensor(tensor, *parts)
     if any(part.external_data for part in (tensor.values, tensor.indices)):
         return weight
@@ -241,10 +118,6 @@ def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseW
     if isinstance(values, PackedNumbers):
         values.check()
     return weight if weight.is_in_order() else weight.read()
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ModelReadError(f"initializer {name!r}: its data is external; pass the model's path, or load the data first")
 
 
 def adopt_masks(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
