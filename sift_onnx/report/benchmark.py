@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
+
+from sift_onnx.report.fitting_table import FittingTable
 
 __all__ = ["ratio_line", "runs_table"]
 
 
-def runs_table(result: Mapping[str, Any]) -> Table:
+def runs_table(result: Mapping[str, Any]) -> FittingTable:
     """The ``runs`` of a result of ``sift-onnx benchmark``; times in milliseconds."""
-    table = Table()
-    table.add_column("model", overflow="fold")
-    table.add_column("back end", overflow="fold")
+    table = FittingTable(spare=("iterations", "threads", "p99", "p90", "min", "items/s"))
+    table.add_column("model")
+    table.add_column("back end")
     for heading in ("batch", "threads", "median ms", "min", "p90", "p99", "iterations", "items/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for run in result["runs"]:
         table.add_row(
             Text(run["model"] + " (baseline)" * run["baseline"]),

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
+from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["inspect_tables"]
@@ -16,7 +16,7 @@ __all__ = ["inspect_tables"]
 def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
     """A table of layers and a line of totals for the JSON document of ``sift-onnx inspect``."""
     totals = document["totals"]
-    table = Table(title=title, show_footer=True)
+    table = FittingTable(title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters"))
     columns = (
         ("weight", "left", "total"),
         ("kind", "left", ""),
@@ -29,7 +29,7 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
         ("search space", "right", f"{totals['search_space']:,}"),
     )
     for header, justify, footer in columns:
-        table.add_column(header, footer=footer, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(header, footer=footer, justify=justify)
     for layer in document["layers"]:
         table.add_row(
             layer["name"],

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
+from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["mask_tables"]
@@ -15,7 +15,7 @@ __all__ = ["mask_tables"]
 
 def mask_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
     """A table of layers and lines of totals for the JSON document of ``sift-onnx prune`` or ``densify``."""
-    table = Table(title=title)
+    table = FittingTable(title=title, spare=("kind", "MACs before", "shape", "MACs after"))
     for header, justify in (
         ("weight", "left"),
         ("kind", "left"),
@@ -26,7 +26,7 @@ def mask_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableT
         ("MACs after", "right"),
         ("status", "left"),
     ):
-        table.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(header, justify=justify)
     for layer in document["layers"]:
         table.add_row(
             layer["name"],

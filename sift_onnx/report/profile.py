@@ -6,21 +6,22 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
+
+from sift_onnx.report.fitting_table import FittingTable
 
 __all__ = ["nodes_table", "placement_lines", "summary_line"]
 
 
-def nodes_table(result: Mapping[str, Any]) -> Table:
+def nodes_table(result: Mapping[str, Any]) -> FittingTable:
     """The ``nodes`` of a result of ``sift-onnx profile``, in order of execution."""
-    table = Table()
-    table.add_column("node", overflow="fold")
+    table = FittingTable(spare=("of peak", "share", "density", "GFLOP/s", "kernel"))
+    table.add_column("node")
     table.add_column("op", no_wrap=True)
     table.add_column("runs in", no_wrap=True)
     for heading in ("ms", "share", "density", "GFLOP/s", "of peak"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("kernel", overflow="fold")
+        table.add_column(heading, justify="right")
+    table.add_column("kernel")
     total = result["total_ms"] or 1.0
     for node in result["nodes"]:
         table.add_row(

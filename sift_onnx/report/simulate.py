@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
+from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.numbers import file_size, si
 
 __all__ = ["energy_text", "functional_lines", "simulate_tables", "source_line", "speedup_lines", "time_text"]
@@ -46,14 +46,14 @@ def simulate_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield f"not fully costed: {entry['node']} ({entry['op']}): {entry['reason']}"
 
 
-def _layer_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> Table:
+def _layer_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> FittingTable:
     title = f"{document['model']} on {document['preset']}, batch {document['batch']}, {document['fidelity']} model"
-    table = Table(title=title)
+    table = FittingTable(title=title, spare=("step", "values", "index", "MACs", "non-zeros", "energy", "imbalance"))
     headings = "cycles share bound utilisation imbalance non-zeros MACs index values energy".split()
-    table.add_column("weight", overflow="fold")
+    table.add_column("weight")
     table.add_column("step")
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     cycles = max(document["totals"]["cycles"], 1)
     shown = layers
     if len(layers) > _MOST_ROWS:
@@ -77,10 +77,10 @@ def _layer_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]
     return table
 
 
-def _weightless_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title="Work without weights, by operator")
+def _weightless_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(title="Work without weights, by operator")
     for heading, justify in (("operator", "left"), ("nodes", "right"), ("cycles", "right"), ("share", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+        table.add_column(heading, justify=justify)
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for layer in layers:
         groups[layer["op"]].append(layer)

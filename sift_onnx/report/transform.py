@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
+from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.masks import mask_tables
 from sift_onnx.report.numbers import dims, si
 
@@ -32,7 +32,8 @@ def _tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if "pinned" not in document:
         yield from mask_tables(document, document["pass"].capitalize())
         return
-    table = Table(title=_title(document))
+    spare = ("kind", "MACs before", "MACs after", "non-zeros", "shape before")
+    table = FittingTable(title=_title(document), spare=spare)
     for header, justify in (
         ("weight", "left"),
         ("kind", "left"),
@@ -44,7 +45,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         ("MACs after", "right"),
         ("status", "left"),
     ):
-        table.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(header, justify=justify)
     for layer in document["layers"]:
         status = layer["status"] + (f": {layer['reason']}" if layer["reason"] else "")
         if "weight_error" in layer:
@@ -90,10 +91,10 @@ def _parts(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(f"{part['role']} {dims(part['shape'])}" for part in parts)
 
 
-def _pinned(entries: list[Mapping[str, Any]]) -> Table:
-    table = Table(title="Sizes that stay as they are")
+def _pinned(entries: list[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(title="Sizes that stay as they are", spare=("operator", "share of MACs"))
     for header in ("size", "layers", "share of MACs", "why", "node", "operator"):
-        table.add_column(header, overflow="fold")
+        table.add_column(header)
     for entry in entries:
         layers = ", ".join(entry["layers"][:3])
         more = f" and {len(entry['layers']) - 3} more" if len(entry["layers"]) > 3 else ""
