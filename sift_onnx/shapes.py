@@ -14,26 +14,12 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
 
-__all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes", "parse_input_shapes"]
+__all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 
 # Tensor name -> size per axis; None where inference does not know.
 Shapes = dict[str, tuple[int | None, ...]]
 
 _PROPAGATED_ELEMENTS = 1 << 22
-
-
-def parse_input_shapes(pairs: Sequence[tuple[str, Sequence[int]]]) -> dict[str, tuple[int, ...]]:
-    """``--input-shapes`` as a mapping.
-
-    Raises:
-        UsageError: an input is named twice.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, dims in pairs:
-        if name in shapes:
-            raise UsageError(f"--input-shapes names {name!r} twice")
-        shapes[name] = tuple(int(d) for d in dims)
-    return shapes
 
 
 def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:

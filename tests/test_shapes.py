@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_node, infer_proto, infer_shapes, parse_input_shapes
+from sift_onnx.shapes import bind_inputs, infer_node, infer_proto, infer_shapes
 
 
 def with_inputs(**shapes: list[Any] | None) -> Model:
@@ -96,12 +96,6 @@ def test_the_example_in_a_message_is_accepted_once_it_is_filled_in() -> None:
         bind_inputs(model)
     name, dims = str(caught.value).rsplit(" ", 1)[1].split(":")
     assert bind_inputs(model, {name: [int(d.replace("N", "9")) for d in dims.split(",")]}) == {"x": (2, 9, 5)}
-
-
-def test_the_option_becomes_a_mapping_and_names_each_input_once() -> None:
-    assert parse_input_shapes([("x", [1, 3]), ("y", [2])]) == {"x": (1, 3), "y": (2,)}
-    with pytest.raises(UsageError, match="names 'x' twice"):
-        parse_input_shapes([("x", [1, 3]), ("x", [2, 3])])
 
 
 # Inference.

@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
-from sift_onnx.cli.plugin_list import plugin_rows
+from sift_onnx.cli import bash_words as bash_words  # registers how words are completed in bash
+from sift_onnx.cli.output import flush_results
+from sift_onnx.cli.verb import VerbGroup
 from sift_onnx.errors import SiftError, UnsupportedError, printable
 
-# verb -> module under sift_onnx.cli that holds a click command of the same name; imported when the verb is called,
-# so that `--help` needs neither onnxruntime nor torch.
+# Each is a module here with a click command of the same name. It is imported when the verb is called, so that neither
+# `--help` nor a shell's completion waits for onnxruntime or torch.
 VERBS = {
-    "transform": "transform",
-    "prune": "prune",
-    "densify": "densify",
-    "convert": "convert",
-    "inspect": "inspect",
-    "check": "check",
-    "benchmark": "benchmark",
-    "train": "train",
-    "simulate": "simulate",
-    "profile": "profile",
-    "report": "report",
-    "models": "models",
-    "doctor": "doctor",
+    "transform": "Make a model bigger and sparser at the same FLOPs",
+    "prune": "Mask a share of the weights of a model as it is",
+    "densify": "Drop the masks of a model",
+    "convert": "Store masked weights as dense or as sparse tensors",
+    "inspect": "Shape, non-zeros and MACs of each weight layer",
+    "check": "Whether a model is sound, and computes what another does",
+    "benchmark": "Time models, and compare them with a baseline",
+    "train": "Train a model with masks that stay or evolve",
+    "simulate": "Cycles and energy on a machine that skips zeros",
+    "profile": "Time each node of a model, and say where it runs",
+    "report": "One page of HTML from results of the other verbs",
+    "models": "List the paper's architectures, or export one",
+    "doctor": "What this installation and this machine have",
+    "completion": "Print the script that completes words in a shell",
 }
 
+# What a shell says of a program that ended because nobody read on: 128 and the number of SIGPIPE.
+READER_GONE = 141
 
-class LazyVerbs(click.Group):
+
+class _ReaderGoneError(Exception):
+    """Whoever read the results has closed the pipe; click would leave with 1, which means a check that failed."""
+
+
+class LazyVerbs(VerbGroup):
     """A click group whose commands are imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -42,41 +55,81 @@ class LazyVerbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"sift_onnx.cli.{VERBS[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        module = importlib.import_module(f"sift_onnx.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(verb, help=what) for verb, what in VERBS.items() if verb.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with _reader_watched():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _reader_watched():
+            result = super().invoke(ctx)
+            flush_results()
+        return result
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_epilog(ctx, formatter)
+        from sift_onnx.cli.plugin_list import plugin_rows
+
         rows = plugin_rows()
         if rows:
             with formatter.section("Plug-ins"):
                 formatter.write_dl(rows)
+        super().format_epilog(ctx, formatter)
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         extra["standalone_mode"] = False
+        if sys.stdout is None:  # `>&-`
+            sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         try:
             with _warnings_in_one_line():
                 result = super().main(args, **extra)
         except click.exceptions.Exit as stop:
-            sys.exit(stop.exit_code)
+            _leave(stop.exit_code)
         except click.ClickException as mistake:
-            mistake.show()
-            sys.exit(mistake.exit_code)
+            with contextlib.suppress(OSError):
+                mistake.show()
+            _leave(mistake.exit_code)
         except SiftError as mistake:
-            click.echo(f"Error: {mistake}", err=True)
-            sys.exit(mistake.exit_code)
+            _leave(mistake.exit_code, f"Error: {mistake}")
         except MemoryError as shortage:
             reason = printable(f" ({shortage})" if str(shortage) else "")
-            click.echo(f"Error: there is not enough memory for this model{reason}", err=True)
-            sys.exit(UnsupportedError.exit_code)
+            _leave(UnsupportedError.exit_code, f"Error: there is not enough memory for this model{reason}")
         except (KeyboardInterrupt, click.Abort):
-            click.echo("Interrupted.", err=True)
-            sys.exit(130)
-        except BrokenPipeError:
-            sys.stderr.close()
-            sys.exit(0)
-        sys.exit(result if isinstance(result, int) else 0)
+            _leave(130, "Interrupted.")
+        except _ReaderGoneError:
+            _leave(READER_GONE)
+        _leave(result if isinstance(result, int) else 0)
+
+
+def _leave(exit_code: int, last_words: str | None = None) -> NoReturn:
+    """End the process, whatever has become of its streams."""
+    if last_words is not None:
+        with contextlib.suppress(OSError):
+            click.echo(last_words, err=True)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # The interpreter would try again when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(exit_code)
+
+
+@contextmanager
+def _reader_watched() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGoneError from error
 
 
 @contextmanager
@@ -100,8 +153,9 @@ def _warnings_in_one_line() -> Iterator[None]:
 def main() -> None:
     """Make an exported ONNX model bigger and sparser at the same FLOPs, and run it.
 
-    \b
-    sift-onnx models export resnet18 resnet18.onnx
-    sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
-    sift-onnx inspect wide.onnx
+    Examples:
+        sift-onnx models export resnet18 resnet18.onnx
+        sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
+        sift-onnx inspect wide.onnx
+        sift-onnx transform --help
     """

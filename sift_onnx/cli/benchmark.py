@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.backends.base import Backend, CompileOptions, Program, get_backend, one_line
-from sift_onnx.backends.measure import Ratio, Timing, host, interleave, paired_ratio, summarize
-from sift_onnx.cli.options import input_shapes_option, json_option, seed_option, verbosity_options
-from sift_onnx.cli.output import note, progress_bar, stdout_console, write_json
-from sift_onnx.errors import BackendError, CheckError, SiftError, UsageError
-from sift_onnx.feeds import Feeds, TensorSpec, batch_of, graph_inputs, random_feeds, resolve_shapes
-from sift_onnx.model import Model
-from sift_onnx.report.benchmark import ratio_line, runs_table
+from sift_onnx.cli.candidates import backends as known_backends
+from sift_onnx.cli.candidates import files
+from sift_onnx.cli.options import (
+    count_option,
+    file_option,
+    input_shapes_option,
+    json_option,
+    model_argument,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.verb import Verb
+from sift_onnx.errors import CheckError, UsageError
 
-Shapes = Mapping[str, tuple[int, ...]]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class Batches(click.ParamType[Any]):
@@ -39,38 +43,8 @@ class Batches(click.ParamType[Any]):
         return tuple(dict.fromkeys(batches))
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A model of the comparison: its path as given, its short name, and what it is fed."""
-
-    path: str
-    name: str
-    is_baseline: bool
-    inputs: tuple[TensorSpec, ...]
-    shapes: Shapes
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A model on a back end at a batch: what is timed."""
-
-    subject: Subject
-    backend: str
-    batch: int
-    program: Program
-    feeds: Feeds
-
-    @property
-    def label(self) -> str:
-        simulated = " (simulated)" if self.program.simulated_ms is not None else ""
-        return f"{self.subject.name} on {self.backend}{simulated}"
-
-    def run(self) -> None:
-        self.program.run(self.feeds)
-
-
-@click.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.command(cls=Verb)
+@model_argument("models", type=str, metavar="MODEL...", nargs=-1, required=True)
 @click.option(
     "--backend",
     "backends",
@@ -78,30 +52,45 @@ class Entry:
     multiple=True,
     default=("onnxruntime",),
     show_default=True,
+    shell_complete=files(".py", names=known_backends),
     help="Back end to time on: cpu, onnxruntime, dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
     "(repeatable).",
 )
-@click.option("--baseline", metavar="MODEL", help="Model to compare with; timed on the same back ends.")
+@file_option(
+    "--baseline",
+    completes=files(".onnx"),
+    type=str,
+    metavar="MODEL",
+    help="Model to compare with; timed on the same back ends.",
+)
 @click.option("--batch", "batches", type=Batches(), help="Batch sizes, e.g. 1,64.  [default: the model's own, or 1]")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: cores this process may use]")
+@count_option("--threads", help="Threads.  [default: cores this process may use]")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="X",
     default=3.0,
     show_default=True,
-    help="Time to measure each run for.",
+    help="Seconds to measure each run for.",
 )
 @click.option(
-    "--warmup", type=click.FloatRange(min=0), default=0.5, show_default=True, help="Seconds to run each for before."
+    "--warmup",
+    type=click.FloatRange(min=0),
+    metavar="X",
+    default=0.5,
+    show_default=True,
+    help="Seconds to run each for before.",
 )
 @click.option(
     "--max-latency-ms",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="X",
     help="Gate: fail if the median of a MODEL is above this.",
 )
 @click.option(
     "--min-speedup",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="X",
     help="Gate: fail if a MODEL is not this much faster than --baseline on the same back end.",
 )
 @input_shapes_option
@@ -118,7 +107,7 @@ def benchmark(
     warmup: float,
     max_latency_ms: float | None,
     min_speedup: float | None,
-    input_shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    input_shapes: dict[str, tuple[int, ...]],
     seed: int,
     json_path: str | None,
     verbosity: int,
@@ -128,182 +117,39 @@ def benchmark(
     All models and back ends of a batch take turns in short slices within one process; ratios are taken slice by slice,
     so that they hold where the machine's speed drifts. Inputs are random.
 
-    \b
-    sift-onnx benchmark wide.onnx --baseline resnet18.onnx --batch 1,64
+    Examples:
+        sift-onnx benchmark wide.onnx --baseline resnet18.onnx --batch 1,64
+        sift-onnx benchmark wide.onnx --backend cpu --backend onnxruntime --threads 4
+        sift-onnx benchmark wide.onnx --backend cpu --max-latency-ms 50
     """
+    from sift_onnx.backends.base import CompileOptions, get_backend
+    from sift_onnx.backends.measure import host
+    from sift_onnx.cli import comparison
+    from sift_onnx.report.benchmark import ratio_line, runs_table
+
     if min_speedup is not None and baseline is None:
         raise UsageError("--min-speedup needs --baseline: faster than what?")
     chosen = {name: get_backend(name) for name in backends}
-    subjects = _subjects(models, baseline, dict(input_shapes))
-    batches = batches or (_own_batch(subjects),)
+    with status_line("reading models", verbosity):
+        subjects = comparison.subjects_of(models, baseline, input_shapes)
+    batches = batches or (comparison.own_batch(subjects),)
     for batch in batches:  # all of them, before any time is spent
-        _check_batch(subjects, batch)
+        comparison.check_batch(subjects, batch)
     result: dict[str, Any] = {"schema": 1, "host": host(), "runs": [], "ratios": []}
     missed: list[str] = []
     for batch in batches:
-        entries = _compile(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
-        timings = _time(entries, seconds, warmup, verbosity)
-        ratios = _ratios(entries, timings)
-        result["runs"] += [_run_record(entry, timing) for entry, timing in zip(entries, timings, strict=True)]
-        result["ratios"] += [_ratio_record(a, b, ratio) for a, b, ratio in ratios]
-        missed += _latencies_missed(entries, timings, max_latency_ms) + _speedups_missed(ratios, min_speedup)
-    if json_path is not None:
-        write_json(result, json_path)
-    if json_path != "-":
-        console = stdout_console()
-        console.print(runs_table(result))
-        for record in result["ratios"]:
-            console.print(ratio_line(record), markup=False, soft_wrap=True)
+        entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
+        timings = comparison.time_in_turns(entries, seconds, warmup, verbosity)
+        ratios = comparison.ratios_to_baseline(entries, timings)
+        result["runs"] += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
+        result["ratios"] += [comparison.ratio_record(*compared) for compared in ratios]
+        missed += comparison.latencies_missed(entries, timings, max_latency_ms)
+        missed += comparison.speedups_missed(ratios, min_speedup)
+
+    def in_words() -> Iterator[RenderableType]:
+        yield runs_table(result)
+        yield from map(ratio_line, result["ratios"])
+
+    deliver(result, json_path, in_words)
     if missed:
         raise CheckError("; ".join(missed))
-
-
-def _subjects(models: Sequence[str], baseline: str | None, shapes: Shapes) -> list[Subject]:
-    """The models and the baseline, read; ``shapes`` are handed to those that have such inputs."""
-    paths = list(dict.fromkeys(models))
-    inputs = {
-        path: graph_inputs(Model.load(path).origin) for path in dict.fromkeys([*paths, *filter(None, [baseline])])
-    }
-    known = {path: {spec.name for spec in specs} for path, specs in inputs.items()}
-    for name in shapes:
-        if not any(name in names for names in known.values()):
-            raise UsageError(f"--input-shapes names the input {name!r}, which no model has")
-    base_names = [Path(path).name for path in inputs]
-    subjects: list[Subject] = []
-    for path in [*paths, *filter(None, [baseline])]:
-        name = Path(path).name if base_names.count(Path(path).name) == 1 else path
-        is_baseline = len(subjects) == len(paths)
-        if is_baseline and path in paths:
-            name += " (baseline)"
-        own = {key: shape for key, shape in shapes.items() if key in known[path]}
-        subjects.append(Subject(path, name, is_baseline, inputs[path], own))
-    return subjects
-
-
-@contextmanager
-def _about(path: str) -> Iterator[None]:
-    """Say in a usage error which of several models it is about."""
-    try:
-        yield
-    except UsageError as error:
-        raise type(error)(f"{path}: {error}") from error
-
-
-def _own_batch(subjects: Sequence[Subject]) -> int:
-    own = {}
-    for subject in subjects:
-        with _about(subject.path):
-            own[subject.path] = batch_of(subject.inputs, resolve_shapes(subject.inputs, None, subject.shapes))
-    if len(set(own.values())) > 1:
-        listing = ", ".join(f"{path}: {batch}" for path, batch in own.items())
-        raise UsageError(f"the models come with different batches ({listing}); choose one with --batch")
-    return next(iter(own.values()))
-
-
-def _check_batch(subjects: Sequence[Subject], batch: int) -> None:
-    for subject in subjects:
-        with _about(subject.path):
-            resolve_shapes(subject.inputs, batch, subject.shapes)
-
-
-def _compile(
-    subjects: Sequence[Subject], backends: Mapping[str, Backend], options: CompileOptions, seed: int, verbosity: int
-) -> list[Entry]:
-    entries = []
-    for subject in subjects:
-        with _about(subject.path):
-            feeds = random_feeds(subject.inputs, options.batch, subject.shapes, seed)
-        for name, backend in backends.items():
-            if verbosity > 0:
-                note(f"compiling {subject.name} for {name}, batch {options.batch}")
-            try:
-                program = backend.compile(subject.path, replace(options, input_shapes=subject.shapes))
-                if program.simulated_ms is None:
-                    program.run(feeds)
-            except SiftError:
-                raise
-            except Exception as error:
-                if ".py:" not in name:  # ours: a defect, which shows its traceback
-                    raise
-                raise BackendError(f"back end {name!r} failed on {subject.path}: {one_line(error)}") from error
-            entries.append(Entry(subject, name, options.batch or 1, program, feeds))
-    return entries
-
-
-def _time(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
-    """Timings of the entries in turn; simulated ones get theirs from the simulation, slice by slice the same."""
-    timed = [entry for entry in entries if entry.program.simulated_ms is None]
-    measured = iter(_measure(timed, seconds, warmup, verbosity) if timed else [])
-    timings = [next(measured) if entry.program.simulated_ms is None else None for entry in entries]
-    slices = next((len(timing.slices) for timing in timings if timing is not None), 1)
-    return [
-        timing if timing is not None else Timing(((_simulated_ns(entry),),) * slices)
-        for entry, timing in zip(entries, timings, strict=True)
-    ]
-
-
-def _simulated_ns(entry: Entry) -> int:
-    assert entry.program.simulated_ms is not None
-    return max(1, round(1e6 * entry.program.simulated_ms))
-
-
-def _measure(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
-    with progress_bar(verbosity) as progress:
-        bar = progress.add_task(f"batch {entries[0].batch}: {len(entries)} in turn", total=None)
-
-        def on_round(done: int, expected: int) -> None:
-            progress.update(bar, completed=done, total=expected)
-
-        return interleave([entry.run for entry in entries], seconds=seconds, warmup=warmup, on_round=on_round)
-
-
-def _ratios(entries: Sequence[Entry], timings: Sequence[Timing]) -> list[tuple[Entry, Entry, Ratio]]:
-    """Every model on every back end over the baseline on every back end, the same back end first."""
-    timed = list(zip(entries, timings, strict=True))
-    pairs = [(a, b) for a in timed for b in timed if b[0].subject.is_baseline and not a[0].subject.is_baseline]
-    pairs.sort(key=lambda pair: pair[0][0].backend != pair[1][0].backend)
-    return [(a, b, paired_ratio(time_a, time_b)) for (a, time_a), (b, time_b) in pairs]
-
-
-def _run_record(entry: Entry, timing: Timing) -> dict[str, Any]:
-    summary = summarize(timing)
-    return {
-        "model": entry.subject.path,
-        "label": entry.label,
-        "baseline": entry.subject.is_baseline,
-        "backend": entry.backend,
-        "batch": entry.batch,
-        "threads": entry.program.threads,
-        "simulated": entry.program.simulated_ms is not None,
-        **asdict(summary),
-        "items_per_second": 1e3 * entry.batch / summary.median_ms,
-    }
-
-
-def _ratio_record(a: Entry, b: Entry, ratio: Ratio) -> dict[str, Any]:
-    """``a`` and ``b`` are the labels of runs; ``median`` is the time of ``a`` over that of ``b``."""
-    return {"a": a.label, "b": b.label, "batch": a.batch, **asdict(ratio)}
-
-
-def _latencies_missed(entries: Sequence[Entry], timings: Sequence[Timing], limit: float | None) -> list[str]:
-    missed = []
-    for entry, timing in zip(entries, timings, strict=True):
-        median = summarize(timing).median_ms
-        if limit is not None and not entry.subject.is_baseline and median > limit:
-            missed.append(
-                f"{entry.label}, batch {entry.batch}: median {median:.3f} ms misses --max-latency-ms {limit:g} "
-                f"by {median - limit:.3f} ms"
-            )
-    return missed
-
-
-def _speedups_missed(ratios: Sequence[tuple[Entry, Entry, Ratio]], wanted: float | None) -> list[str]:
-    missed = []
-    for a, b, ratio in ratios:
-        speedup = 1 / ratio.median
-        if wanted is not None and a.backend == b.backend and speedup < wanted:
-            missed.append(
-                f"{a.label}, batch {a.batch}: {speedup:.3f}x the speed of {b.label} misses --min-speedup {wanted:g} "
-                f"by {wanted - speedup:.3f}x"
-            )
-    return missed

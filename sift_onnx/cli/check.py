@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from sift_onnx.backends.base import Program, get_backend
-from sift_onnx.checking import check_model
-from sift_onnx.cli.options import input_shapes_option, json_option, seed_option, verbosity_options
-from sift_onnx.cli.output import note, stdout_console, write_json
+from sift_onnx.cli.options import (
+    input_shapes_option,
+    json_option,
+    model_argument,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import CheckError
-from sift_onnx.report.check import checks_table
+
+if TYPE_CHECKING:
+    from sift_onnx.backends.base import Program
 
 
-@click.command()
-@click.argument("model")
-@click.argument("reference", required=False)
+@click.command(cls=Verb)
+@model_argument("model", type=str)
+@model_argument("reference", type=str, metavar="[REFERENCE]", required=False)
 @click.option(
     "--atol",
     type=click.FloatRange(min=0),
+    metavar="X",
     default=1e-4,
     show_default=True,
     help="Outputs may differ by ATOL + RTOL * |reference|.",
 )
-@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="See --atol.")
+@click.option("--rtol", type=click.FloatRange(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
 @input_shapes_option
 @seed_option
 @json_option
@@ -34,7 +43,7 @@ def check(
     reference: str | None,
     atol: float,
     rtol: float,
-    input_shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    input_shapes: dict[str, tuple[int, ...]],
     seed: int,
     json_path: str | None,
     verbosity: int,
@@ -43,9 +52,14 @@ def check(
 
     With REFERENCE, its outputs must be the same ones, and equal within --atol and --rtol on the same random inputs.
 
-    \b
-    sift-onnx check wide.onnx resnet18.onnx
+    Examples:
+        sift-onnx check wide.onnx
+        sift-onnx check trained.onnx trained-optimized.onnx --atol 1e-3
     """
+    from sift_onnx.backends.base import get_backend
+    from sift_onnx.checking import check_model
+    from sift_onnx.report.check import checks_table
+
     backend = get_backend("onnxruntime")
 
     def compile_model(path: Path) -> Program:
@@ -53,20 +67,18 @@ def check(
             note(f"loading {path} in onnxruntime")
         return backend.compile(path)
 
-    result = check_model(
-        model,
-        reference,
-        compile_model=compile_model,
-        input_shapes=dict(input_shapes),
-        seed=seed,
-        atol=atol,
-        rtol=rtol,
-    )
-    if json_path is not None:
-        names = {"model": str(model), "reference": None if reference is None else str(reference)}
-        write_json({**result.to_dict(), **names}, json_path)
-    if json_path != "-":
-        stdout_console().print(checks_table(result.to_dict()))
+    with status_line(f"checking {model}", verbosity):
+        result = check_model(
+            model,
+            reference,
+            compile_model=compile_model,
+            input_shapes=input_shapes,
+            seed=seed,
+            atol=atol,
+            rtol=rtol,
+        )
+    document = {**result.to_dict(), "model": model, "reference": reference}
+    deliver(document, json_path, lambda: [checks_table(document)])
     if not result.ok:
         failed = [entry for entry in result.checks if not entry.ok]
         raise CheckError(f"{model}: check {failed[0].name!r} failed: {failed[0].detail}")

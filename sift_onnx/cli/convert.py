@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.options import force_option, json_option, verbosity_options
-from sift_onnx.cli.output import byte_progress, status_line, write_json
+from sift_onnx.cli.options import (
+    STORAGE_HELP,
+    STORAGES,
+    choice_option,
+    force_option,
+    in_out_arguments,
+    json_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import byte_progress, deliver, status_line
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,20 +43,14 @@ class ByteSize(click.ParamType[Any]):
         return int(match["number"]) * _UNITS[(match["unit"] or "").lower()]
 
 
-@click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.option(
-    "--storage",
-    type=click.Choice(["dense", "sparse"]),
-    required=True,
-    help="How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer.",
-)
+@click.command(cls=Verb)
+@in_out_arguments
+@choice_option("--storage", *STORAGES, help=STORAGE_HELP, required=True)
 @click.option(
     "--external-data",
     "external_from",
     type=ByteSize(),
-    help="Weights of SIZE bytes and more go to a data file beside OUT [default: only where one file would pass 2 GB].",
+    help="Weights of SIZE bytes and more go to a data file beside OUT.  [default: only where one file would pass 2 GB]",
 )
 @force_option
 @json_option
@@ -63,8 +66,8 @@ def convert(
 ) -> None:
     """Store the model IN in another way in OUT: no value changes, and no mask.
 
-    \b
-    sift-onnx convert wide.onnx small.onnx --storage sparse
+    Examples:
+        sift-onnx convert wide.onnx small.onnx --storage sparse
     """
     from sift_onnx.files.storage import check_output
     from sift_onnx.model import Model
@@ -88,11 +91,9 @@ def convert(
         "weights": sum(math.prod(constant._values.shape) for constant in masked.values()),
         "nnz": sum(constant._values.nnz for constant in masked.values()),
     }
-    if json_path is not None:
-        write_json(document, json_path)
-    if json_path != "-":
-        files = target if data is None else f"{target} and {document['data']}"
-        click.echo(
-            f"{files}: {document['bytes'] / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
-            f"{document['nnz']:,} of {document['weights']:,} weights active"
-        )
+    files = target if data is None else f"{target} and {document['data']}"
+    summary = (
+        f"{files}: {document['bytes'] / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
+        f"{document['nnz']:,} of {document['weights']:,} weights active"
+    )
+    deliver(document, json_path, lambda: [summary])

@@ -7,13 +7,20 @@ from typing import Any
 
 import click
 
-from sift_onnx.cli.mask_verb import run
-from sift_onnx.cli.options import dry_run_option, force_option, input_shapes_option, json_option, verbosity_options
+from sift_onnx.cli.options import (
+    dry_run_option,
+    force_option,
+    in_out_arguments,
+    input_shapes_option,
+    json_option,
+    verbosity_options,
+)
+from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.verb import Verb
 
 
-@click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.command(cls=Verb)
+@in_out_arguments
 @input_shapes_option
 @dry_run_option
 @force_option
@@ -24,19 +31,19 @@ def densify(
 ) -> None:
     """Drop the masks of the model IN, for dense fine-tuning, and write it to OUT. No value changes.
 
-    \b
-    sift-onnx densify wide.onnx dense.onnx
+    Examples:
+        sift-onnx densify wide.onnx dense.onnx
     """
     from sift_onnx.passes import Densify
-    from sift_onnx.shapes import parse_input_shapes
+    from sift_onnx.report.masks import mask_tables
 
     run(
-        Densify(input_shapes=parse_input_shapes(input_shapes)),
+        Densify(input_shapes=input_shapes),
         source,
         target,
-        title="Masks dropped",
         doing="densifying",
-        done="{target} has no masks: weights that were pruned are zeros that training may change.",
+        tables=lambda document: mask_tables(document, "Masks dropped"),
+        outcome=lambda _: f"{target} has no masks: weights that were pruned are zeros that training may change.",
         storage="dense",
         dry_run=dry_run,
         force=force,

@@ -10,16 +10,18 @@ import os
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from sift_onnx.cli.options import json_option, verbosity_options
-from sift_onnx.cli.output import stdout_console, write_json
+from sift_onnx.cli.output import deliver, status_line
 from sift_onnx.cli.plugin_list import check_plugins, checked_rows
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import BackendError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["cgroup_quota", "doctor", "inspect_host"]
 
@@ -53,7 +55,7 @@ class Kernels:
     error: str | None = None
 
 
-@click.command()
+@click.command(cls=Verb)
 @json_option
 @verbosity_options
 def doctor(json_path: str | None, verbosity: int) -> None:
@@ -61,28 +63,27 @@ def doctor(json_path: str | None, verbosity: int) -> None:
 
     Leaves with 4 if a part that every verb needs is broken; a broken plug-in is named.
 
-    \b
-    sift-onnx doctor --json -
+    Examples:
+        sift-onnx doctor
+        sift-onnx doctor --json -
     """
-    versions, problems = inspect_versions()
-    kernels = inspect_kernels()
+    with status_line("looking at what is installed", verbosity):
+        versions, problems = inspect_versions()
+        kernels = inspect_kernels()
+        host = inspect_host()
+        plugins = check_plugins()
     if kernels.status == "broken":
         problems.append(f"the compiled kernels do not load ({kernels.error}): pip install --force-reinstall sift-onnx")
-    host = inspect_host()
-    plugins = check_plugins()
-    if json_path is not None:
-        document = {
-            "schema": 1,
-            "ok": not problems,
-            "problems": problems,
-            "versions": versions,
-            "host": host,
-            "kernels": {**vars(kernels), "SIFT_ISA": os.environ.get("SIFT_ISA") or None},
-            "plugins": plugins,
-        }
-        write_json(document, json_path)
-    if json_path != "-":
-        print_table(versions, host, kernels, plugins, verbosity)
+    document = {
+        "schema": 1,
+        "ok": not problems,
+        "problems": problems,
+        "versions": versions,
+        "host": host,
+        "kernels": {**vars(kernels), "SIFT_ISA": os.environ.get("SIFT_ISA") or None},
+        "plugins": plugins,
+    }
+    deliver(document, json_path, lambda: [table_of(versions, host, kernels, plugins, verbosity)])
     if problems:
         raise BackendError("; ".join(problems))
     if kernels.status == "present" and kernels.error is not None:
@@ -194,14 +195,17 @@ def folder_quota(folder: Path) -> float | None:
     return None if quota in {"max", "-1"} else int(quota) / int(period)
 
 
-def print_table(
+def table_of(
     versions: dict[str, str | None],
     host: dict[str, Any],
     kernels: Kernels,
     plugins: list[dict[str, Any]],
     verbosity: int,
-) -> None:
-    """Print what was found on stdout, one row each."""
+) -> Table:
+    """What was found, one row each."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, version in versions.items():
         table.add_row(name, Text(version or "not installed" + (f": {OPTIONAL[name]}" if name in OPTIONAL else "")))
@@ -219,7 +223,7 @@ def print_table(
     table.add_section()
     for title, state in checked_rows(plugins):
         table.add_row(title, Text(state))
-    stdout_console().print(table)
+    return table
 
 
 def threads_row(host: dict[str, Any]) -> str:

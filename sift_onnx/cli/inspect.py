@@ -7,24 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sift_onnx.cli.options import force_option, input_shapes_option, json_option, verbosity_options
-from sift_onnx.cli.output import print_all, status_line, write_json
+from sift_onnx.cli.candidates import files
+from sift_onnx.cli.options import (
+    file_option,
+    force_option,
+    input_shapes_option,
+    json_option,
+    model_argument,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from sift_onnx.model import Model
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@input_shapes_option
-@click.option(
+@click.command(cls=Verb)
+@model_argument("model")
+@file_option(
     "--save-recipe",
     "recipe_path",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
+    completes=files(".yaml", ".yml"),
     help="Write the transforms that MODEL went through to FILE, for `transform --recipe`.",
 )
+@input_shapes_option
 @force_option
 @json_option
 @verbosity_options
@@ -33,27 +41,23 @@ def inspect(
 ) -> None:
     """Per weight layer of MODEL: shape, non-zeros, sparsity, multiply-accumulates (batch 1 unless given).
 
-    \b
-    sift-onnx inspect wide.onnx
+    Examples:
+        sift-onnx inspect wide.onnx
+        sift-onnx inspect wide.onnx --save-recipe wide.yaml
     """
     from sift_onnx.cost import inspect as inspect_model
     from sift_onnx.files.storage import check_output
     from sift_onnx.model import Model
     from sift_onnx.report.inspect import inspect_tables
-    from sift_onnx.shapes import parse_input_shapes
 
-    shapes = parse_input_shapes(input_shapes)
     if recipe_path is not None:
         check_output(recipe_path, force)
     with status_line(f"reading {model}", verbosity):
         loaded = Model.load(model)
-        document = {**inspect_model(loaded, shapes).to_dict(), "model": str(model)}
+        document = {**inspect_model(loaded, input_shapes).to_dict(), "model": str(model)}
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
-    if json_path is not None:
-        write_json(document, json_path)
-    if json_path != "-":
-        print_all(inspect_tables(document, str(model)))
+    deliver(document, json_path, lambda: inspect_tables(document, str(model)))
 
 
 def _save_recipe(model: Model, name: Path, path: Path) -> None:

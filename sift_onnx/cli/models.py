@@ -6,12 +6,24 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
+from click.shell_completion import CompletionItem
 
-from sift_onnx.cli.options import force_option, json_option, seed_option, verbosity_options
-from sift_onnx.cli.output import note, stdout_console, write_json
+from sift_onnx.cli.candidates import architectures, words
+from sift_onnx.cli.options import (
+    choice_option,
+    count_option,
+    force_option,
+    json_option,
+    model_argument,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.verb import VerbGroup
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from sift_onnx.models.export import Batch, Export, Exporter
 
 
@@ -31,13 +43,17 @@ class AxisSize(click.ParamType[Any]):
             self.fail(f"{value!r} is neither a positive number nor 'dynamic'", param, ctx)
         return size
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem("dynamic")] if "dynamic".startswith(incomplete) else []
 
-@click.group()
+
+@click.group(cls=VerbGroup)
 def models() -> None:
     """List the paper's architectures, or export one to ONNX.
 
-    \b
-    sift-onnx models export resnet18 resnet18.onnx
+    Examples:
+        sift-onnx models list
+        sift-onnx models export resnet18 resnet18.onnx
     """
 
 
@@ -47,64 +63,68 @@ def models() -> None:
 def list_models(json_path: str | None, verbosity: int) -> None:
     """List the architectures that can be exported.
 
-    \b
-    sift-onnx models list
+    Examples:
+        sift-onnx models list
+        sift-onnx models list --json -
     """
     from sift_onnx.models.registry import ARCHITECTURES
 
-    if json_path is not None:
-        rows = [
-            {
-                "name": row.name,
-                "description": row.description,
-                "input_shape": list(row.input_shape),
-                "num_classes": row.num_classes,
-                "paper": row.paper,
-                "options": list(row.options),
-            }
-            for row in ARCHITECTURES.values()
-        ]
-        write_json({"schema": 1, "models": rows}, json_path)
-        if json_path == "-":
-            return
+    rows = [
+        {
+            "name": row.name,
+            "description": row.description,
+            "input_shape": list(row.input_shape),
+            "num_classes": row.num_classes,
+            "paper": row.paper,
+            "options": list(row.options),
+        }
+        for row in ARCHITECTURES.values()
+    ]
+    deliver({"schema": 1, "models": rows}, json_path, lambda: [_table()])
+
+
+def _table() -> Table:
+    from rich.table import Table
+
+    from sift_onnx.models.registry import ARCHITECTURES
+
     table = Table(box=None, pad_edge=False)
     for column in ("name", "description", "input", "classes", "in the paper"):
         table.add_column(column, no_wrap=column in ("name", "input"))
     for row in ARCHITECTURES.values():
         shape = "x".join(str(size) for size in row.input_shape)
         table.add_row(row.name, row.description, shape, str(row.num_classes), row.paper)
-    stdout_console().print(table, markup=False)
+    return table
 
 
 @models.command("export")
-@click.argument("name")
-@click.argument("out", type=click.Path())
-@click.option("--width", type=float, default=1.0, show_default=True, help="Factor on the sizes of all layers.")
+@click.argument("name", shell_complete=words(architectures))
+@model_argument("out", metavar="OUT", type=click.Path())
 @click.option(
-    "--num-classes", type=click.IntRange(min=1), help="Classes, or vocabulary [default: the architecture's own]."
+    "--width", type=float, metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
 )
-@click.option("--batch", type=AxisSize(), default="1", show_default=True, help="Size of the batch axis.")
+@count_option("--num-classes", help="Classes, or vocabulary.  [default: the architecture's own]")
 @click.option(
-    "--sequence", type=AxisSize(), help="Tokens per item of a language model [default: the architecture's own]."
+    "--batch", type=AxisSize(), metavar="N|dynamic", default="1", show_default=True, help="Size of the batch axis."
 )
 @click.option(
-    "--layers", type=click.IntRange(min=1), help="Layers of a language model [default: the architecture's own]."
+    "--sequence",
+    type=AxisSize(),
+    metavar="N|dynamic",
+    help="Tokens per item of a language model.  [default: the architecture's own]",
 )
+@count_option("--layers", help="Layers of a language model.  [default: the architecture's own]")
 @click.option(
     "--keep-batch-norm", is_flag=True, help="Keep BatchNormalization nodes, for training; by default they are folded."
 )
+@choice_option("--exporter", "torchscript", "dynamo", help="Which of torch's exporters traces the model.")
 @click.option(
-    "--exporter",
-    type=click.Choice(["torchscript", "dynamo"]),
-    default="torchscript",
-    show_default=True,
-    help="Which of torch's exporters traces the model.",
+    "--opset", type=int, metavar="N", help="Operator set version.  [default: 17 with torchscript, 20 with dynamo]"
 )
-@click.option("--opset", type=int, help="Operator set version [default: 17 with torchscript, 20 with dynamo].")
 @click.option(
     "--zero-init-residual/--no-zero-init-residual",
     default=None,
-    help="Start residual branches at zero, as the paper does [default: with --keep-batch-norm].",
+    help="Start residual branches at zero, as the paper does.  [default: with --keep-batch-norm]",
 )
 @seed_option
 @force_option
@@ -129,8 +149,10 @@ def export_model(
 ) -> None:
     """Export the architecture NAME, freshly initialized, to the ONNX file OUT.
 
-    \b
-    sift-onnx models export resnet18 resnet18.onnx --keep-batch-norm --batch dynamic
+    Examples:
+        sift-onnx models export resnet18 resnet18.onnx
+        sift-onnx models export resnet18 net.onnx --keep-batch-norm --batch dynamic
+        sift-onnx models export gpt3-small gpt.onnx --layers 2 --sequence 64
     """
     from sift_onnx.models.export import export
 
@@ -140,25 +162,23 @@ def export_model(
             verbosity,
         )
     note(f"building {name}, and tracing it with torch's {exporter} exporter", verbosity - 1)
-    written = export(
-        name,
-        out,
-        width=width,
-        num_classes=num_classes,
-        batch=batch,
-        sequence=sequence,
-        layers=layers,
-        keep_batch_norm=keep_batch_norm,
-        zero_init_residual=zero_init_residual,
-        exporter=exporter,
-        opset=opset,
-        seed=seed,
-        force=force,
-    )
-    if json_path is not None:
-        write_json({"schema": 1, **asdict(written)}, json_path)
-    if json_path != "-":
-        click.echo(_summary(written))
+    with status_line(f"exporting {name}", verbosity):
+        written = export(
+            name,
+            out,
+            width=width,
+            num_classes=num_classes,
+            batch=batch,
+            sequence=sequence,
+            layers=layers,
+            keep_batch_norm=keep_batch_norm,
+            zero_init_residual=zero_init_residual,
+            exporter=exporter,
+            opset=opset,
+            seed=seed,
+            force=force,
+        )
+    deliver({"schema": 1, **asdict(written)}, json_path, lambda: [_summary(written)])
 
 
 def _summary(written: Export) -> str:

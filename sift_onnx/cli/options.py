@@ -1,4 +1,4 @@
-"""Options that several verbs share, and their parsing."""
+"""Arguments and options that several verbs share, and their parsing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
-from sift_onnx.errors import OutputError
+from sift_onnx.cli.candidates import Candidates, files, patterns, words
+from sift_onnx.errors import OutputError, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+STORAGES = ("dense", "sparse")
+STORAGE_HELP = "How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer."
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<dims>\d+(?:,\d+)*)?$")
 
@@ -33,12 +37,53 @@ class InputShape(click.ParamType[Any]):
         return match["name"], tuple(int(d) for d in dims.split(",")) if dims else ()
 
 
+def model_argument(name: str, *suffixes: str, **settings: Any) -> Callable[[Command], Command]:
+    """An argument that names a model file, as ``MODEL`` in the help unless ``settings`` say otherwise.
+
+    Args:
+        name: of the parameter.
+        suffixes: of files that complete it; ``.onnx`` if there are none.
+        settings: as of :func:`click.argument`.
+    """
+    defaults = {
+        "metavar": "MODEL",
+        "type": click.Path(path_type=Path),
+        "shell_complete": files(*suffixes or (".onnx",)),
+    }
+    return click.argument(name, **{**defaults, **settings})
+
+
+def in_out_arguments(command: Command) -> Command:
+    """``IN`` and ``OUT``, as the parameters ``source`` and ``target``."""
+    return model_argument("source", metavar="IN")(model_argument("target", metavar="OUT")(command))
+
+
+def file_option(*names: str, completes: Candidates, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that takes a path, ``FILE`` in the help unless ``settings`` say otherwise."""
+    defaults = {"metavar": "FILE", "type": click.Path(path_type=Path)}
+    return click.option(*names, shell_complete=completes, help=help, **{**defaults, **settings})
+
+
+def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that takes one of ``choices``, the first one by default unless it is required."""
+    defaults = {} if settings.get("required") else {"default": choices[0], "show_default": True}
+    return click.option(name, type=click.Choice(choices), help=help, **{**defaults, **settings})
+
+
+def count_option(name: str, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that takes a whole number of at least 1."""
+    return click.option(name, type=click.IntRange(min=1), metavar="N", help=help, **settings)
+
+
 def json_option(command: Command) -> Command:
-    """``--json FILE|-``; a folder that is not there is refused before any work is done."""
+    """``--json FILE|-``; what cannot be written is refused before any work is done."""
 
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        if value is not None and value != "-" and not Path(value).absolute().parent.is_dir():
-            raise OutputError(f"cannot write JSON to {value!r} (--json): the folder does not exist")
+        if value is not None and value != "-":
+            if not Path(value).absolute().parent.is_dir():
+                raise OutputError(f"cannot write JSON to {value!r} (--json): the folder does not exist")
+            if Path(value).is_dir():
+                raise OutputError(f"cannot write JSON to {value!r} (--json): it is a folder; name a file")
         return value
 
     return click.option(
@@ -46,6 +91,7 @@ def json_option(command: Command) -> Command:
         "json_path",
         metavar="FILE|-",
         callback=check,
+        shell_complete=files(".json"),
         help="Write the result as JSON to FILE, or to stdout with '-'.",
     )(command)
 
@@ -68,7 +114,12 @@ def verbosity_options(command: Command) -> Command:
 def seed_option(command: Command) -> Command:
     """``--seed N``, 0 by default."""
     return click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every random draw."
+        "--seed",
+        type=click.IntRange(min=0),
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="Seed of every random draw.",
     )(command)
 
 
@@ -78,11 +129,23 @@ def force_option(command: Command) -> Command:
 
 
 def input_shapes_option(command: Command) -> Command:
-    """``--input-shapes NAME:1,3,224,224``, repeatable."""
+    """``--input-shapes NAME:1,3,224,224``, repeatable, as a mapping of names to shapes."""
+
+    def collect(
+        ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, tuple[int, ...]], ...]
+    ) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, dims in value:
+            if name in shapes:
+                raise UsageError(f"--input-shapes names {name!r} twice")
+            shapes[name] = dims
+        return shapes
+
     return click.option(
         "--input-shapes",
         type=InputShape(),
         multiple=True,
+        callback=collect,
         help="Shape of an input with dynamic axes, e.g. x:1,3,224,224 (repeatable).",
     )(command)
 
@@ -100,19 +163,9 @@ def selection_options(command: Command) -> Command:
     )(command)
 
 
-def choice_option(name: str, *choices: str, help: str) -> Callable[[Command], Command]:
-    """An option that takes one of ``choices``, the first one by default."""
-    return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
-
-
 def storage_option(command: Command) -> Command:
     """``--storage dense|sparse``."""
-    return choice_option(
-        "--storage",
-        "dense",
-        "sparse",
-        help="How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer.",
-    )(command)
+    return choice_option("--storage", *STORAGES, help=STORAGE_HELP)(command)
 
 
 def mask_options(command: Command) -> Command:
@@ -129,6 +182,7 @@ def mask_options(command: Command) -> Command:
         metavar="PATTERN",
         default="unstructured",
         show_default=True,
+        shell_complete=words(patterns),
         help="Which weights may be active together: unstructured, N:M (2:4), N:M-transposable (4:8-transposable) or "
         "block:RxC (block:4x4).",
     )(command)

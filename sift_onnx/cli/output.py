@@ -1,4 +1,7 @@
-"""Where a verb's words go: results to stdout, everything else to stderr."""
+"""Where a verb's words go: results to stdout, everything else to stderr.
+
+rich is imported when something is printed: every verb imports this file, and a shell's completion imports verbs.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +11,71 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
-
-from sift_onnx.cli.plain_console import PlainConsole
 from sift_onnx.errors import OutputError, printable
 
-__all__ = ["byte_progress", "note", "print_all", "progress_bar", "status_line", "stdout_console", "write_json"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress
+
+__all__ = ["byte_progress", "deliver", "flush_results", "note", "progress_bar", "status_line", "write_json"]
 
 
-def stdout_console() -> Console:
-    """The console that results are printed on; wide enough for a table when stdout is no terminal."""
-    return PlainConsole(width=None if sys.stdout.isatty() else 140)
+def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[[], Iterable[RenderableType]]) -> None:
+    """Hand out what a verb has found: as JSON where ``--json`` says, and in words on stdout unless JSON is there.
+
+    Args:
+        document: the result.
+        json_path: as of ``--json``: a file, ``-`` for stdout, or None.
+        words: gives tables and lines.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    if json_path is not None:
+        write_json(document, json_path)
+    if json_path == "-":
+        return
+    from rich.table import Table
+
+    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.fitting_table import least_width
+
+    console = PlainConsole()
+    with _to_stdout():
+        for part in words():
+            if not sys.stdout.isatty():
+                # A file and a pipe have room for everything.
+                console.width = max(140, least_width(console, part)) if isinstance(part, Table) else 140
+            console.print(part, soft_wrap=isinstance(part, str))
 
 
-def print_all(parts: Iterable[RenderableType]) -> None:
-    """Print tables and lines on stdout."""
-    console = stdout_console()
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
+def flush_results() -> None:
+    """Have everything on stdout written.
+
+    Raises:
+        OutputError: it cannot be.
+    """
+    with _to_stdout():
+        sys.stdout.flush()
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads on, which is not an error
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
 
 
 def note(text: str, verbosity: int = 0) -> None:
     """Print a remark on stderr, unless ``verbosity`` is negative (``-q``)."""
     if verbosity >= 0:
+        from sift_onnx.cli.plain_console import PlainConsole
+
         PlainConsole(stderr=True, soft_wrap=True).print(printable(text))
 
 
@@ -54,6 +89,8 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
     if _is_silent(verbosity):
         yield
         return
+    from sift_onnx.cli.plain_console import PlainConsole
+
     with PlainConsole(stderr=True).status(text):
         yield
 
@@ -61,6 +98,10 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
 @contextmanager
 def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from sift_onnx.cli.plain_console import PlainConsole
+
     silent = _is_silent(verbosity)
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -75,6 +116,10 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
 @contextmanager
 def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int], None]]:
     """A progress bar of bytes on stderr, to be told how many are done and how many there are; silent as the others."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from sift_onnx.cli.plain_console import PlainConsole
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     silent = _is_silent(verbosity)
     with Progress(*columns, console=PlainConsole(stderr=True), transient=True, disable=silent) as progress:
@@ -90,7 +135,8 @@ def write_json(document: Mapping[str, Any], path: str) -> None:
     """
     text = json.dumps(document, indent=2) + "\n"
     if path == "-":
-        sys.stdout.write(text)
+        with _to_stdout():
+            sys.stdout.write(text)
         return
     try:
         Path(path).write_text(text, encoding="utf-8")

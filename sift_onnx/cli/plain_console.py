@@ -19,5 +19,9 @@ class PlainConsole(Console):
         """Options as of :class:`rich.console.Console`."""
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
+    def on_broken_pipe(self) -> None:
+        # rich would leave with 1, which means a check that failed.
+        raise BrokenPipeError
+
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from sift_onnx.cli.mask_verb import run
 from sift_onnx.cli.options import (
+    choice_option,
     dry_run_option,
     force_option,
+    in_out_arguments,
     input_shapes_option,
     json_option,
     mask_options,
@@ -19,19 +20,14 @@ from sift_onnx.cli.options import (
     storage_option,
     verbosity_options,
 )
+from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.verb import Verb
 
 
-@click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.command(cls=Verb)
+@in_out_arguments
 @click.option("--sparsity", metavar="S", required=True, help="Share of the weights to leave out, 0 <= S < 1.")
-@click.option(
-    "--method",
-    type=click.Choice(["magnitude", "random"]),
-    default="magnitude",
-    show_default=True,
-    help="Which weights stay: the largest of each layer, or random ones.",
-)
+@choice_option("--method", "magnitude", "random", help="Which weights stay: the largest of each layer, or random ones.")
 @mask_options
 @selection_options
 @storage_option
@@ -49,22 +45,25 @@ def prune(
 
     The first and the last layers and embeddings stay dense. A model that has masks gets sparser ones within them.
 
-    \b
-    sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.5 --pattern 2:4
+    Examples:
+        sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.9
+        sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.5 --pattern 2:4
     """
     from sift_onnx.passes import Prune
-    from sift_onnx.shapes import parse_input_shapes
+    from sift_onnx.report.masks import mask_tables
 
-    shapes = parse_input_shapes(options.pop("input_shapes"))
-    pass_ = Prune(options.pop("sparsity"), input_shapes=shapes, **options)
+    pass_ = Prune(options.pop("sparsity"), **options)
+    title = f"Pruned to a sparsity of {float(pass_.sparsity):g} ({pass_.method}, {pass_.masking.pattern})"
     run(
         pass_,
         source,
         target,
-        title=f"Pruned to a sparsity of {float(pass_.sparsity):g} ({pass_.method}, {pass_.masking.pattern})",
         doing="pruning",
-        done="{target} has lost the weights outside of its masks and wants fine-tuning. "
-        "Next: sift-onnx inspect {target}",
+        tables=lambda document: mask_tables(document, title),
+        outcome=lambda _: (
+            f"{target} has lost the weights outside of its masks and wants fine-tuning. "
+            f"Next: sift-onnx inspect {target}"
+        ),
         storage=storage,
         dry_run=dry_run,
         force=force,

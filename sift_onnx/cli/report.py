@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sift_onnx.cli.options import force_option, json_option, verbosity_options
-from sift_onnx.cli.output import note, status_line, write_json
+from sift_onnx.cli.candidates import files
+from sift_onnx.cli.options import file_option, force_option, json_option, model_argument, verbosity_options
+from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
-from sift_onnx.files.storage import check_output
 
 if TYPE_CHECKING:
     from sift_onnx.report.charts.masks import MaskPicture
@@ -23,14 +24,21 @@ if TYPE_CHECKING:
 _PICTURES = 4
 
 
-@click.command()
-@click.argument("runs", metavar="RUN.json...", nargs=-1, required=True)
-@click.option("--html", required=True, metavar="FILE", help="The page to write; it loads nothing from elsewhere.")
-@click.option(
+@click.command(cls=Verb)
+@model_argument("runs", ".json", type=str, metavar="RUN.json...", nargs=-1, required=True)
+@file_option(
+    "--html",
+    completes=files(".html"),
+    type=str,
+    required=True,
+    help="The page to write; it loads nothing from elsewhere.",
+)
+@file_option(
     "--model",
     "models",
+    completes=files(".onnx"),
+    type=str,
     multiple=True,
-    metavar="FILE",
     help="Also show masks of this model (repeatable): JSON results hold none.",
 )
 @click.option(
@@ -59,9 +67,11 @@ def report(
     Results of transform, prune, densify, inspect, check, train, benchmark, profile and simulate, in any number and
     order, of one model or of several. What each section shows, and what it is made of, is in docs/report.md.
 
-    \b
-    sift-onnx report transform.json benchmark.json --model wide.onnx --html report.html --open
+    Examples:
+        sift-onnx report transform.json benchmark.json --html report.html
+        sift-onnx report *.json --model wide.onnx --html report.html --open
     """
+    from sift_onnx.files.storage import check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.documents import read_document
     from sift_onnx.report.page.frame import write_page
@@ -81,11 +91,9 @@ def report(
         page = results_page(documents, pictures)
     write_page(html, page)
     size = len(page.encode("utf-8"))
-    if json_path is not None:
-        entries = [{"file": d.path, "verb": d.kind, "model": d.data.get("model")} for d in documents]
-        write_json({"schema": 1, "page": html, "bytes": size, "results": entries}, json_path)
-    if json_path != "-":
-        click.echo(f"{html}: {len(documents)} result{'s' * (len(documents) != 1)}, {size / 1e6:.2f} MB")
+    entries = [{"file": d.path, "verb": d.kind, "model": d.data.get("model")} for d in documents]
+    summary = f"{html}: {len(documents)} result{'s' * (len(documents) != 1)}, {size / 1e6:.2f} MB"
+    deliver({"schema": 1, "page": html, "bytes": size, "results": entries}, json_path, lambda: [summary])
     if opens:
         _open(html, verbosity)
 

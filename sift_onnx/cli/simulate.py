@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sift_onnx.cli.candidates import decoders, files, presets
 from sift_onnx.cli.options import (
     choice_option,
+    count_option,
+    file_option,
     force_option,
     input_shapes_option,
     json_option,
+    model_argument,
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import note, print_all, status_line, write_json
-from sift_onnx.errors import OutputError, UsageError
+from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.verb import Verb
+from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
     from sift_onnx.backends.dataflow.decoder import Decoder
@@ -40,11 +45,20 @@ class Grid(click.ParamType[Any]):
         return int(match[1]), int(match[2])
 
 
-@click.command()
-@click.argument("model")
-@click.option("--preset", default="wse2", show_default=True, help="Machine: a preset, or a TOML file of your own.")
-@click.option("--grid", type=Grid(), help="Another number of cores, columns x rows, all else as in the preset.")
-@click.option("--batch", type=click.IntRange(min=1), help="Items processed together.  [default: the model's own, or 1]")
+@click.command(cls=Verb)
+@model_argument("model", type=str, shell_complete=files(".onnx", ".toml", names=decoders))
+@click.option(
+    "--preset",
+    metavar="NAME|FILE.toml",
+    default="wse2",
+    show_default=True,
+    shell_complete=files(".toml", names=presets),
+    help="Machine: a preset, or a TOML file of your own.",
+)
+@click.option(
+    "--grid", type=Grid(), metavar="CxR", help="Another number of cores, columns x rows, all else as in the preset."
+)
+@count_option("--batch", help="Items processed together.  [default: the model's own, or 1]")
 @click.option("--training", is_flag=True, help="A training step: forward, both gradients, mask updates.")
 @choice_option(
     "--grow", "random", "gradient", help="How masks grow in training: at random (SET), or by gradient (RigL)."
@@ -66,17 +80,18 @@ class Grid(click.ParamType[Any]):
     "float16",
     help="Of --fidelity functional; float16 rounds in the order in which weights and partial sums arrive.",
 )
-@click.option("--baseline", metavar="MODEL", help="The original model, to compare with.")
+@file_option(
+    "--baseline", completes=files(".onnx"), type=str, metavar="MODEL", help="The original model, to compare with."
+)
 @click.option(
     "--wide",
     type=click.FloatRange(min=0, max=1, max_open=True),
+    metavar="S",
     help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
 )
-@click.option("--trace", metavar="FILE", help="Write a trace for chrome://tracing or Perfetto.")
-@click.option(
-    "--max-events", type=click.IntRange(min=1), default=200_000, show_default=True, help="Events in the trace at most."
-)
-@click.option("--html", metavar="FILE", help="Write a report as one self-contained page.")
+@file_option("--trace", completes=files(".json"), type=str, help="Write a trace for chrome://tracing or Perfetto.")
+@count_option("--max-events", help="Events in the trace at most.", default=200_000, show_default=True)
+@file_option("--html", completes=files(".html"), type=str, help="Write a report as one self-contained page.")
 @input_shapes_option
 @seed_option
 @force_option
@@ -108,37 +123,38 @@ def simulate(
     MODEL is an ONNX file, or a decoder by its sizes: gpt3-1.3b, or a TOML file. All of the figures come from a model of
     the machine, not from the machine; docs/simulator.md says what it rests on.
 
-    \b
-    sift-onnx simulate wide.onnx --batch 64 --html report.html
+    Examples:
+        sift-onnx simulate wide.onnx --batch 64 --baseline resnet18.onnx
+        sift-onnx simulate wide.onnx --training --html report.html
+        sift-onnx simulate gpt3-1.3b --wide 0.9 --preset wse3
     """
     from sift_onnx.backends.dataflow.heat import heat_maps
     from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
     from sift_onnx.backends.dataflow.training import MaskUpdates
+    from sift_onnx.files.storage import check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.simulate import simulate_tables
-    from sift_onnx.shapes import parse_input_shapes
 
-    for option, path in (("--trace", trace), ("--html", html)):
-        _check_output(option, path, force)
+    for output in filter(None, (trace, html)):
+        check_output(Path(output), force)
     if html is not None:
         require_charts()
     machine = _machine(preset, grid)
     settings = Settings(training, weights, fidelity, MaskUpdates(grow=grow), arithmetic)
-    shapes = parse_input_shapes(input_shapes)
     with status_line(f"simulating {model}", verbosity):
-        workload, decoder = _workload(model, batch, wide, shapes, seed)
+        workload, decoder = _workload(model, batch, wide, input_shapes, seed)
         if decoder is not None and fidelity == "functional":
             raise UsageError(f"--fidelity functional runs a model; of {model} only the sizes are known")
         original = None
         if baseline is not None:
-            original = _workload(baseline, workload.batch, None, shapes, seed)[0]
+            original = _workload(baseline, workload.batch, None, input_shapes, seed)[0]
         elif decoder is not None and wide:
-            original = _workload(model, workload.batch, 0.0, shapes, seed)[0]
+            original = _workload(model, workload.batch, 0.0, input_shapes, seed)[0]
         simulation = simulate_workload(workload, machine, settings, original)
         if fidelity == "functional":
             from sift_onnx.backends.dataflow.execution import execute
 
-            executed = execute(model, machine, batch, shapes, seed=seed, arithmetic=arithmetic)
+            executed = execute(model, machine, batch, input_shapes, seed=seed, arithmetic=arithmetic)
             simulation = replace(simulation, executed=executed)
         document = {**simulation.to_dict(), "maps": [grid_map.to_dict() for grid_map in heat_maps(simulation)]}
         if decoder is not None and training:
@@ -161,19 +177,7 @@ def simulate(
             sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
         document["sweep"] = [point.to_dict() for point in sweep]
         write_page(html, simulate_page(document))
-    if json_path is not None:
-        write_json(document, json_path)
-    if json_path != "-":
-        print_all(simulate_tables(document))
-
-
-def _check_output(option: str, path: str | None, force: bool) -> None:
-    if path is None:
-        return
-    if not Path(path).absolute().parent.is_dir():
-        raise OutputError(f"cannot write {path!r} ({option}): the folder does not exist")
-    if Path(path).exists() and not force:
-        raise OutputError(f"{path} exists ({option}); choose another name, or overwrite it with --force")
+    deliver(document, json_path, lambda: simulate_tables(document))
 
 
 def _machine(preset: str, grid: tuple[int, int] | None) -> Machine:
@@ -194,7 +198,10 @@ def _workload(
     from sift_onnx.backends.dataflow.decoder import available_decoders, decoder_workload, load_decoder
     from sift_onnx.backends.dataflow.lower import lower
 
-    if model.endswith(".toml") or (model in available_decoders() and not Path(model).exists()):
+    known = available_decoders()
+    if model not in known and not model.endswith((".onnx", ".toml")) and not Path(model).exists():
+        raise UsageError(f"there is neither a file nor a decoder {model!r}; known decoders: {', '.join(known)}")
+    if model.endswith(".toml") or (model in known and not Path(model).exists()):
         if shapes:
             raise UsageError(f"{model} is given by its sizes, which --input-shapes cannot change; use --batch")
         decoder = load_decoder(model)

@@ -15,49 +15,63 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sift_onnx.cli.options import force_option, json_option, seed_option, verbosity_options
-from sift_onnx.cli.output import note, progress_bar, write_json
+from sift_onnx.cli.candidates import files, folders, words
+from sift_onnx.cli.options import (
+    count_option,
+    file_option,
+    force_option,
+    in_out_arguments,
+    json_option,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, note, progress_bar
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import MissingExtraError, OutputError, UsageError
 
 
-@click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.option(
+@click.command(cls=Verb)
+@in_out_arguments
+@file_option(
     "--recipe",
     "recipe_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
+    completes=files(".yaml", ".yml"),
     help="Settings under the key 'training', in YAML: loss, optimizer, schedule, sparsity and so on.",
 )
 @click.option(
     "--data",
     required=True,
     metavar="FILE.py:FUNCTION|FILE.npz",
+    shell_complete=files(".npz", ".py"),
     help="A function that returns a DataLoader or any iterable of (inputs..., target); or arrays by the names of the "
     "model's inputs, and 'target', with 'val_' in front for validation.",
 )
-@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the data, whatever the recipe says.")
-@click.option(
-    "--resume", metavar="DIR", type=click.Path(path_type=Path), help="Go on from the newest checkpoint in DIR."
-)
-@click.option(
+@count_option("--epochs", help="Passes over the data, whatever the recipe says.")
+@file_option("--resume", completes=folders, metavar="DIR", help="Go on from the newest checkpoint in DIR.")
+@file_option(
     "--checkpoints",
+    completes=folders,
     metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Where checkpoints go, if the recipe has checkpoint_every [default: OUT.checkpoints].",
+    help="Where checkpoints go, if the recipe has checkpoint_every.  [default: OUT.checkpoints]",
 )
-@click.option("--device", default="auto", show_default=True, help="auto (CUDA if there is one), cpu, cuda or cuda:N.")
+@click.option(
+    "--device",
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    shell_complete=words(lambda: {"auto": "CUDA if there is one", "cpu": None, "cuda": None, "cuda:0": None}),
+    help="auto (CUDA if there is one), cpu, cuda or cuda:N.",
+)
 @click.option(
     "--parallelism",
     type=click.Choice(["ddp", "fsdp2"]),
     help="Under torchrun: the whole model on each process, or a part of it; whatever the recipe says.",
 )
-@click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="Append log lines in JSON to FILE.")
-@click.option(
+@file_option("--log", completes=files(), help="Append log lines in JSON to FILE.")
+@file_option(
     "--tensorboard",
+    completes=folders,
     metavar="DIR",
-    type=click.Path(path_type=Path),
     help="Write the log's figures to DIR for TensorBoard, which has to be installed.",
 )
 @seed_option
@@ -85,9 +99,11 @@ def train(
 
     Masks stay as they are unless the recipe's sparsity says how they evolve. Runs as it is under torchrun.
 
-    \b
-    sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz --epochs 40
-    torchrun --nproc-per-node 2 --no-python -- sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
+    Examples:
+        sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz
+        sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
+        torchrun --nproc-per-node 2 --no-python -- \
+            sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data data.py:loader
     """
     from sift_onnx.recipe import Recipe
 
@@ -131,10 +147,8 @@ def train(
             progress=progress,
         )
     if document is not None:
-        if json_path is not None:
-            write_json(document, json_path)
-        if json_path != "-":
-            click.echo(_what_it_is(document))
+        summary = _what_it_is(document)
+        deliver(document, json_path, lambda: [summary])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _leave_at_once()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
+    choice_option,
+    count_option,
     dry_run_option,
+    file_option,
     force_option,
+    in_out_arguments,
     input_shapes_option,
     json_option,
     mask_options,
@@ -21,7 +25,8 @@ from sift_onnx.cli.options import (
     storage_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import byte_progress, note, print_all, status_line, write_json
+from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,50 +40,50 @@ _ONLY_LOCAL = ("activation",)
 _NOT_RECIPE = ("init", "pattern", "seed", "only", "keep_dense")
 
 
-@click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.command(cls=Verb)
+@in_out_arguments
 @click.option("--wide", metavar="S", help="Sparse Wide at sparsity S: features times sqrt(1 / (1 - S)).")
 @click.option("--parallel", metavar="S", help="Sparse Parallel: 1 / (1 - S) sparse branches for each layer, summed.")
 @click.option("--factorized", metavar="S", help="Sparse Factorized: two sparse factors for each layer.")
 @click.option("--doped", metavar="S", help="Sparse Doped: a sparse matrix plus a dense low-rank pair for each layer.")
-@click.option(
+@file_option(
     "--recipe",
     "recipe_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
+    completes=files(".yaml", ".yml"),
     help="Several passes with their settings, in YAML.",
 )
-@click.option(
+@choice_option(
     "--budget",
-    type=click.Choice(["model", "layer", "total"]),
-    default="model",
-    show_default=True,
+    "model",
+    "layer",
+    "total",
     help="What keeps its MACs: the model, with dense first and last layers repaid by the others; each layer by "
     "itself; or the total, with attention products repaid too.",
 )
-@click.option(
+@choice_option(
     "--init",
-    type=click.Choice(["random", "embed", "svd"]),
-    default="random",
-    show_default=True,
+    "random",
+    "embed",
+    "svd",
     help="How new weights start: at random; with IN in them, so that OUT computes what IN computes (--wide, where "
     "normalizations are per channel, with exactly IN's non-zeros whatever --budget says; --parallel without "
     "activation); or from a truncated singular value decomposition (--factorized, --doped).",
 )
-@click.option(
+@choice_option(
     "--activation",
-    type=click.Choice(["auto", "none", "bn-relu", "relu", "gelu"]),
-    default="auto",
-    show_default=True,
+    "auto",
+    "none",
+    "bn-relu",
+    "relu",
+    "gelu",
     help="Non-linearity in Parallel, Factorized and Doped; auto is BatchNorm and ReLU for convolutions and the model's "
     "own function for linear layers.",
 )
-@click.option(
+@choice_option(
     "--attention",
-    type=click.Choice(["head-dim", "heads", "keep"]),
-    default="head-dim",
-    show_default=True,
+    "head-dim",
+    "heads",
+    "keep",
     help="What grows in attention: the size of a head, the number of heads, or neither.",
 )
 @mask_options
@@ -89,16 +94,10 @@ _NOT_RECIPE = ("init", "pattern", "seed", "only", "keep_dense")
     multiple=True,
     help="Outputs that may change their size (hidden states; repeatable).",
 )
-@click.option(
-    "--round-to",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Prefer widths that are multiples of N.",
-)
+@count_option("--round-to", help="Prefer widths that are multiples of N.", default=1, show_default=True)
+@click.option("--strict", is_flag=True, help="Refuse a model with an operator that no rule covers.")
 @storage_option
 @input_shapes_option
-@click.option("--strict", is_flag=True, help="Refuse a model with an operator that no rule covers.")
 @dry_run_option
 @seed_option
 @force_option
@@ -116,40 +115,28 @@ def transform(
 ) -> None:
     """Make the model IN bigger and sparser at the same FLOPs, and write it to OUT.
 
-    \b
-    sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
+    Examples:
+        sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
+        sift-onnx transform resnet18.onnx wide.onnx --wide 0.75 --only 'layer3.*' --dry-run
+        sift-onnx transform trained.onnx svd.onnx --factorized 0.75 --init svd
+        sift-onnx transform resnet18.onnx mixed.onnx --recipe mixed.yaml
     """
-    from sift_onnx.files.storage import check_output
-    from sift_onnx.model import Model
     from sift_onnx.report.transform import transform_tables
-    from sift_onnx.shapes import parse_input_shapes
 
     storage = options.pop("storage")
-    shapes = parse_input_shapes(options.pop("input_shapes"))
-    apply = _chosen(click.get_current_context(), recipe_file, shapes, options)
-    if not dry_run:
-        check_output(target, force)
-
-    start = time.perf_counter()
-    with status_line(f"reading {source}", verbosity):
-        model = Model.load(source)
-    with status_line(f"transforming {source}", verbosity):
-        result = apply(model)
-    if not dry_run:
-        with byte_progress(f"writing {target}", verbosity) as progress:
-            result.model.save(target, storage=storage, force=force, progress=progress)
-    names = {"model": str(source), "out": None if dry_run else str(target)}
-    document = {**result.report, **names, "seconds": time.perf_counter() - start}
-    if json_path is not None:
-        write_json(document, json_path)
-    if json_path != "-":
-        if result.changed:
-            print_all(transform_tables(document))
-        click.echo(_what_it_is(source, target, dry_run, result.changed, document))
-    for warning in result.report["warnings"]:
-        note(f"warning: {warning}", verbosity)
-    for node in result.report["unknown"]:
-        note(f"warning: no rule covers {node}; what it touches was left as it is", verbosity)
+    run(
+        _chosen(click.get_current_context(), recipe_file, options.pop("input_shapes"), options),
+        source,
+        target,
+        doing="transforming",
+        tables=transform_tables,
+        outcome=lambda document: _what_it_is(source, target, document),
+        storage=storage,
+        dry_run=dry_run,
+        force=force,
+        json_path=json_path,
+        verbosity=verbosity,
+    )
 
 
 def _chosen(
@@ -186,13 +173,8 @@ def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
-def _what_it_is(source: Path, target: Path, dry_run: bool, changed: bool, document: dict[str, Any]) -> str:
+def _what_it_is(source: Path, target: Path, document: Mapping[str, Any]) -> str:
     """What the result is, and what to do with it."""
-    if dry_run:
-        return f"Dry run: nothing was written to {target}."
-    if not changed:
-        reasons = dict.fromkeys(layer["reason"] for layer in document["layers"])
-        return f"{target} is {source} as it was: {', '.join(list(reasons)[:3]) or 'it has no weight layer'}."
     steps = [step for step in document.get("steps", [document]) if _draws(step)]
     starts = {step["init"] for step in steps}
     if "random" in starts:

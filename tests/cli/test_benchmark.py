@@ -233,7 +233,3 @@ def test_mistakes_are_one_line_and_leave_with_their_code(arguments, code, compla
 
 def test_verbose_says_what_is_compiled():
     assert "compiling any.onnx for onnxruntime, batch 1" in benchmark("any.onnx", "-v").stderr
-
-
-def test_help_has_an_example():
-    assert "--baseline resnet18.onnx" in CliRunner().invoke(main, ["benchmark", "--help"]).stdout

@@ -98,7 +98,3 @@ def test_missing_onnxruntime_leaves_with_four(folder, monkeypatch):
 def test_verbose_says_what_is_loaded_and_quiet_does_not(folder):
     assert "loading two.onnx" in check("two.onnx", "-v").stderr
     assert check("two.onnx", "-q").stderr == ""
-
-
-def test_help_has_an_example():
-    assert "sift-onnx check wide.onnx resnet18.onnx" in check("--help").stdout

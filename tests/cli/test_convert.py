@@ -97,3 +97,9 @@ def test_existing_file_needs_force(wide, tmp_path):
     assert run("convert", wide, wide, "--storage", "sparse").exit_code == 2
     assert run("convert", wide, wide, "--storage", "sparse", "--force").exit_code == 0
     assert len(onnx.load(wide).graph.sparse_initializer) == 2
+
+
+def test_the_storage_has_to_be_named(wide, tmp_path):
+    result = run("convert", wide, tmp_path / "out.onnx")
+    assert result.exit_code == 2
+    assert "Missing option '--storage'" in result.stderr

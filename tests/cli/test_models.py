@@ -46,13 +46,6 @@ def test_export_without_torch_says_what_to_install(tmp_path, monkeypatch):
     assert "pip install 'sift-onnx[train]'" in result.stderr
 
 
-@pytest.mark.parametrize("verb", [(), ("list",), ("export",)])
-def test_help_has_an_example(verb):
-    result = sift(*verb, "--help")
-    assert result.exit_code == 0
-    assert "\n  sift-onnx models" in result.stdout
-
-
 def test_an_unknown_name_is_a_usage_error(tmp_path):
     result = sift("export", "resnet19", tmp_path / "m.onnx")
     assert result.exit_code == 2

@@ -56,3 +56,12 @@ def test_a_trace_needs_our_back_end(path, tmp_path):
     done = run(path, "--backend", "onnxruntime", "--trace", tmp_path / "trace.json")
     assert done.exit_code == 3
     assert "--trace needs --backend cpu" in done.stderr
+
+
+def test_a_trace_that_exists_is_kept(path, tmp_path):
+    (tmp_path / "trace.json").write_text("mine")
+    refused = run(path, "--trace", tmp_path / "trace.json")
+    assert refused.exit_code == 2
+    assert "use --force to overwrite it" in refused.stderr
+    assert (tmp_path / "trace.json").read_text() == "mine"
+    assert run(path, "--threads", 1, "--trace", tmp_path / "trace.json", "--force").exit_code == 0

@@ -113,9 +113,3 @@ def test_an_existing_output_needs_force(model: Path) -> None:
     for verb in (("prune", "--sparsity", "0.5"), ("densify",)):
         assert call(verb[0], model, model, *verb[1:]) == 2
     assert call("prune", model, model, "--sparsity", "0.5", "--force") == 0
-
-
-def test_help_has_an_example(capfd: pytest.CaptureFixture[str]) -> None:
-    for verb in ("prune", "densify"):
-        assert call(verb, "--help") == 0
-        assert f"sift-onnx {verb} " in capfd.readouterr().out

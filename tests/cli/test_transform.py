@@ -155,9 +155,3 @@ def test_input_shapes_that_contradict_the_model_are_refused(
 ) -> None:
     assert call("inspect", model, "--input-shapes", shape) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
-
-
-def test_every_verb_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) -> None:
-    for verb in ("transform", "inspect", "check", "benchmark", "models", "doctor"):
-        assert call(verb, "--help") == 0
-        assert f"sift-onnx {verb}" in capfd.readouterr().out

@@ -1,0 +1,45 @@
+"""Completion in bash of words that it breaks: ``dataflow:wse2``, ``block:4x4``, ``--method=random``."""
+
+from __future__ import annotations
+
+import os
+
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+
+__all__ = ["BrokenWordsBashComplete"]
+
+
+@add_completion_class
+class BrokenWordsBashComplete(BashComplete):
+    """Bash ends a word at a colon or an equals sign (``COMP_WORDBREAKS``), and takes either for a word of its own.
+
+    Words are joined again at a colon, of which answers then begin behind the last. An equals sign behind an option is
+    left out.
+    """
+
+    _behind = ""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        given = split_arg_string(os.environ["COMP_WORDS"])
+        current = int(os.environ["COMP_CWORD"])
+        self._behind = ""
+        if current >= len(given):  # an empty word is not among those that were given
+            given.append("")
+        words: list[str] = []
+        is_open = at_colon = False
+        for word in given[: current + 1]:
+            at_colon = word == ":" or (at_colon and is_open)
+            if word == "=" and words[-1].startswith("--"):
+                words.append("")
+            elif word == ":" or is_open:
+                words[-1] += word
+            else:
+                words.append(word)
+            is_open = word in ("=", ":")
+        if at_colon:
+            self._behind = words[-1].rpartition(":")[0] + ":"
+        return words[1:-1], words[-1]
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        items = super().get_completions(args, incomplete)
+        return [CompletionItem(i.value.removeprefix(self._behind), i.type, i.help) for i in items]

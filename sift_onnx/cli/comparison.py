@@ -1,0 +1,233 @@
+"""Models side by side: each on each back end, timed in turns, and set against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sift_onnx.backends.base import Backend, CompileOptions, Program, one_line
+from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
+from sift_onnx.cli.output import note, progress_bar, status_line
+from sift_onnx.errors import BackendError, SiftError, UsageError
+from sift_onnx.feeds import Feeds, TensorSpec, batch_of, graph_inputs, random_feeds, resolve_shapes
+from sift_onnx.model import Model
+
+__all__ = [
+    "Entry",
+    "Subject",
+    "check_batch",
+    "compile_all",
+    "latencies_missed",
+    "own_batch",
+    "ratio_record",
+    "ratios_to_baseline",
+    "run_record",
+    "speedups_missed",
+    "subjects_of",
+    "time_in_turns",
+]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model of the comparison: its path as given, its short name, and what it is fed."""
+
+    path: str
+    name: str
+    is_baseline: bool
+    inputs: tuple[TensorSpec, ...]
+    shapes: Shapes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model on a back end at a batch: what is timed."""
+
+    subject: Subject
+    backend: str
+    batch: int
+    program: Program
+    feeds: Feeds
+
+    @property
+    def label(self) -> str:
+        simulated = " (simulated)" if self.program.simulated_ms is not None else ""
+        return f"{self.subject.name} on {self.backend}{simulated}"
+
+    def run(self) -> None:
+        self.program.run(self.feeds)
+
+
+def subjects_of(models: Sequence[str], baseline: str | None, shapes: Shapes) -> list[Subject]:
+    """The models and the baseline, read; ``shapes`` are handed to those that have such inputs."""
+    paths = list(dict.fromkeys(models))
+    inputs = {
+        path: graph_inputs(Model.load(path).origin) for path in dict.fromkeys([*paths, *filter(None, [baseline])])
+    }
+    known = {path: {spec.name for spec in specs} for path, specs in inputs.items()}
+    for name in shapes:
+        if not any(name in names for names in known.values()):
+            raise UsageError(f"--input-shapes names the input {name!r}, which no model has")
+    base_names = [Path(path).name for path in inputs]
+    subjects: list[Subject] = []
+    for path in [*paths, *filter(None, [baseline])]:
+        name = Path(path).name if base_names.count(Path(path).name) == 1 else path
+        is_baseline = len(subjects) == len(paths)
+        if is_baseline and path in paths:
+            name += " (baseline)"
+        own = {key: shape for key, shape in shapes.items() if key in known[path]}
+        subjects.append(Subject(path, name, is_baseline, inputs[path], own))
+    return subjects
+
+
+@contextmanager
+def _about(path: str) -> Iterator[None]:
+    """Say in a usage error which of several models it is about."""
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def own_batch(subjects: Sequence[Subject]) -> int:
+    """The batch that all subjects come with, or 1 where it is open.
+
+    Raises:
+        UsageError: they come with different ones.
+    """
+    own = {}
+    for subject in subjects:
+        with _about(subject.path):
+            own[subject.path] = batch_of(subject.inputs, resolve_shapes(subject.inputs, None, subject.shapes))
+    if len(set(own.values())) > 1:
+        listing = ", ".join(f"{path}: {batch}" for path, batch in own.items())
+        raise UsageError(f"the models come with different batches ({listing}); choose one with --batch")
+    return next(iter(own.values()))
+
+
+def check_batch(subjects: Sequence[Subject], batch: int) -> None:
+    """Refuse a batch that one of the subjects cannot have.
+
+    Raises:
+        UsageError: the model fixes another one.
+    """
+    for subject in subjects:
+        with _about(subject.path):
+            resolve_shapes(subject.inputs, batch, subject.shapes)
+
+
+def compile_all(
+    subjects: Sequence[Subject], backends: Mapping[str, Backend], options: CompileOptions, seed: int, verbosity: int
+) -> list[Entry]:
+    """Every subject on every back end; each has run once.
+
+    Raises:
+        BackendError: a back end of the user's own failed.
+    """
+    entries = []
+    for subject in subjects:
+        with _about(subject.path):
+            feeds = random_feeds(subject.inputs, options.batch, subject.shapes, seed)
+        for name, backend in backends.items():
+            compiling = f"compiling {subject.name} for {name}, batch {options.batch}"
+            note(compiling, verbosity - 1)
+            try:
+                with status_line(compiling, verbosity):
+                    program = backend.compile(subject.path, replace(options, input_shapes=subject.shapes))
+                    if program.simulated_ms is None:
+                        program.run(feeds)
+            except SiftError:
+                raise
+            except Exception as error:
+                if ".py:" not in name:  # ours: a defect, which shows its traceback
+                    raise
+                raise BackendError(f"back end {name!r} failed on {subject.path}: {one_line(error)}") from error
+            entries.append(Entry(subject, name, options.batch or 1, program, feeds))
+    return entries
+
+
+def time_in_turns(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
+    """Timings of the entries in turn; simulated ones get theirs from the simulation, slice by slice the same."""
+    timed = [entry for entry in entries if entry.program.simulated_ms is None]
+    measured = iter(_measure(timed, seconds, warmup, verbosity) if timed else [])
+    timings = [next(measured) if entry.program.simulated_ms is None else None for entry in entries]
+    slices = next((len(timing.slices) for timing in timings if timing is not None), 1)
+    return [
+        timing if timing is not None else Timing(((_simulated_ns(entry),),) * slices)
+        for entry, timing in zip(entries, timings, strict=True)
+    ]
+
+
+def _simulated_ns(entry: Entry) -> int:
+    assert entry.program.simulated_ms is not None
+    return max(1, round(1e6 * entry.program.simulated_ms))
+
+
+def _measure(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
+    with progress_bar(verbosity) as progress:
+        bar = progress.add_task(f"batch {entries[0].batch}: {len(entries)} in turn", total=None)
+
+        def on_round(done: int, expected: int) -> None:
+            progress.update(bar, completed=done, total=expected)
+
+        return interleave([entry.run for entry in entries], seconds=seconds, warmup=warmup, on_round=on_round)
+
+
+def ratios_to_baseline(entries: Sequence[Entry], timings: Sequence[Timing]) -> list[tuple[Entry, Entry, Ratio]]:
+    """Every model on every back end over the baseline on every back end, the same back end first."""
+    timed = list(zip(entries, timings, strict=True))
+    pairs = [(a, b) for a in timed for b in timed if b[0].subject.is_baseline and not a[0].subject.is_baseline]
+    pairs.sort(key=lambda pair: pair[0][0].backend != pair[1][0].backend)
+    return [(a, b, paired_ratio(time_a, time_b)) for (a, time_a), (b, time_b) in pairs]
+
+
+def run_record(entry: Entry, timing: Timing) -> dict[str, Any]:
+    """A timed entry as JSON has it."""
+    summary = summarize(timing)
+    return {
+        "model": entry.subject.path,
+        "label": entry.label,
+        "baseline": entry.subject.is_baseline,
+        "backend": entry.backend,
+        "batch": entry.batch,
+        "threads": entry.program.threads,
+        "simulated": entry.program.simulated_ms is not None,
+        **asdict(summary),
+        "items_per_second": 1e3 * entry.batch / summary.median_ms,
+    }
+
+
+def ratio_record(a: Entry, b: Entry, ratio: Ratio) -> dict[str, Any]:
+    """``a`` and ``b`` are the labels of runs; ``median`` is the time of ``a`` over that of ``b``."""
+    return {"a": a.label, "b": b.label, "batch": a.batch, **asdict(ratio)}
+
+
+def latencies_missed(entries: Sequence[Entry], timings: Sequence[Timing], limit: float | None) -> list[str]:
+    """One line for each model whose median is above ``limit``, in milliseconds."""
+    missed = []
+    for entry, timing in zip(entries, timings, strict=True):
+        median = summarize(timing).median_ms
+        if limit is not None and not entry.subject.is_baseline and median > limit:
+            missed.append(
+                f"{entry.label}, batch {entry.batch}: median {median:.3f} ms misses --max-latency-ms {limit:g} "
+                f"by {median - limit:.3f} ms"
+            )
+    return missed
+
+
+def speedups_missed(ratios: Sequence[tuple[Entry, Entry, Ratio]], wanted: float | None) -> list[str]:
+    """One line for each model that is not ``wanted`` times as fast as the baseline on the same back end."""
+    missed = []
+    for a, b, ratio in ratios:
+        speedup = 1 / ratio.median
+        if wanted is not None and a.backend == b.backend and speedup < wanted:
+            missed.append(
+                f"{a.label}, batch {a.batch}: {speedup:.3f}x the speed of {b.label} misses --min-speedup {wanted:g} "
+                f"by {wanted - speedup:.3f}x"
+            )
+    return missed

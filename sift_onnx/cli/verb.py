@@ -1,0 +1,45 @@
+"""Commands whose help ends with examples, as it reads in the source: a docstring with a section ``Examples:``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+__all__ = ["Verb", "VerbGroup"]
+
+_HEADING = "\nExamples:\n"
+
+
+class Verb(click.Command):
+    """A command that takes the section ``Examples:`` of its docstring to the end of its help."""
+
+    def __init__(self, *, help: str | None = None, **settings: Any) -> None:
+        """As of :class:`click.Command`."""
+        says, _, examples = inspect.cleandoc(help or "").partition(_HEADING)
+        self.examples = inspect.cleandoc("\n" + examples).splitlines()
+        super().__init__(help=says.strip() or None, **settings)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                # As they are: a command that is wrapped is one that cannot be copied.
+                formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in self.examples))
+
+
+class VerbGroup(Verb, click.Group):
+    """A group of verbs, with examples of its own."""
+
+    command_class = Verb
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as mistake:
+            # click itself looks for a name like this one among commands that have been imported.
+            names = self.list_commands(ctx)
+            raise click.NoSuchCommand(mistake.command_name, possibilities=names, ctx=ctx) from None
