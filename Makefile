@@ -1,6 +1,7 @@
 # make demo    install, then export ResNet-18, widen it at the same FLOPs, check it and time it
 # make test    install, then run the tests
 # make ci      what continuous integration runs
+# make api     pages of the Python interface in build/api, from its docstrings
 #
 # PYTHON=python3.12 make test    with another interpreter (before .venv exists)
 
@@ -10,7 +11,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*)
 
-.PHONY: demo test lint types walls package-check fuzz ci clean
+.PHONY: demo test lint types walls package-check fuzz api ci clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -63,6 +64,11 @@ package-check: $(VENV)/dev.stamp
 # FILES=1000 make fuzz for less
 fuzz: $(VENV)/dev.stamp
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --files $(or $(FILES),20000) --jobs 2
+
+# Stops at a name or an annotation that does not resolve.
+api: $(VENV)/dev.stamp
+	rm -rf build/api
+	$(BIN)/python docs/build_api.py build/api
 
 ci: lint types walls test
 

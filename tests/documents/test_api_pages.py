@@ -1,0 +1,72 @@
+"""Every public name has a docstring, and `make api` has a page for it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+
+
+def _public_modules() -> tuple[str, ...]:
+    spec = importlib.util.spec_from_file_location("build_api", ROOT / "docs" / "build_api.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    names: tuple[str, ...] = module.PUBLIC
+    return names
+
+
+PUBLIC = _public_modules()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_a_docstring(name: str) -> None:
+    needed = {"training": "torch", "olive": "olive", "onnx_ir": "onnx_ir", "onnxscript": "onnxscript", "qonnx": "qonnx"}
+    for part in name.split("."):
+        if part in needed:
+            pytest.importorskip(needed[part])
+    module = importlib.import_module(name)
+    assert module.__doc__
+    assert module.__all__
+    for public in module.__all__:
+        value = getattr(module, public)
+        if inspect.isclass(value):
+            assert "__doc__" in vars(value), f"{name}.{public}"
+            assert vars(value)["__doc__"], f"{name}.{public}"
+        elif inspect.isroutine(value):
+            assert value.__doc__, f"{name}.{public}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_documents_import_has_a_page(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    imported = set(re.findall(r"^(?:from|import) (sift_onnx[\w.]*)", text, re.MULTILINE))
+    assert imported <= set(PUBLIC)
+
+
+def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+    for needed in ("pdoc", "torch", "olive", "onnx_ir", "onnxscript", "qonnx"):
+        pytest.importorskip(needed)
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "build_api.py", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for name in PUBLIC:
+        page = tmp_path / f"{name.replace('.', '/')}.html"
+        text = page.read_text(encoding="utf-8")
+        assert f'href="{name.replace(".", "/")}.html"' in index
+        for public in importlib.import_module(name).__all__:
+            assert f'id="{public}"' in text or inspect.ismodule(getattr(importlib.import_module(name), public))
+        assert not re.search(r":(?:func|class|meth|mod|data):|`~|~sift_onnx", text)
+    assert len(list(tmp_path.rglob("*.html"))) == len(PUBLIC) + 1
