@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from sift_onnx.cli import bash_words as bash_words  # registers how words are completed in bash
+from sift_onnx.cli import shell_words as shell_words  # registers how shells take words
 from sift_onnx.cli.output import flush_results
 from sift_onnx.cli.verb import VerbGroup
 from sift_onnx.errors import SiftError, UnsupportedError, printable

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
-from click.shell_completion import FishComplete, ShellComplete, ZshComplete
+from click.shell_completion import ShellComplete, get_completion_class
 from click.testing import CliRunner
 
 from sift_onnx.backends.dataflow import available_presets
 from sift_onnx.cli.app import VERBS, main
-from sift_onnx.cli.bash_words import BrokenWordsBashComplete
 from sift_onnx.models import ARCHITECTURES
 
 PROGRAM = Path(sys.executable).with_name("sift-onnx")
@@ -130,12 +129,12 @@ def test_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert completions("inspect", "~/a") == ["~/a.onnx"]
 
 
-@pytest.mark.parametrize(
-    ("shell", "kind"), [("bash", BrokenWordsBashComplete), ("zsh", ZshComplete), ("fish", FishComplete)]
-)
-def test_the_script(shell: str, kind: type[ShellComplete]) -> None:
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell], prog_name="sift-onnx")
     assert result.exit_code == 0
+    kind = get_completion_class(shell)
+    assert kind is not None
     assert result.stdout.strip() == kind(main, {}, "sift-onnx", "_SIFT_ONNX_COMPLETE").source().strip()
     if shutil.which(shell):
         subprocess.run([shell, "-n", "/dev/stdin"], input=result.stdout, text=True, check=True)
@@ -170,6 +169,16 @@ def test_words_as_bash_breaks_them(words: list[str], expected: list[str]) -> Non
         [bash, "--norc", "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
     )
     assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_the_option_with_its_value(shell: str) -> None:
+    kind = get_completion_class(shell)
+    assert kind is not None
+    shell_complete = kind(main, {}, "sift-onnx", "_SIFT_ONNX_COMPLETE")
+    items = shell_complete.get_completions(["prune", "a", "b"], "--method=r")
+    assert [item.value for item in items] == ["--method=random"]
+    assert [item.value for item in shell_complete.get_completions(["prune", "a", "b", "--method"], "r")] == ["random"]
 
 
 @pytest.mark.parametrize(

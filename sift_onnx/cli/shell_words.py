@@ -1,12 +1,23 @@
-"""Completion in bash of words that it breaks: ``dataflow:wse2``, ``block:4x4``, ``--method=random``."""
+"""Completion of words with a colon or an equals sign in them: ``dataflow:wse2``, ``--method=random``.
+
+What click answers is the value alone, and what a shell puts it in the place of differs.
+"""
 
 from __future__ import annotations
 
 import os
 
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+    split_arg_string,
+)
 
-__all__ = ["BrokenWordsBashComplete"]
+__all__ = ["BrokenWordsBashComplete", "WholeWordsFishComplete", "WholeWordsZshComplete"]
 
 
 @add_completion_class
@@ -43,3 +54,24 @@ class BrokenWordsBashComplete(BashComplete):
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         items = super().get_completions(args, incomplete)
         return [CompletionItem(i.value.removeprefix(self._behind), i.type, i.help) for i in items]
+
+
+class _WholeWords(ShellComplete):
+    """Zsh and fish put an answer in the place of the whole word, so it begins with the option."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        option, equals, _ = incomplete.partition("=")
+        items = super().get_completions(args, incomplete)
+        if not equals or not option.startswith("--") or "--" in args:
+            return items
+        return [CompletionItem(f"{option}={i.value}", i.type, i.help) if i.type == "plain" else i for i in items]
+
+
+@add_completion_class
+class WholeWordsZshComplete(_WholeWords, ZshComplete):
+    """Completion in zsh."""
+
+
+@add_completion_class
+class WholeWordsFishComplete(_WholeWords, FishComplete):
+    """Completion in fish."""
