@@ -98,7 +98,7 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
 @contextmanager
 def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sift_onnx.cli.plain_console import PlainConsole
 
@@ -106,7 +106,7 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=PlainConsole(stderr=True), transient=True, disable=silent) as progress:

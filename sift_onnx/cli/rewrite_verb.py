@@ -76,4 +76,4 @@ def run(
 
     deliver(document, json_path, in_words)
     for warning in result.report.get("warnings", ()):
-        note(f"warning: {warning}", verbosity)
+        note(f"Warning: {warning}", verbosity)

@@ -187,7 +187,7 @@ def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> I
             if board is not None:
                 board(event)
             if event["event"] == "warning":
-                note(f"warning: {event['text']}", verbosity)
+                note(f"Warning: {event['text']}", verbosity)
             elif verbosity > 0:
                 note(line, verbosity)
 
@@ -196,7 +196,10 @@ def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> I
 
 def _what_it_is(document: dict[str, Any]) -> str:
     validation, sparsity = document["validation"], document["sparsity"]
-    parts = [f"{document['out']}: {document['steps']} steps in {document['seconds']:.1f} s on {document['device']}"]
+    steps = document["steps"]
+    parts = [
+        f"{document['out']}: {steps} step{'s' * (steps != 1)} in {document['seconds']:.1f} s on {document['device']}"
+    ]
     if document["loss"] is not None:
         parts.append(f"loss {document['loss']:.4g}")
     if validation:

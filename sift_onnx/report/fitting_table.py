@@ -62,11 +62,11 @@ class FittingTable(Table):
 
 
 def least_width(console: Console, table: Table) -> int:
-    """Characters that a table needs if neither a number nor a name is to be broken."""
+    """Characters that a table needs if no number, no name (the first column) and no word is to be broken."""
     whole = copy.copy(table)
     whole.columns = [copy.copy(column) for column in table.columns]
     for column in whole.columns:
-        if column.no_wrap:  # rich measures words here, too
+        if column.no_wrap or column is whole.columns[0]:  # rich measures the words of these, too
             column.min_width = max(map(cell_len, _lines(column)), default=0)
     return Measurement.get(console, console.options.update(max_width=_ENDLESS), whole).minimum
 

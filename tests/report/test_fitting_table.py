@@ -10,7 +10,7 @@ from rich.console import Console
 
 from sift_onnx.report.fitting_table import FittingTable, least_width
 
-NAMES = ["layer1.0.conv1.weight", "fc.weight"]
+NAMES = ["layer1.0.conv1.weight", "fc (last)"]
 NUMBERS = ["1,234,567", "98.18 M"]
 
 
@@ -68,3 +68,9 @@ def test_it_can_be_shown_again_on_a_wider_terminal() -> None:
 def test_least_width_is_that_of_whole_numbers_and_words() -> None:
     natural = len(shown(table(), 1000).splitlines()[0])
     assert least_width(Console(width=10), table()) == natural - len("dense: first layer") + len("status")
+
+
+@pytest.mark.parametrize("width", range(60, 76))
+def test_every_word_is_whole_at_every_width_that_is_wide_enough(width: int) -> None:
+    words = " ".join(cell.strip() for line in shown(table(), width).splitlines() for cell in line.split("│")).split()
+    assert {*NAMES[0].split(), *NUMBERS[0].split(), "dense:", "first", "layer", "conv"} <= {*words}
