@@ -1,5 +1,6 @@
 # make demo    install, then export ResNet-18, widen it at the same FLOPs, check it and time it
 # make test    install, then run the tests
+# make reproduce    repeat the tables and figures of the paper, within an hour
 # make ci      what continuous integration runs
 # make api     pages of the Python interface in build/api, from its docstrings
 #
@@ -11,7 +12,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*)
 
-.PHONY: demo test lint types walls package-check fuzz api ci clean
+.PHONY: demo test lint types walls package-check fuzz api reproduce ci clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -69,6 +70,11 @@ fuzz: $(VENV)/dev.stamp
 api: $(VENV)/dev.stamp
 	rm -rf build/api
 	$(BIN)/python docs/build_api.py build/api
+
+# Tables and figures of the paper, to benchmarks/reproduce/results/small; within an hour on two cores.
+reproduce: $(VENV)/dev.stamp
+	$(PIP) install -c constraints.txt mlxtend
+	$(BIN)/python benchmarks/reproduce/run.py --fresh
 
 ci: lint types walls test
 

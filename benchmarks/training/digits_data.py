@@ -18,7 +18,7 @@ import onnxruntime
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["BATCH", "TRAINED", "Shifted", "accuracy", "digits", "network", "split", "test_set"]
+__all__ = ["BATCH", "TRAINED", "Examples", "Shifted", "accuracy", "digits", "network", "split", "test_set"]
 
 TRAINED, POOL, BATCH = 600, 900, 60
 
@@ -55,20 +55,21 @@ def test_set() -> Examples:
 class Shifted:
     """Batches of images, in a new order and shifted by up to one pixel in each epoch."""
 
-    def __init__(self, examples: Examples) -> None:
+    def __init__(self, examples: Examples, batch: int = BATCH) -> None:
         images, self._labels = examples
+        self._batch, self._size = batch, images.shape[2:]
         self._padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
 
     def __len__(self) -> int:
-        return len(self._labels) // BATCH
+        return len(self._labels) // self._batch
 
     def __iter__(self) -> Iterator[Examples]:
         order = torch.randperm(len(self._labels))
-        rows = torch.arange(8)
-        for chosen in order.split(BATCH)[: len(self)]:
+        rows, columns = (torch.arange(size) for size in self._size)
+        for chosen in order.split(self._batch)[: len(self)]:
             dy, dx = torch.randint(0, 3, (2, len(chosen), 1))
-            grid = (chosen[:, None, None], 0, (rows + dy)[:, :, None], (rows + dx)[:, None, :])
-            yield self._padded[grid][:, None], self._labels[chosen]
+            grid = (chosen[:, None, None], slice(None), (rows + dy)[:, :, None], (columns + dx)[:, None, :])
+            yield self._padded[grid].permute(0, 3, 1, 2).contiguous(), self._labels[chosen]
 
 
 def accuracy(model: Path, examples: Examples) -> float:
@@ -77,11 +78,11 @@ def accuracy(model: Path, examples: Examples) -> float:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     images, labels = examples
-    (scores,) = session.run(None, {"image": images.numpy()})
+    (scores,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
     return 100 * float((scores.argmax(1) == labels.numpy()).mean())
 
 
-def network(path: Path, width: int, seed: int) -> None:
+def network(path: Path, width: int, seed: int, pixels: int = 8) -> None:
     """Convolutions of w, 2w, 2w and 2w channels, each with BatchNormalization and ReLU; mean; classifier."""
     rng = np.random.default_rng(seed)
     weights: dict[str, np.ndarray[Any, Any]] = {}
@@ -109,7 +110,7 @@ def network(path: Path, width: int, seed: int) -> None:
     graph = helper.make_graph(
         nodes,
         "digits",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 1, 8, 8])],
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 1, pixels, pixels])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 10])],
         [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
     )

@@ -1,0 +1,109 @@
+"""Accuracies of configurations: each with the learning rate that suits it, over several seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from images import SETTINGS, ImageSetting, shares_of_macs, train_images
+from jobs import Jobs
+
+__all__ = ["DENSE", "Configuration", "Found", "ImageStudy", "wide"]
+
+FIRST_TUNING_SEED = 1000
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is trained.
+
+    Attributes:
+        transform: arguments of :func:`sift_onnx.transform` as pairs; none for the dense network.
+        algorithm: ``static``, ``set`` or ``rigl``.
+    """
+
+    transform: tuple[tuple[str, str], ...] = ()
+    algorithm: str = "static"
+
+
+DENSE = Configuration()
+
+
+def wide(sparsity: str, algorithm: str = "rigl", **more: str) -> Configuration:
+    """Sparse Wide."""
+    return Configuration((("wide", sparsity), *more.items()), algorithm)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of a configuration.
+
+    Attributes:
+        rate: the learning rate that was best on validation images.
+        accuracies: on test images in percent, seed by seed.
+        macs: multiply-accumulates for an image.
+        dense: share of them in layers that stay dense.
+    """
+
+    rate: float
+    accuracies: tuple[float, ...]
+    macs: int
+    dense: float
+
+
+class ImageStudy:
+    """Trains configurations that several tables share, once.
+
+    Args:
+        setting: a key of ``SETTINGS``.
+        device: of the training.
+        jobs: runs it.
+    """
+
+    def __init__(self, setting: str, device: str, jobs: Jobs) -> None:
+        self._name, self._device, self._jobs = setting, device, jobs
+
+    @property
+    def setting(self) -> ImageSetting:
+        """How much is trained."""
+        return SETTINGS[self._name]
+
+    def find(self, configurations: Sequence[Configuration], what: str) -> dict[Configuration, Found]:
+        """Choose rates on validation images, then train with seeds that had no part in the choice."""
+        chosen = self.setting
+        tuning = [
+            self._job(configuration, rate, FIRST_TUNING_SEED + seed, "validation")
+            for configuration in configurations
+            for rate in chosen.rates
+            for seed in range(chosen.tuning_seeds)
+        ]
+        scores = iter(self._jobs.run(train_images, tuning, f"{what}, learning rates"))
+        rates: dict[Configuration, float] = {}
+        for configuration in configurations:
+            means = {rate: statistics.mean(next(scores) for _ in range(chosen.tuning_seeds)) for rate in chosen.rates}
+            rates[configuration] = max(means, key=lambda rate: means[rate])
+        runs = [
+            self._job(configuration, rates[configuration], seed, "test")
+            for configuration in configurations
+            for seed in range(chosen.seeds)
+        ]
+        accuracies = iter(self._jobs.run(train_images, runs, what))
+        found = {}
+        for configuration in configurations:
+            values = tuple(next(accuracies) for _ in range(chosen.seeds))
+            sizes = shares_of_macs(self._name, dict(configuration.transform))
+            found[configuration] = Found(rates[configuration], values, sizes["macs"], sizes["dense"])
+        return found
+
+    def _job(self, configuration: Configuration, rate: float, seed: int, part: str) -> dict[str, Any]:
+        return {
+            "setting": self._name,
+            "transform": dict(configuration.transform),
+            "algorithm": configuration.algorithm,
+            "rate": rate,
+            "seed": seed,
+            "part": part,
+            "device": self._device,
+        }

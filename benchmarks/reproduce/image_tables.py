@@ -1,0 +1,233 @@
+"""Tables 2, 3, 4 and 9 of the paper in miniature: which way to sparse accuracy, at equal multiply-accumulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from compare import Difference, mean_and_spread, verdict
+from image_study import DENSE, Configuration, Found, ImageStudy, wide
+from outcome import Claim, Outcome
+
+__all__ = ["table_2", "table_3", "table_4", "table_9"]
+
+SPARSITIES = ("0.5", "0.75", "0.9")
+# What N:M groups have each sparsity; the paper does not say which it used.
+PATTERNS = {"0.5": "2:4", "0.75": "1:4", "0.9": "1:10"}
+MEMBERS = ("wide", "factorized", "parallel", "doped")
+LOCAL = MEMBERS[1:]
+
+Cells = Mapping[tuple[str, str], Configuration]
+Results = Mapping[Configuration, Found]
+
+
+def table_2(study: ImageStudy) -> Outcome:
+    """Sparse Wide with masks that stay, SET and RigL."""
+    cells = {(a, s): wide(s, a) for a in ("static", "set", "rigl") for s in SPARSITIES}
+    found = study.find([DENSE, *cells.values()], "Table 2")
+    claims = [
+        _above_dense("Sparse Wide is above dense with every way of training and at every sparsity.", cells, found),
+        _above("SET is above masks that stay.", cells, found, "set", "static"),
+        _above("RigL is above masks that stay.", cells, found, "rigl", "static"),
+        _above("RigL is above SET.", cells, found, "rigl", "set"),
+        _grows("With RigL, accuracy grows with sparsity.", cells, found, "rigl"),
+        _grows("With SET, accuracy grows with sparsity.", cells, found, "set"),
+        _does_not_grow("With masks that stay, it does not grow with sparsity.", cells, found, "static"),
+    ]
+    names = {"static": "masks stay", "set": "SET", "rigl": "RigL"}
+    paper = {
+        "dense": 77.0, "static": (78.5, 78.3, 78.2), "set": (78.8, 79.2, 79.8), "rigl": (79.1, 79.5, 80.1),
+    }  # fmt: skip
+    return _outcome("table2", "Table 2: Sparse Wide by training method", study, cells, found, names, claims, paper)
+
+
+def table_3(study: ImageStudy) -> Outcome:
+    """The four members with RigL."""
+    cells = {(m, s): Configuration(((m, s),), "rigl") for m in MEMBERS for s in SPARSITIES}
+    found = study.find([DENSE, *cells.values()], "Table 3")
+    claims = [_above_dense(f"Sparse {m.title()} is above dense at some sparsity.", cells, found, m) for m in MEMBERS]
+    claims += [_above(f"Wide is above {m.title()}.", cells, found, "wide", m) for m in LOCAL]
+    claims.append(_does_not_grow("Doped does not gain from more sparsity.", cells, found, "doped"))
+    names = {m: f"Sparse {m.title()}" for m in MEMBERS}
+    paper = {
+        "dense": 77.0, "wide": (79.1, 79.5, 80.1), "factorized": (77.8, 78.4, 78.9), "parallel": (77.9, 79.1, 78.2),
+        "doped": (78.2, 77.8, 76.9),
+    }  # fmt: skip
+    return _outcome("table3", "Table 3: members of the family", study, cells, found, names, claims, paper)
+
+
+def table_4(study: ImageStudy) -> Outcome:
+    """Unstructured masks against N:M."""
+    cells = {("unstructured", s): wide(s) for s in SPARSITIES}
+    cells |= {("N:M", s): wide(s, pattern=PATTERNS[s]) for s in SPARSITIES}
+    found = study.find([DENSE, *cells.values()], "Table 4")
+    claims = [
+        _above_dense("N:M masks are above dense at some sparsity.", cells, found, "N:M"),
+        _above("Unstructured masks are above N:M.", cells, found, "unstructured", "N:M"),
+    ]
+    names = {"unstructured": "unstructured", "N:M": "N:M (" + ", ".join(PATTERNS.values()) + ")"}
+    paper = {"dense": 77.0, "unstructured": (79.1, 79.5, 80.1), "N:M": (77.1, 78.4, 78.1)}
+    return _outcome("table4", "Table 4: unstructured against N:M masks", study, cells, found, names, claims, paper)
+
+
+def table_9(study: ImageStudy) -> Outcome:
+    """Members with and without a non-linearity inside."""
+    cells = {(m, s): Configuration(((m, s),), "rigl") for m in LOCAL for s in SPARSITIES}
+    linear = {
+        (f"{m}, linear", s): Configuration(((m, s), ("activation", "none")), "rigl") for m in LOCAL for s in SPARSITIES
+    }
+    cells |= linear
+    found = study.find([DENSE, *cells.values()], "Table 9")
+    claims = [
+        _above(f"{m.title()} is better with a non-linearity than without.", cells, found, m, f"{m}, linear")
+        for m in LOCAL
+    ]
+    names = {m: f"Sparse {m.title()}" for m in LOCAL} | {f"{m}, linear": f"Sparse {m.title()}, linear" for m in LOCAL}
+    paper = {
+        "dense": 77.0,
+        "factorized": (77.8, 78.4, 78.9), "factorized, linear": (75.9, 76.6, 76.5),
+        "parallel": (77.9, 79.1, 78.2), "parallel, linear": (77.1, 77.2, 77.6),
+        "doped": (78.2, 77.8, 76.9), "doped, linear": (77.3, 77.1, 76.5),
+    }  # fmt: skip
+    return _outcome("table9", "Table 9: with and without non-linearity", study, cells, found, names, claims, paper)
+
+
+def _differences(
+    found: Results, pairs: Mapping[str, tuple[Configuration, Configuration]]
+) -> tuple[list[bool | None], str]:
+    """What each pair says, and the differences as text."""
+    all_found = {label: Difference.of(found[a].accuracies, found[b].accuracies) for label, (a, b) in pairs.items()}
+    text = ", ".join(f"{difference} at {label}" for label, difference in all_found.items())
+    return [difference.is_above for difference in all_found.values()], text
+
+
+def _above(text: str, cells: Cells, found: Results, first: str, second: str) -> Claim:
+    pairs = {f"{float(s):.0%}": (cells[first, s], cells[second, s]) for s in SPARSITIES}
+    verdicts, evidence = _differences(found, pairs)
+    return Claim(text, verdict(verdicts), f"{evidence}.", _spread_note(verdicts))
+
+
+def _above_dense(text: str, cells: Cells, found: Results, series: str | None = None) -> Claim:
+    """Of one series: at some sparsity; of all: at each one."""
+    chosen = {key: cell for key, cell in cells.items() if series in (None, key[0])}
+    pairs = {
+        f"{float(s):.0%}" + ("" if series else f" with {name}"): (cell, DENSE) for (name, s), cell in chosen.items()
+    }
+    verdicts, evidence = _differences(found, pairs)
+    agrees = verdict(verdicts)
+    if series and True in verdicts:
+        agrees = True
+    elif series and None in verdicts:
+        agrees = None
+    fixed = {f"{float(s):.0%}": f"{found[cell].dense:.0%}" for (_, s), cell in chosen.items()}
+    shares = ", ".join(f"{share} at {sparsity}" for sparsity, share in fixed.items())
+    why = (
+        f"Layers without a mask take {shares} of the multiply-accumulates here, which the masked ones have to repay; "
+        "in the paper's ResNet-18 the first and the last layer take a few percent."
+    )
+    return Claim(text, agrees, f"{evidence}.", why)
+
+
+def _grows(text: str, cells: Cells, found: Results, series: str) -> Claim:
+    verdicts, evidence = _differences(found, _steps(cells, series))
+    return Claim(text, verdict(verdicts), f"{evidence}.", _spread_note(verdicts))
+
+
+def _does_not_grow(text: str, cells: Cells, found: Results, series: str) -> Claim:
+    steps = _steps(cells, series)
+    verdicts, evidence = _differences(found, steps)
+    # Not to grow means that nothing is above with certainty; that it falls is no contradiction.
+    return Claim(text, not any(verdicts), f"{evidence}.")
+
+
+def _steps(cells: Cells, series: str) -> dict[str, tuple[Configuration, Configuration]]:
+    steps = zip(SPARSITIES[1:], SPARSITIES, strict=False)
+    return {
+        f"{float(high):.0%} over {float(low):.0%}": (cells[series, high], cells[series, low]) for high, low in steps
+    }
+
+
+def _spread_note(verdicts: Sequence[bool | None]) -> str:
+    within = verdicts.count(None)
+    return f"{within} of {len(verdicts)} differences are within two standard errors." if within else ""
+
+
+def _outcome(
+    name: str,
+    title: str,
+    study: ImageStudy,
+    cells: Cells,
+    found: Results,
+    names: Mapping[str, str],
+    claims: Sequence[Claim],
+    paper: Mapping[str, Any],
+) -> Outcome:
+    chosen = study.setting
+    dense = found[DENSE]
+    what = (
+        f"{chosen.data}. {chosen.epochs} epochs of SGD with Nesterov momentum, cosine decay, masks updated every "
+        f"{chosen.update} steps until three quarters of the training. Each configuration, dense included, has the "
+        f"learning rate of {', '.join(f'{rate:g}' for rate in chosen.rates)} that is best on validation images with "
+        f"seeds of their own. Test accuracy in %, mean ± standard deviation over {chosen.seeds} seeds; in brackets "
+        "the paper's, for ResNet-18 on CIFAR-100. Every network has the dense one's multiply-accumulates "
+        f"({min(f.macs for f in found.values()):,} to {max(f.macs for f in found.values()):,} for an image). "
+        "Differences below are means over seeds, paired, ± their standard error; less than two of these cannot tell."
+    )
+    rows = [["dense", *[f"{mean_and_spread(dense.accuracies)} ({paper['dense']:g})"] * len(SPARSITIES)]]
+    for series, label in names.items():
+        published = paper[series]
+        rows.append(
+            [
+                label,
+                *(
+                    f"{mean_and_spread(found[cells[series, s]].accuracies)} ({published[i]:g})"
+                    for i, s in enumerate(SPARSITIES)
+                ),
+            ]
+        )
+    values = {"dense": asdict(dense)}
+    for (series, s), cell in cells.items():
+        values.setdefault(series, {})[s] = asdict(found[cell])
+    values["paper"] = dict(paper)
+    return Outcome(
+        name,
+        title,
+        what,
+        ("", *(f"{float(s):.0%}" for s in SPARSITIES)),
+        rows,
+        claims,
+        values,
+        _drawing(cells, found, names, paper),
+    )
+
+
+def _drawing(cells: Cells, found: Results, names: Mapping[str, str], paper: Mapping[str, Any]) -> Callable[[Any], None]:
+    def draw(figure: Any) -> None:
+        import statistics
+
+        ours, theirs = figure.subplots(1, 2)
+        x = range(len(SPARSITIES))
+        dense = found[DENSE].accuracies
+        mean, spread = statistics.mean(dense), statistics.stdev(dense) if len(dense) > 1 else 0.0
+        ours.axhline(mean, color="black", linewidth=1, label="dense")
+        ours.axhspan(mean - spread, mean + spread, color="black", alpha=0.08, linewidth=0)
+        theirs.axhline(paper["dense"], color="black", linewidth=1)
+        for number, (series, label) in enumerate(names.items()):
+            style = {"marker": "o", "markersize": 3, "linewidth": 1, "color": f"C{number % len(MEMBERS)}"}
+            style["linestyle"] = "--" if "linear" in series else "-"
+            runs = [found[cells[series, s]].accuracies for s in SPARSITIES]
+            means = [statistics.mean(values) for values in runs]
+            spreads = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in runs]
+            shifted = [at + 0.04 * (number - (len(names) - 1) / 2) for at in x]
+            ours.errorbar(shifted, means, spreads, capsize=2, label=label, **style)
+            theirs.plot(x, paper[series], **style)
+        for axis, title in ((ours, "here"), (theirs, "paper: ResNet-18, CIFAR-100")):
+            axis.set_xticks(list(x), [f"{float(s):.0%}" for s in SPARSITIES])
+            axis.set_xlabel("sparsity")
+            axis.set_title(title)
+            axis.grid(alpha=0.3)
+        ours.set_ylabel("test accuracy, %")
+        figure.legend(loc="outside right upper")
+
+    return draw

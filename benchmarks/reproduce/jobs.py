@@ -1,0 +1,69 @@
+"""Many independent runs on several processes; what a run found is kept in a file, so that nothing runs twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["Jobs"]
+
+Job = dict[str, Any]
+
+
+class Jobs:
+    """Runs jobs, which are arguments of a function as JSON has them.
+
+    Args:
+        folder: where results are kept, a file for each job.
+        workers: processes, each with one thread for torch where there is more than one of them.
+    """
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.folder = folder
+        self.workers = workers
+
+    def run(self, function: Callable[..., Any], jobs: Sequence[Job], what: str) -> list[Any]:
+        """What ``function`` returns for each of ``jobs``, in order.
+
+        Args:
+            function: of a module, called with a job's items as keywords; returns what JSON has.
+            jobs: which arguments; equal ones are run once.
+            what: is done, for the line that says how far it is.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        places = {self._place(function, job): job for job in jobs}
+        missing = [(place, job) for place, job in places.items() if not place.exists()]
+        start, done = time.monotonic(), 0
+        # A fork of a process that has used torch's threads may hang.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self.workers, context, initializer=_one_thread, initargs=(self.workers,)) as pool:
+            running = {pool.submit(function, **job): (place, job) for place, job in missing}
+            for future in as_completed(running):
+                place, job = running[future]
+                unfinished = place.with_suffix(".part")
+                unfinished.write_text(json.dumps({"job": job, "result": future.result()}) + "\n", encoding="utf-8")
+                unfinished.replace(place)
+                done += 1
+                if done % 10 == 0 or done == len(missing):
+                    passed = time.monotonic() - start
+                    click.echo(f"{what}: {done} of {len(missing)} runs, {passed:.0f} s", err=True)
+        return [json.loads(self._place(function, job).read_text(encoding="utf-8"))["result"] for job in jobs]
+
+    def _place(self, function: Callable[..., Any], job: Job) -> Path:
+        text = json.dumps([function.__module__, function.__name__, job], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+
+
+def _one_thread(workers: int) -> None:
+    import torch
+
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))

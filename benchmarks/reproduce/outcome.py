@@ -1,0 +1,138 @@
+"""What an experiment found beside what the paper says, and its place on disk: JSON, a plot and a page of text."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["Claim", "Outcome", "machine", "write"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, held against what was measured.
+
+    Attributes:
+        text: what the paper says.
+        agrees: whether the measurement says so too; None where it cannot tell, within its own spread.
+        evidence: the figures that decide.
+        why: where it does not agree, what is known of the reason.
+    """
+
+    text: str
+    agrees: bool | None
+    evidence: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one table or figure.
+
+    Attributes:
+        name: of its files.
+        title: what of the paper it repeats.
+        what: how it was measured, in sentences.
+        header: of the table.
+        rows: of the table.
+        claims: of the paper.
+        values: the figures themselves, for programs.
+        draw: draws the plot into a matplotlib figure.
+    """
+
+    name: str
+    title: str
+    what: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    claims: Sequence[Claim]
+    values: dict[str, Any]
+    draw: Callable[[Any], None] = field(repr=False)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the figures were measured on."""
+    if device == "cpu":
+        described = f"{len(os.sched_getaffinity(0))} cores of {_processor()}"
+    else:
+        import torch
+
+        described = torch.cuda.get_device_name(device)
+    packages = {name: version(name) for name in ("sift-onnx", "onnx", "onnxruntime", "torch", "numpy")}
+    return {"device": described, "python": platform.python_version(), **packages}
+
+
+def _processor() -> str:
+    """The processor's own name, with how wide its vectors are: virtual machines hide the model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    found = {key.strip(): value.strip() for key, value in found.items()}
+    vectors = "AVX-512" if "avx512f" in found.get("flags", "") else "no AVX-512"
+    name = found.get("model name", platform.machine())
+    return f"{name} (family {found.get('cpu family')}, model {found.get('model')}, {vectors})"
+
+
+def write(outcome: Outcome, folder: Path, command: str, setting: str, device: str, seconds: float) -> None:
+    """``NAME.json``, ``NAME.svg`` and ``NAME.md`` in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    measured_on = machine(device)
+    document = {
+        "schema": 1,
+        "name": outcome.name,
+        "title": outcome.title,
+        "setting": setting,
+        "command": command,
+        "machine": measured_on,
+        "seconds": round(seconds, 1),
+        "claims": [asdict(claim) for claim in outcome.claims],
+        "values": outcome.values,
+    }
+    (folder / f"{outcome.name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    _plot(outcome, folder / f"{outcome.name}.svg")
+    (folder / f"{outcome.name}.md").write_text(_page(outcome, command, measured_on, seconds), encoding="utf-8")
+
+
+def _plot(outcome: Outcome, path: Path) -> None:
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise click.ClickException("plots need matplotlib: pip install matplotlib") from error
+    mpl.use("svg")
+    # The same bytes for the same figures, and text that stays text.
+    mpl.rcParams.update({"svg.hashsalt": outcome.name, "svg.fonttype": "none", "font.size": 9})
+    from matplotlib import pyplot as plt
+
+    figure = plt.figure(figsize=(9.6, 3.6), layout="constrained", facecolor="white")
+    outcome.draw(figure)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _page(outcome: Outcome, command: str, measured_on: dict[str, Any], seconds: float) -> str:
+    lines = [f"# {outcome.title}", "", f"    {command}", "", outcome.what, ""]
+    lines.append("| " + " | ".join(outcome.header) + " |")
+    lines.append("| --- |" + " ---: |" * (len(outcome.header) - 1))
+    lines += ["| " + " | ".join(row) + " |" for row in outcome.rows]
+    lines += ["", f"![{outcome.title}]({outcome.name}.svg)", ""]
+    for heading, verdict in (("What agrees", True), ("What does not", False), ("What cannot be told", None)):
+        claims = [claim for claim in outcome.claims if claim.agrees is verdict]
+        if claims:
+            lines += [f"## {heading}", ""]
+            for claim in claims:
+                why = f" {claim.why}" if claim.why and verdict is not True else ""
+                lines.append(f"* {claim.text} {claim.evidence}{why}")
+            lines.append("")
+    packages = ", ".join(f"{name} {value}" for name, value in measured_on.items() if name != "device")
+    lines.append(f"Measured in {seconds:.0f} s on {measured_on['device']}; {packages}.")
+    return "\n".join(lines) + "\n"
