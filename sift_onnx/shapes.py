@@ -20,6 +20,7 @@ __all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 Shapes = dict[str, tuple[int | None, ...]]
 
 _PROPAGATED_ELEMENTS = 1 << 22
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
 def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
@@ -137,12 +138,33 @@ def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
     Raises:
         Exception: whatever onnx makes of a damaged model.
     """
-    inferred = onnx.shape_inference.infer_shapes(model, **options)
+    inferred = onnx.shape_inference.infer_shapes(_without_long_lists(model), **options)
     vectors = (info.type.tensor_type.shape.dim for info in (*inferred.graph.value_info, *inferred.graph.output))
     shapes = [*(dims for dims in vectors if len(dims) == 1), *(i.type.tensor_type.shape.dim for i in model.graph.input)]
     if any(dim.dim_value > _PROPAGATED_ELEMENTS for dims in shapes for dim in dims):
         return inferred
     return onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
+
+
+def _without_long_lists(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy where inputs that are longer lists of integers than any list of sizes have no length.
+
+    An Expand or a ConstantOfShape by a list of two billion sizes has as many axes, which inference would write down.
+    """
+    long = [
+        position
+        for position, info in enumerate(model.graph.input)
+        if info.type.tensor_type.elem_type in _INTEGERS
+        and len(info.type.tensor_type.shape.dim) == 1
+        and info.type.tensor_type.shape.dim[0].dim_value > _PROPAGATED_ELEMENTS
+    ]
+    if not long:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for position in long:
+        copy.graph.input[position].type.tensor_type.shape.dim[0].ClearField("value")
+    return copy
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -195,7 +217,10 @@ def infer_node(
         if tensor.name in values:
             element = onnx.TensorProto.INT64
             data[tensor.name] = onnx.numpy_helper.from_array(values[tensor.name], tensor.name)
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes.get(tensor.name))
+        shape = shapes.get(tensor.name)
+        if element in _INTEGERS and shape is not None and len(shape) == 1 and shape[0] > _PROPAGATED_ELEMENTS:
+            shape = None  # see _without_long_lists
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shape)
     try:
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]

@@ -203,6 +203,22 @@ def test_huge_vectors_are_not_followed_element_by_element(kind: str) -> None:
     assert sizes["big"] in ([2**40], [2**41])
 
 
+@pytest.mark.parametrize("kind", ["Expand", "ConstantOfShape"])
+def test_an_input_of_billions_of_sizes_makes_no_tensor_of_as_many_axes(kind: str) -> None:
+    sizes = helper.make_tensor_value_info("sizes", TensorProto.INT64, [2**31])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node(kind, ["x", "sizes"] if kind == "Expand" else ["sizes"], ["y"])
+    graph = helper.make_graph([node], "g", [x, sizes], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    before = model.SerializeToString()
+    inferred = infer_proto(model)
+    assert not inferred.graph.output[0].type.tensor_type.HasField("shape")
+    assert model.SerializeToString() == before
+    loaded = Model.load(model)
+    assert infer_node(loaded.graph.nodes[0], {"": 17}, {"x": (1, 3), "sizes": (2**31,)}, {}) == {}
+
+
 def test_vectors_of_sizes_are_followed() -> None:
     model = _blown_up("Range", 5)
     model.graph.node.append(helper.make_node("Add", ["ones", "ones"], ["twos"]))

@@ -23,7 +23,7 @@ from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import MaskedValues, masked_constant
 from sift_onnx.model import Model
 from sift_onnx.weights.sparse import SparseWeight
-from sift_onnx.weights.sparse_tensors import SparseTensor
+from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 
@@ -123,6 +123,16 @@ def test_bytes_of_a_second_save_are_the_same(tmp_path, place):
     looked_at(np.float16).save(tmp_path / "a.onnx", storage="sparse")
     Model.load(tmp_path / "a.onnx").save(tmp_path / "b.onnx", storage="sparse")
     assert (tmp_path / "a.onnx").read_bytes().replace(b"a.onnx", b"b.onnx") == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_an_empty_tensor_with_strides_beyond_any_address_is_refused():
+    tensor = onnx.SparseTensorProto(dims=[0, 1 << 62])
+    tensor.values.CopyFrom(onnx.numpy_helper.from_array(np.zeros(0, np.float32), "w"))
+    tensor.indices.CopyFrom(onnx.numpy_helper.from_array(np.zeros(0, np.int64), "w.indices"))
+    with pytest.raises(ModelReadError, match=r"'w' is damaged: no array has the shape \[0, 4611686018427387904\]"):
+        weight_of(tensor)
+    tensor.dims[1] = 3
+    assert weight_of(tensor).to_dense().shape == (0, 3)
 
 
 def test_damage_beside_the_file_is_one_line(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,9 @@ class SparseTensor:
             raise self._damaged(f"its shape {list(self.shape)} is negative")
         if len(self.shape) > _MOST_AXES:
             raise self._damaged(f"{len(self.shape)} axes")
+        # An array without elements, too, has strides that must fit into an address.
+        if math.prod(max(n, 1) for n in self.shape) * self.dtype.itemsize > sys.maxsize:
+            raise self._damaged(f"no array has the shape {list(self.shape)}")
         if math.prod(self.shape) * self.dtype.itemsize > _LARGE and math.prod(self.shape) > _EMPTIEST * self.nnz:
             raise self._damaged(f"{self.nnz} entries in a tensor of shape {list(self.shape)}")
         if indices.dtype.kind not in "iu" or values.dtype.kind == "O":
