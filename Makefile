@@ -73,7 +73,7 @@ api: $(VENV)/dev.stamp
 
 # Tables and figures of the paper, to benchmarks/reproduce/results/small; within an hour on two cores.
 reproduce: $(VENV)/dev.stamp
-	$(PIP) install -c constraints.txt mlxtend
+	$(PIP) install -c constraints.txt scikit-learn
 	$(BIN)/python benchmarks/reproduce/run.py --fresh
 
 ci: lint types walls test

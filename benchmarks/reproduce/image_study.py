@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import click
 from images import SETTINGS, ImageSetting, shares_of_macs, train_images
 from jobs import Jobs
+
+from sift_onnx.errors import UnsupportedError
 
 __all__ = ["DENSE", "Configuration", "Found", "ImageStudy", "wide"]
 
@@ -71,8 +74,13 @@ class ImageStudy:
         return SETTINGS[self._name]
 
     def find(self, configurations: Sequence[Configuration], what: str) -> dict[Configuration, Found]:
-        """Choose rates on validation images, then train with seeds that had no part in the choice."""
+        """Choose rates on validation images, then train with seeds that had no part in the choice.
+
+        Configurations that do not apply to this network, whose layers are too small, are left out.
+        """
         chosen = self.setting
+        sizes = self._sizes(configurations)
+        configurations = list(sizes)
         tuning = [
             self._job(configuration, rate, FIRST_TUNING_SEED + seed, "validation")
             for configuration in configurations
@@ -93,9 +101,17 @@ class ImageStudy:
         found = {}
         for configuration in configurations:
             values = tuple(next(accuracies) for _ in range(chosen.seeds))
-            sizes = shares_of_macs(self._name, dict(configuration.transform))
-            found[configuration] = Found(rates[configuration], values, sizes["macs"], sizes["dense"])
+            found[configuration] = Found(rates[configuration], values, *sizes[configuration])
         return found
+
+    def _sizes(self, configurations: Sequence[Configuration]) -> dict[Configuration, tuple[int, float]]:
+        sizes = {}
+        for configuration in configurations:
+            try:
+                sizes[configuration] = shares_of_macs(self._name, dict(configuration.transform))
+            except UnsupportedError as error:
+                click.echo(f"{configuration} does not apply: {error}", err=True)
+        return sizes
 
     def _job(self, configuration: Configuration, rate: float, seed: int, part: str) -> dict[str, Any]:
         return {

