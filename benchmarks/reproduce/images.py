@@ -58,8 +58,9 @@ class ImageSetting:
 
 SETTINGS = {
     "small": ImageSetting(
-        "scikit-learn's digits: 600 images of 8x8 to train on, shifted by up to a pixel, 300 to choose the learning "
-        "rate by, 897 to test on; four convolutions of 3, 6, 6 and 6 channels with BatchNormalization, and a classifier",
+        "scikit-learn's digits: 600 images of 8x8 to train on, shifted by up to a pixel, 300 to choose the "
+        "learning rate by, 897 to test on; four convolutions of 3, 6, 6 and 6 channels with BatchNormalization, "
+        "and a classifier",
         3, BATCH, 80, (0.2, 0.4, 0.8), 2, 5, 20,
     ),
     "large": ImageSetting(
