@@ -40,14 +40,14 @@ def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[
     from rich.table import Table
 
     from sift_onnx.cli.plain_console import PlainConsole
-    from sift_onnx.report.fitting_table import least_width
+    from sift_onnx.report.fitting_table import width_beyond_terminals
 
     console = PlainConsole()
     with _to_stdout():
         for part in words():
             if not sys.stdout.isatty():
                 # A file and a pipe have room for everything.
-                console.width = max(140, least_width(console, part)) if isinstance(part, Table) else 140
+                console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140
             console.print(part, soft_wrap=isinstance(part, str))
 
 

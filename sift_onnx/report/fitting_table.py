@@ -12,10 +12,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-__all__ = ["FittingTable", "least_width"]
+__all__ = ["FittingTable", "least_width", "width_beyond_terminals"]
 
 # Wider than any table: what it would take if it were asked.
 _ENDLESS = 10_000
+# Of what no terminal shows: each row is one line, unless a sentence in it is longer than this.
+_FILE_WIDTHS = (140, 200)
 
 
 class FittingTable(Table):
@@ -69,6 +71,13 @@ def least_width(console: Console, table: Table) -> int:
         if column.no_wrap or column is whole.columns[0]:  # rich measures the words of these, too
             column.min_width = max(map(cell_len, _lines(column)), default=0)
     return Measurement.get(console, console.options.update(max_width=_ENDLESS), whole).minimum
+
+
+def width_beyond_terminals(console: Console, table: Table) -> int:
+    """Characters that a table is given in a file or a pipe, where lines are looked for, not looked at."""
+    least, most = _FILE_WIDTHS
+    natural = Measurement.get(console, console.options.update(max_width=_ENDLESS), table).maximum
+    return max(least, least_width(console, table), min(natural, most))
 
 
 def _lines(column: Column) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sift_onnx.report.fitting_table import FittingTable, least_width
+from sift_onnx.report.fitting_table import FittingTable, least_width, width_beyond_terminals
 
 NAMES = ["layer1.0.conv1.weight", "fc (last)"]
 NUMBERS = ["1,234,567", "98.18 M"]
@@ -74,3 +74,12 @@ def test_least_width_is_that_of_whole_numbers_and_words() -> None:
 def test_every_word_is_whole_at_every_width_that_is_wide_enough(width: int) -> None:
     words = " ".join(cell.strip() for line in shown(table(), width).splitlines() for cell in line.split("│")).split()
     assert {*NAMES[0].split(), *NUMBERS[0].split(), "dense:", "first", "layer", "conv"} <= {*words}
+
+
+@pytest.mark.parametrize(("length", "width"), [(10, 140), (160, 168), (500, 200)])
+def test_in_a_file_a_row_is_a_line_unless_a_sentence_is_very_long(length: int, width: int) -> None:
+    long = FittingTable()
+    long.add_column("a")
+    long.add_column("why")
+    long.add_row("x", "a " * (length // 2 - 1) + "yz")
+    assert width_beyond_terminals(Console(width=80), long) == width
