@@ -22,6 +22,11 @@ _CALL_DEPTH = 100
 # Nodes after inlining; large language models as torch exports them, a function per module, have some ten thousand.
 _INLINED_NODES = 1_000_000
 
+# Operators with an operand that has an element for each axis of their result, and which one it is. Shape inference,
+# onnxruntime's too, writes down as many axes as it is declared to have elements.
+_ELEMENT_PER_AXIS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1, "Unsqueeze": 1}
+_AXES = 1 << 16
+
 _FunctionKey = tuple[str, str, str]
 
 
@@ -39,6 +44,7 @@ def check_graphs(model: onnx.ModelProto) -> None:
             _check_node_text(node)
     _check_calls(model)
     check_nodes(model)
+    _check_axes(model.graph, {})
 
 
 def _check_names(graph: onnx.GraphProto, outer: tuple[set[str], ...] = ()) -> None:
@@ -73,6 +79,25 @@ def _check_names(graph: onnx.GraphProto, outer: tuple[set[str], ...] = ()) -> No
     for info in graph.output:
         if not any(info.name in scope for scope in scopes):
             raise ModelReadError(f"the model is damaged or truncated: nothing makes its output {info.name!r}")
+
+
+def _check_axes(graph: onnx.GraphProto, outer: dict[str, int]) -> None:
+    """No tensor has billions of axes; ``outer`` are the lengths of vectors that the graphs around this one declare."""
+    lengths = dict(outer)
+    for info in (*graph.input, *graph.value_info):
+        dims = info.type.tensor_type.shape.dim
+        if len(dims) == 1:
+            lengths[info.name] = dims[0].dim_value
+    for node in graph.node:
+        at = _ELEMENT_PER_AXIS.get(node.op_type, len(node.input))
+        operand = node.input[at] if at < len(node.input) else ""
+        if lengths.get(operand, 0) > _AXES:
+            raise UnsupportedError(
+                f"node {node.name!r} ({node.op_type}): {operand!r} is declared with {lengths[operand]} elements, one "
+                f"for each axis of the result; more than {_AXES} axes are refused"
+            )
+        for subgraph in subgraphs(node):
+            _check_axes(subgraph, lengths)
 
 
 def _check_node_text(node: onnx.NodeProto) -> None:

@@ -68,6 +68,25 @@ def test_functions_of_ordinary_depth_are_taken():
     assert inspect(Model.load(with_functions(*functions))).to_dict()["totals"]["macs"] == 0
 
 
+@pytest.mark.parametrize("kind", ["Expand", "ConstantOfShape", "Reshape", "Tile", "Unsqueeze"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_billions_of_axes_are_refused(kind, inside):
+    # Inference would write each of them down, and so would onnxruntime when it makes a session.
+    sizes = helper.make_tensor_value_info("sizes", TensorProto.INT64, [2**31])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])
+    b = helper.make_tensor_value_info("b", TensorProto.FLOAT, None)
+    nodes = [helper.make_node(kind, ["sizes"] if kind == "ConstantOfShape" else ["x", "sizes"], ["b"], name="big")]
+    if inside:
+        branch = helper.make_graph(nodes, "branch", [], [b])
+        nodes = [helper.make_node("If", ["yes"], ["b"], then_branch=branch, else_branch=branch)]
+    yes = helper.make_tensor_value_info("yes", TensorProto.BOOL, [])
+    model = helper.make_model(helper.make_graph(nodes, "g", [x, sizes, yes], [b]), ir_version=8)
+    with pytest.raises(UnsupportedError, match=rf"node 'big' \({kind}\): 'sizes' is declared with 2147483648 elements"):
+        Model.load(model)
+    sizes.type.tensor_type.shape.dim[0].dim_value = 4
+    Model.load(helper.make_model(helper.make_graph(nodes, "g", [x, sizes, yes], [b]), ir_version=8))
+
+
 def test_two_functions_of_one_name_are_refused():
     with pytest.raises(ModelReadError, match="two functions"):
         Model.load(with_functions(("f0", RELU), ("f0", RELU)))
