@@ -56,22 +56,17 @@ def inference(batch: int) -> Outcome:
                 "over_ideal": over_ideal,
             }
             wide.unlink()
-    speedups = [values[s]["speedup"] for s in SPARSITIES]
     claims = [
         Claim(
             "The time of the sparse models lies between the ideal and dense execution.",
             all(values[s]["speedup"] > 1 and values[s]["over_ideal"] > 1 for s in SPARSITIES),
             "See the table.",
         ),
-        Claim(
-            "The speed-up over dense execution grows with sparsity.",
-            speedups == sorted(speedups),
-            ", ".join(f"{value:.2f}x" for value in speedups) + ".",
-        ),
+        _grows(values),
         Claim(
             f"It is {PAPER_INFERENCE}x at 90 %, with DeepSparse on a cloud machine (held to nine tenths).",
-            speedups[-1] >= 0.9 * PAPER_INFERENCE,
-            f"Here it is {speedups[-1]:.2f}x, with this project's own runtime.",
+            values["0.9"]["speedup"] >= 0.9 * PAPER_INFERENCE,
+            f"Here it is {values['0.9']['speedup']:.2f}x, with this project's own runtime.",
             "Sparse products are bound by loads from the first-level cache, dense ones by multipliers; how far apart "
             "these are differs between processors and with what else uses the machine.",
         ),
@@ -106,13 +101,8 @@ def training() -> Outcome:
         values[sparsity] = {"speedup": found.value, "low": found.low, "high": found.high, "paper": said}
     ideal = simulate_workload(decoder_workload(decoder, 0.0), machine, Settings(training=True)).seconds
     at_90 = values["0.9"]
-    speedups = [values[s]["speedup"] for s in SPARSITIES]
     claims = [
-        Claim(
-            "The speed-up over dense execution grows with sparsity.",
-            speedups == sorted(speedups),
-            ", ".join(f"{value:.2f}x" for value in speedups) + ".",
-        ),
+        _grows(values),
         Claim(
             f"It is {at_90['paper']}x at 90 %.",
             None,
@@ -130,6 +120,12 @@ def training() -> Outcome:
     return Outcome(
         "figure3-training", "Figure 3, right: training on hardware", what, header, rows, claims, values, draw
     )
+
+
+def _grows(values: Mapping[str, Mapping[str, Any]]) -> Claim:
+    speedups = [values[s]["speedup"] for s in SPARSITIES]
+    evidence = ", ".join(f"{value:.2f}x" for value in speedups) + "."
+    return Claim("The speed-up over dense execution grows with sparsity.", speedups == sorted(speedups), evidence)
 
 
 def _lines(ideal: float, ours: Mapping[str, float], dense: Mapping[str, float], unit: str) -> Callable[[Any], None]:
