@@ -217,7 +217,9 @@ def _drawing(cells: Cells, found: Results, names: Mapping[str, str], paper: Mapp
         ours.axhspan(mean - spread, mean + spread, color="black", alpha=0.08, linewidth=0)
         theirs.axhline(paper["dense"], color="black", linewidth=1)
         for number, (series, label) in enumerate(names.items()):
-            style = {"marker": "o", "markersize": 3, "linewidth": 1, "color": f"C{number % len(MEMBERS)}"}
+            # A member has its color with and without a non-linearity.
+            color = list(dict.fromkeys(name.split(",")[0] for name in names)).index(series.split(",")[0])
+            style = {"marker": "o", "markersize": 3, "linewidth": 1, "color": f"C{color}"}
             style["linestyle"] = "--" if "linear" in series else "-"
             there = [at for at in x if cells[series, SPARSITIES[at]] in found]
             runs = [found[cells[series, SPARSITIES[at]]].accuracies for at in there]
