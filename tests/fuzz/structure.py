@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
 from fuzz.fields import NAMES, NUMBERS
@@ -31,8 +32,14 @@ _DIMS = (
 
 
 def mutate_structure(model: onnx.ModelProto, rng: Random) -> None:
-    """One random mutation."""
-    rng.choice(_MUTATIONS)(model, rng)
+    """One random mutation; none where it would nest messages deeper than protobuf copies them."""
+    mutated = onnx.ModelProto()
+    try:
+        mutated.CopyFrom(model)
+        rng.choice(_MUTATIONS)(mutated, rng)
+    except DecodeError:
+        return
+    model.CopyFrom(mutated)
 
 
 def _initializer(model: onnx.ModelProto, rng: Random) -> TensorProto | None:
@@ -142,16 +149,8 @@ def _external(model: onnx.ModelProto, rng: Random) -> None:
             tensor.external_data.add(key=key, value=value)
 
 
-def _depth(graph: onnx.GraphProto) -> int:
-    """How many graphs lie within one another."""
-    inner = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
-    return 1 + max(map(_depth, inner), default=0)
-
-
 def _nested(model: onnx.ModelProto, rng: Random) -> None:
-    """Subgraphs within subgraphs, as deep as protobuf takes them; what is deep already is not made deeper."""
-    if _depth(model.graph) > 1:
-        return
+    """Subgraphs within subgraphs, as deep as protobuf takes them."""
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph) if rng.random() < 0.3 and model.ByteSize() < 5000 else graph.CopyFrom(_body("inner"))
     for level in range(rng.choice((2, 10, 20, 30))):
