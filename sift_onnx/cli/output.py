@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
 
-__all__ = ["byte_progress", "deliver", "flush_results", "note", "progress_bar", "status_line", "write_json"]
+__all__ = ["byte_progress", "deliver", "flush_results", "note", "progress_bar", "status_line", "to_stdout", "write_json"]
 
 
 def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[[], Iterable[RenderableType]]) -> None:
@@ -43,7 +43,7 @@ def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[
     from sift_onnx.report.fitting_table import width_beyond_terminals
 
     console = PlainConsole()
-    with _to_stdout():
+    with to_stdout():
         for part in words():
             if not sys.stdout.isatty():
                 # A file and a pipe have room for everything.
@@ -57,12 +57,13 @@ def flush_results() -> None:
     Raises:
         OutputError: it cannot be.
     """
-    with _to_stdout():
+    with to_stdout():
         sys.stdout.flush()
 
 
 @contextmanager
-def _to_stdout() -> Iterator[None]:
+def to_stdout() -> Iterator[None]:
+    """An :class:`OutputError` in place of what stdout says of a full disk."""
     try:
         yield
     except BrokenPipeError:  # nobody reads on, which is not an error
@@ -135,7 +136,7 @@ def write_json(document: Mapping[str, Any], path: str) -> None:
     """
     text = json.dumps(document, indent=2) + "\n"
     if path == "-":
-        with _to_stdout():
+        with to_stdout():
             sys.stdout.write(text)
         return
     try:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from sift_onnx.cli.output import to_stdout
+
 __all__ = ["Verb", "VerbGroup"]
 
 _HEADING = "\nExamples:\n"
@@ -20,6 +22,10 @@ class Verb(click.Command):
         says, _, examples = inspect.cleandoc(help or "").partition(_HEADING)
         self.examples = inspect.cleandoc("\n" + examples).splitlines()
         super().__init__(help=says.strip() or None, **settings)
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with to_stdout():  # of --help and --version
+            return super().make_context(*args, **settings)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)

@@ -53,6 +53,14 @@ def test_a_full_disk_is_one_line(model: str, json_option: list[str]) -> None:
     assert (done.returncode, done.stderr) == (2, "Error: cannot write to stdout: No space left on device\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["inspect", "--help"], ["models", "list"]])
+def test_a_full_disk_is_one_line_for_what_needs_no_model(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*SIFT, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "Error: cannot write to stdout: No space left on device\n")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the stream")
 def test_a_stdout_that_is_closed_is_no_error(model: str) -> None:
     command = f"exec '{sys.executable}' -m sift_onnx inspect '{model}' >&-"
