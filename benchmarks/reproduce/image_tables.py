@@ -169,9 +169,10 @@ def _outcome(
     dense = found[DENSE]
     what = (
         f"{chosen.data}. {chosen.epochs} epochs of SGD with Nesterov momentum, cosine decay, masks updated every "
-        f"{chosen.update} steps until three quarters of the training. Each configuration, dense included, has the "
-        f"learning rate of {', '.join(f'{rate:g}' for rate in chosen.rates)} that is best on validation images with "
-        f"seeds of their own. Test accuracy in %, mean ± standard deviation over {chosen.seeds} seeds; in brackets "
+        f"{chosen.update} steps until three quarters of the training. All have the learning rate of "
+        f"{', '.join(f'{rate:g}' for rate in chosen.rates)} that is best for the dense network on validation images, "
+        f"{dense.rate:g}, by {chosen.tuning_seeds} seeds of their own. Test accuracy in %, mean ± standard deviation "
+        f"over {chosen.seeds} seeds; in brackets "
         "the paper's, for ResNet-18 on CIFAR-100. Every network has the dense one's multiply-accumulates "
         f"({min(f.macs for f in found.values()):,} to {max(f.macs for f in found.values()):,} for an image). "
         "Differences below are means over seeds, paired, ± their standard error; less than two of these cannot tell."

@@ -41,7 +41,7 @@ class ImageSetting:
         batch: images per step.
         epochs: of each run.
         rates: learning rates to choose from.
-        tuning_seeds: runs by which a rate is chosen.
+        tuning_seeds: runs of the dense network by which each is judged.
         seeds: runs that are reported.
         update: steps between updates of masks.
     """
@@ -61,7 +61,7 @@ SETTINGS = {
         "scikit-learn's digits: 600 images of 8x8 to train on, shifted by up to a pixel, 300 to choose the "
         "learning rate by, 897 to test on; four convolutions of 3, 6, 6 and 6 channels with BatchNormalization, "
         "and a classifier",
-        3, BATCH, 80, (0.2, 0.4, 0.8), 2, 5, 20,
+        3, BATCH, 80, (0.2, 0.4, 0.8, 1.6), 8, 8, 20,
     ),
     "large": ImageSetting(
         "images of 64x64 as given; ResNet-18 with the stem for small images",
