@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
 
-__all__ = ["byte_progress", "deliver", "flush_results", "note", "progress_bar", "status_line", "to_stdout", "write_json"]
+__all__ = [
+    "byte_progress",
+    "deliver",
+    "flush_results",
+    "note",
+    "progress_bar",
+    "status_line",
+    "to_stdout",
+    "write_json",
+]
 
 
 def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[[], Iterable[RenderableType]]) -> None:
