@@ -2,9 +2,11 @@
 
     python benchmarks/kernels/convolutions.py --sparsity 0.9 0.75 0.5 --batch 1 64 --threads 1 2
 
-Rates count the multiply-adds of non-zero weights only, two operations each. Peak and convolution run in turns, and
-each is represented by its best time: on a shared machine the others are other people's. `--cpu-time` counts the
-processor time of the one thread instead of the clock's, for machines that are never quiet.
+Rates count the multiply-adds of non-zero weights only, two operations each. Peak, wall and convolution run in turns.
+Peak is a loop of multiply-adds whose operands stay in registers; in that of the wall, each loads an operand from the
+first-level cache, as each non-zero of a sparse row does, and nothing else happens. Neighbours on a shared processor
+take loads and cache away, but not registers. Rate, peak and wall are each represented by their best time, `of wall` by
+the median of its turns. `--cpu-time` counts the processor time of the one thread instead of the clock's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import json
 import math
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +30,7 @@ STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and pixels of Re
 LANES = 16
 PLANES_UNTIL = 11  # images: larger batches are better off with idle lanes
 PEAK_ITERATIONS = 400_000
+WALL_ITERATIONS = 20_000
 RELU = ("clip", 0.0, math.inf)
 
 
@@ -45,6 +49,8 @@ class Row:
     rate: float
     peak: float
     share: float
+    wall: float
+    of_wall: float
 
 
 def page_aligned(size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -95,15 +101,28 @@ def measure(
     y = page_aligned(x.size)
     op.prepare(shape)
     flops = 2 * weights.nnz * pixels * pixels * batch
-    peak = rate = 0.0
+    peaks, walls, rates = [], [], []
+
+    def timed(run: Callable[[], float]) -> float:
+        start = clock()
+        done = run()
+        return done / (clock() - start)
+
+    def convolve() -> float:
+        op.run(pool, shape, x, y)
+        return flops
+
+    def load() -> float:
+        return _kernels.run_multiply_adds(pool, WALL_ITERATIONS, isa, load=True)
+
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = clock()
-        done = _kernels.run_multiply_adds(pool, PEAK_ITERATIONS, isa)
-        peak = max(peak, done / (clock() - start))
-        start = clock()
-        op.run(pool, shape, x, y)
-        rate = max(rate, flops / (clock() - start))
+        peaks.append(timed(lambda: _kernels.run_multiply_adds(pool, PEAK_ITERATIONS, isa)))
+        # Before and after, for neighbours that come in between.
+        before = statistics.median(timed(load) for _ in range(9))
+        rates.append(timed(convolve))
+        walls.append((before + statistics.median(timed(load) for _ in range(9))) / 2)
+    peak, wall, rate = max(peaks), max(walls), max(rates)
     how = op.describe(shape)
     tile = "x".join(map(str, how["tile"])) + " of " + "x".join(map(str, how["lanes"])) + " turned" * how["rotates"]
     return Row(
@@ -118,6 +137,8 @@ def measure(
         rate=rate / 1e9,
         peak=peak / 1e9,
         share=rate / peak,
+        wall=wall / 1e9,
+        of_wall=statistics.median(r / w for r, w in zip(rates, walls, strict=True)),
     )
 
 
@@ -139,7 +160,7 @@ def main() -> None:
     clock = time.thread_time if arguments.cpu_time else time.perf_counter
     print(f"{platform.processor() or platform.machine()}, {_kernels.detected_isa()}", file=sys.stderr)
     if not arguments.json:
-        print("sparsity  layer     batch threads algorithm        ms  GFLOP/s   peak  share  tile")
+        print("sparsity  layer     batch threads algorithm        ms  GFLOP/s   peak  share   wall  of wall  tile")
     for threads in arguments.threads:
         pool = _kernels.ThreadPool(threads)
         for sparsity in arguments.sparsity:
@@ -161,7 +182,8 @@ def main() -> None:
                     layer = f"{row.channels}@{row.pixels}"
                     print(
                         f"{row.sparsity:8.2f}  {layer:8}  {row.batch:5} {row.threads:7} {row.algorithm:9} "
-                        f"{row.best_ms:9.3f} {row.rate:8.1f} {row.peak:6.0f} {row.share:6.1%}  {row.tile}",
+                        f"{row.best_ms:9.3f} {row.rate:8.1f} {row.peak:6.0f} {row.share:6.1%} {row.wall:6.0f} "
+                        f"{row.of_wall:8.1%}  {row.tile}",
                         flush=True,
                     )
 

@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <tuple>
 #include <utility>
 
+#include "aligned_buffer.h"
 #include "cache.h"
 #include "conv.h"
 #include "elementwise.h"
@@ -87,7 +89,8 @@ Activation activation_of(const ActivationSpec& spec) {
 }
 
 const KernelTable& kernels_of(const std::string& isa) {
-  const std::vector<std::string> supported = isa::isas_of(isa::cpu_features());
+  // Asked once: in a virtual machine, CPUID takes tens of microseconds, as long as a small layer.
+  static const std::vector<std::string> supported = isa::isas_of(isa::cpu_features());
   const std::string& name = isa.empty() ? supported.front() : isa;
   const KernelTable* const kernels = find_kernels(name.c_str());
   bool runs = false;
@@ -185,16 +188,25 @@ void bind_ops(nb::module_& module) {
 
   module.def(
       "run_multiply_adds",
-      [](ThreadPool& pool, std::int64_t iterations, const std::string& isa) {
+      [](ThreadPool& pool, std::int64_t iterations, const std::string& isa, bool load) {
         const KernelTable& kernels = kernels_of(isa);
         const nb::gil_scoped_release unlocked;
         pool.parallel_for(pool.threads(), [&](std::int64_t) {
-          [[maybe_unused]] volatile float keep = kernels.fma_loop(iterations);
+          [[maybe_unused]] volatile float keep = 0;
+          if (load) {
+            static thread_local AlignedBuffer buffer;  // a fresh page costs as much as a short loop
+            float* const operands = buffer.floats(kLoopOperands);
+            std::fill_n(operands, kLoopOperands, 1.0F);
+            keep = kernels.fma_load_loop(operands, iterations);
+          } else {
+            keep = kernels.fma_loop(iterations);
+          }
         });
         return kernels.peak_flops * iterations * pool.threads();
       },
-      "pool"_a, "iterations"_a, "isa"_a = "",
-      "Do nothing but multiply-adds on every thread, for timing the machine's peak; returns how many operations.");
+      "pool"_a, "iterations"_a, "isa"_a = "", nb::kw_only(), "load"_a = false,
+      "Do nothing but multiply-adds on every thread, for timing the machine's peak; returns how many operations. Their "
+      "operands are in registers, or, with `load`, one of each is loaded from the first-level cache.");
 
   nb::class_<ThreadPool>(module, "ThreadPool", "Threads that operators share loops with.")
       .def(nb::init<int>(), "threads"_a = 0, "Threads counts the calling one; 0 takes usable_cpus().")

@@ -130,6 +130,9 @@ struct NormalizeArgs {
   float epsilon;
 };
 
+// Half of a small first-level cache.
+inline constexpr int kLoopOperands = 4096;
+
 struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
@@ -158,6 +161,8 @@ struct KernelTable {
 
   // Nothing but independent multiply-adds, `peak_flops` operations per iteration.
   float (*fma_loop)(std::int64_t iterations);
+  // The same, with an operand of each out of `operands`, kLoopOperands floats aligned to 64 bytes.
+  float (*fma_load_loop)(const float* operands, std::int64_t iterations);
   std::int64_t peak_flops;
 };
 

@@ -33,6 +33,7 @@ const KernelTable* kernels() {
       .normalize_lanes = &normalize_lanes,
       .split_pairs = &split_pairs,
       .fma_loop = &fma_loop,
+      .fma_load_loop = &fma_load_loop,
       .peak_flops = kPeakFlops,
   };
   return &kTable;
