@@ -1,4 +1,4 @@
-"""Size of a report page, and how long a headless browser takes to draw it.
+"""Size of a report page, whether it fits the screen, and how long a headless browser takes to draw it.
 
 ``python benchmarks/report_page.py`` makes a page of a full run first, in build/report: ResNet-18 widened at three
 sparsities, timed and simulated, and six trainings of a small one (some ten minutes); ``--page FILE`` takes another one.
@@ -85,6 +85,13 @@ def sift(folder: Path, *arguments: str) -> None:
     subprocess.run([program, *arguments, "-q"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
+def overflow(browser: Browser, page: Path, width: int, dark: bool) -> int:
+    """Pixels by which the page is wider than the screen."""
+    with browser.page() as tab:
+        tab.open(page, width, dark=dark)
+        return int(tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
 def draw_times(browser: Browser, page: Path, width: int, dark: bool, rounds: int) -> list[tuple[float, float]]:
     """Milliseconds of each round: passed, and of processor time that the page's main thread took."""
     times: list[tuple[float, float]] = []
@@ -116,6 +123,7 @@ def main() -> None:
     with Browser(program) as browser:
         for width in (380, 1440):
             for dark in (False, True):
+                print(f"{width} px, {'dark' if dark else 'light'}: {overflow(browser, page, width, dark)} px too wide")
                 times = draw_times(browser, page, width, dark, options.rounds)
                 for what, values in zip(("passed", "main thread"), zip(*times, strict=True), strict=True):
                     print(
