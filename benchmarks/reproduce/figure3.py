@@ -67,8 +67,8 @@ def inference(batch: int) -> Outcome:
             f"It is {PAPER_INFERENCE}x at 90 %, with DeepSparse on a cloud machine (held to nine tenths).",
             values["0.9"]["speedup"] >= 0.9 * PAPER_INFERENCE,
             f"Here it is {values['0.9']['speedup']:.2f}x, with this project's own runtime.",
-            "A sparse product loads an operand for each multiply-add, a dense one uses it for many; how far apart these "
-            "are differs between processors and with what else uses the machine.",
+            "A sparse product loads an operand for each multiply-add, a dense one uses it for many; how far apart "
+            "these are differs between processors and with what else uses the machine.",
         ),
     ]
     what = (
