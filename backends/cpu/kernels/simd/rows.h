@@ -41,10 +41,9 @@ template <int Rows, int Cols, typename Use>
   constexpr int kVecsPerRow = Tile<Rows, Cols>::kVecsPerRow;
 #pragma GCC unroll 2
   for (int row = 0; row < Rows; ++row) {
+    const std::byte* const from = own_register(base + row * pitch);
 #pragma GCC unroll 32
-    for (int v = 0; v < kVecsPerRow; ++v) {
-      use(row * kVecsPerRow + v, load(base + row * pitch + v * kVecBytes));
-    }
+    for (int v = 0; v < kVecsPerRow; ++v) use(row * kVecsPerRow + v, load(from + v * kVecBytes));
   }
 }
 
