@@ -13,6 +13,7 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
+from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_stand_ins
 
 __all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 
@@ -100,15 +101,8 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
             del dims[:]
             for size in bound[info.name]:
                 dims.add(dim_value=size)
-    # What the file says of other tensors may be of another batch, or stale; only foreign operators need it.
-    foreign = {name for n in skeleton.graph.node if n.domain not in ("", "ai.onnx") for name in n.output}
-    told = [info for info in skeleton.graph.value_info if info.name in foreign]
-    _write_symbols([*told, *skeleton.graph.output], _symbols(model, bound))
-    del skeleton.graph.value_info[:]
-    skeleton.graph.value_info.extend(told)
-    for info in skeleton.graph.output:
-        if info.name not in foreign:
-            info.type.tensor_type.ClearField("shape")
+    forget_recorded_shapes(skeleton)
+    _write_symbols([*skeleton.graph.value_info, *skeleton.graph.output], _symbols(model, bound))
     try:
         inferred = infer_proto(skeleton, check_type=True, strict_mode=True)
     except Exception as error:  # it is native code, and has as many kinds of errors as there are ways to damage a model
@@ -128,6 +122,9 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
 def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
     """ONNX shape inference, with data propagation unless that would be without measure.
 
+    Foreign operators that a standard one stands in for (:mod:`sift_onnx.stand_ins`) are inferred as that one; of the
+    result, types and shapes of values count, and not the nodes.
+
     Data propagation follows vectors element by element, which for one of a billion elements, a small file's Range or
     Tile, takes minutes and all memory. So there is none where a vector or an input is larger than vectors of sizes are.
 
@@ -138,6 +135,7 @@ def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
     Raises:
         Exception: whatever onnx makes of a damaged model.
     """
+    model = with_stand_ins(model)
     inferred = onnx.shape_inference.infer_shapes(_without_long_lists(model), **options)
     vectors = (info.type.tensor_type.shape.dim for info in (*inferred.graph.value_info, *inferred.graph.output))
     shapes = [*(dims for dims in vectors if len(dims) == 1), *(i.type.tensor_type.shape.dim for i in model.graph.input)]
@@ -184,7 +182,6 @@ def infer_node(
     opsets: Mapping[str, int],
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, npt.NDArray[Any]],
-    like: str = "",
 ) -> Shapes:
     """Shapes of the outputs of one node whose input shapes are known; {} where ONNX has no answer.
 
@@ -193,34 +190,45 @@ def infer_node(
         opsets: version of each operator set domain.
         shapes: of the inputs, by tensor name; the shape of an input without an entry is unknown.
         values: of small integer inputs, by tensor name.
-        like: a standard operator that makes the same shapes, for a node of another domain.
     """
-    op, domain = (like, "") if like else (node.op, "" if (node.domain or "") == "ai.onnx" else node.domain or "")
-    try:
-        schema = onnx.defs.get_schema(op, opsets.get(domain, 1), domain)
-    except onnx.defs.SchemaError:
+    if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
         return {}
-    attributes = {k: v for k, v in node.attrs.items() if not like or k in schema.attributes}
-    if any(isinstance(v, gs.Graph) for v in attributes.values()):
-        return {}
-    inputs = node.inputs[: schema.max_input]
-    types, data = {}, {}
-    proto = onnx.helper.make_node(op, [t.name for t in inputs], [t.name for t in node.outputs], domain=domain)
+    domain = "" if (node.domain or "") == "ai.onnx" else node.domain or ""
+    names = [t.name for t in node.inputs], [t.name for t in node.outputs]
+    proto = onnx.helper.make_node(node.op, *names, domain=domain)
     try:
-        proto.attribute.extend(OnnxExporter.export_attributes(attributes))
+        proto.attribute.extend(OnnxExporter.export_attributes(node.attrs))
     except (TypeError, ValueError):  # an empty list, which says nothing of its type
         return {}
-    for tensor in inputs:
-        if tensor.is_empty():
-            continue
+    inputs = {tensor.name: tensor for tensor in node.inputs if not tensor.is_empty()}
+    found: Shapes = {}
+    for standing in stand_ins(proto, opsets.get("", 1)) or [proto]:
+        found.update(_infer(standing, inputs, opsets, shapes, values))
+    return found
+
+
+def _infer(
+    proto: onnx.NodeProto,
+    tensors: Mapping[str, gs.Tensor],
+    opsets: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, npt.NDArray[Any]],
+) -> Shapes:
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opsets.get(proto.domain, 1), proto.domain)
+    except onnx.defs.SchemaError:
+        return {}
+    types, data = {}, {}
+    for name in filter(None, proto.input):
+        tensor = tensors[name]
         element = dtype_to_onnx(tensor.dtype) if tensor.dtype is not None else onnx.TensorProto.FLOAT
-        if tensor.name in values:
+        if name in values:
             element = onnx.TensorProto.INT64
-            data[tensor.name] = onnx.numpy_helper.from_array(values[tensor.name], tensor.name)
-        shape = shapes.get(tensor.name)
+            data[name] = onnx.numpy_helper.from_array(values[name], name)
+        shape = shapes.get(name)
         if element in _INTEGERS and shape is not None and len(shape) == 1 and shape[0] > _PROPAGATED_ELEMENTS:
             shape = None  # see _without_long_lists
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shape)
+        types[name] = onnx.helper.make_tensor_type_proto(element, shape)
     try:
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]

@@ -15,10 +15,9 @@ from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
+from sift_onnx.stand_ins import STANDARD_DOMAINS, forget_recorded_shapes
 
 __all__ = ["STANDARD_DOMAINS", "GraphView", "names_read", "node_name"]
-
-STANDARD_DOMAINS = ("", "ai.onnx")
 
 # Operators, besides Random*, whose results differ between runs.
 _DRAWS = ("Bernoulli", "Multinomial")
@@ -70,14 +69,7 @@ class GraphView:
     def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
         told = onnx.ModelProto()
         told.CopyFrom(self.proto)
-        # What a file says of values between nodes may be of another batch; only foreign operators need it.
-        foreign = {name for n in self.nodes if n.domain not in STANDARD_DOMAINS for name in n.output}
-        kept = [info for info in told.graph.value_info if info.name in foreign]
-        del told.graph.value_info[:]
-        told.graph.value_info.extend(kept)
-        for info in told.graph.output:
-            if info.name not in foreign:
-                info.type.tensor_type.ClearField("shape")
+        forget_recorded_shapes(told)
         try:
             graph = infer_proto(told).graph
         except Exception:  # native code: a damaged model makes it fail in many ways

@@ -22,13 +22,10 @@ from sift_onnx.axis_rules.findings import (
     WeightLayer,
     WeightUse,
 )
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind, shape_of
 from sift_onnx.shapes import Shapes, infer_node
 
 __all__ = ["FOLLOWED_ELEMENTS", "AxisRule", "RuleContext", "enter_constant"]
-
-# Operators of onnxruntime, for which ONNX infers no shape, and standard ones that make the same.
-_SHAPED_LIKE = {"FusedConv": "Conv"}
 
 # Integer tensors up to this many elements are followed element by element: they may be shapes.
 FOLLOWED_ELEMENTS = 64
@@ -103,25 +100,7 @@ class RuleContext:
         """
         if not self.has_input(i):
             return None
-        tensor, steps = self.node.inputs[i], []
-        while constant_values(tensor) is None:
-            if len(tensor.inputs) != 1 or tensor.inputs[0].op not in ("Cast", "Identity", "Transpose"):
-                return None
-            producer = tensor.inputs[0]
-            if producer.op == "Transpose":
-                steps.append(producer.attrs.get("perm"))
-            tensor = producer.inputs[0]
-        constant = constant_values(tensor)
-        assert constant is not None
-        rank = len(shape_of(constant))
-        permutation = tuple(range(rank))
-        for perm in reversed(steps):
-            order = perm if perm is not None else list(range(rank))[::-1]
-            permutation = tuple(permutation[p] for p in order)
-        if np.dtype(constant._values.dtype).kind in "iub":
-            return None
-        named = constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
-        return named, permutation
+        return parameter_behind(self.node.inputs[i])
 
     def is_derived(self, i: int) -> bool:
         """Whether input ``i`` is made from constants only."""
@@ -151,8 +130,7 @@ class RuleContext:
             if elements is not None:
                 flat = [element.value for element in elements.reshape(-1)]
                 values[tensor.name] = np.asarray(flat, dtype=np.int64).reshape(elements.shape)
-        like = _SHAPED_LIKE.get(self.node.op, "") if self.node.domain == "com.microsoft" else ""
-        return infer_node(self.node, self._opsets, shapes, values, like)
+        return infer_node(self.node, self._opsets, shapes, values)
 
     def original(self, axis: Axis | Size) -> int:
         """A size in the original."""

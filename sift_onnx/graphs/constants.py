@@ -37,6 +37,7 @@ __all__ = [
     "masked_constant",
     "nbytes_of",
     "nnz_of",
+    "parameter_behind",
     "shape_of",
     "sparse_weight_of",
 ]
@@ -44,6 +45,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _CHUNK_BYTES = 1 << 22
+# What a parameter may go through on its way to where it is read.
+_CARRIERS = ("Cast", "Identity", "Transpose")
 # Of a file, which is read into a buffer of this size.
 _READ_BYTES = 1 << 18
 
@@ -66,6 +69,32 @@ def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
             if key in attrs:
                 return gs.Constant(tensor.name, np.asarray(attrs[key], dtype=dtype))
     return None
+
+
+def parameter_behind(tensor: gs.Tensor) -> tuple[gs.Constant, tuple[int, ...]] | None:
+    """The floating-point constant that a tensor is, and the permutation of its axes on the way, or None.
+
+    Between the constant and the tensor there may be nodes that copy, cast or transpose it.
+    """
+    steps: list[list[int] | None] = []
+    while constant_values(tensor) is None:
+        producer = tensor.inputs[0] if len(tensor.inputs) == 1 else None
+        if producer is None or producer.op not in _CARRIERS or (producer.domain or "") not in ("", "ai.onnx"):
+            return None
+        if producer.op == "Transpose":
+            steps.append(producer.attrs.get("perm"))
+        tensor = producer.inputs[0]
+    constant = constant_values(tensor)
+    assert constant is not None
+    rank = len(shape_of(constant))
+    permutation = tuple(range(rank))
+    for perm in reversed(steps):
+        order = perm if perm is not None else list(range(rank))[::-1]
+        permutation = tuple(permutation[p] for p in order)
+    if np.dtype(constant._values.dtype).kind in "iub":
+        return None
+    named = constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
+    return named, permutation
 
 
 def shape_of(constant: gs.Constant) -> tuple[int, ...]:

@@ -156,10 +156,17 @@ def test_a_rule_that_is_wrong_is_found_out_before_anything_is_written(net: Net, 
 
 
 def test_a_graph_that_contradicts_itself_is_refused_by_the_name_of_the_node(net: Net) -> None:
-    """ONNX infers no shapes for onnxruntime's operators, and does not see that this product cannot be."""
-    h = net.op("FusedMatMul", net.tokens(8), net.weight(9, 6, name="w"), name="broken", domain="com.microsoft")
-    net.output(h, 1, 5, 6)
+    """ONNX infers no shapes of a product with transposed operands, and does not see that this one cannot be."""
+    w = net.weight(6, 9, name="w")
+    net.output(net.op("FusedMatMul", net.tokens(8), w, name="broken", domain="com.microsoft", transB=1), 1, 5, 6)
     with pytest.raises(UnsupportedError, match=r"node 'broken' \(FusedMatMul\).*sizes 8 and 9"):
         analyze(Model.load(net.model()))
     with pytest.raises(UnsupportedError, match="'broken'"):
         sift_onnx.transform(net.model(), wide=0.75)
+
+
+def test_a_contradiction_that_inference_finds_names_the_operator_of_the_model(net: Net) -> None:
+    h = net.op("FusedMatMul", net.tokens(8), net.weight(9, 6, name="w"), name="broken", domain="com.microsoft")
+    net.output(h, 1, 5, 6)
+    with pytest.raises(UnsupportedError, match=r"node name: broken \(FusedMatMul\).*Incompatible dimensions"):
+        analyze(Model.load(net.model()))
