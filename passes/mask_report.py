@@ -9,6 +9,7 @@ from typing import Any
 from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.cost import positions_of
 from sift_onnx.graphs.constants import is_masked, shape_of
+from sift_onnx.left_out import left_out_layers, left_out_warnings
 
 __all__ = ["describe_masks"]
 
@@ -56,6 +57,7 @@ def describe_masks(
                 "search_space": weights if masked else 0,
             }
         )
+    left_out = left_out_layers(analysis)
     macs_before, macs_after = (sum(layer[key] for layer in layers) for key in ("macs_before", "macs_after"))
     return {
         "schema": 1,
@@ -69,5 +71,7 @@ def describe_masks(
             "nnz_after": sum(after.values()),
             "search_space": sum(layer["search_space"] for layer in layers),
         },
+        "left_out": [layer.to_dict() for layer in left_out],
+        "warnings": left_out_warnings(left_out),
         "seconds": seconds,
     }

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.errors import UsageError
+from sift_onnx.left_out import left_out_layers, why_left_out
 from sift_onnx.quantized_layers import quantized_layers
 from sift_onnx.roles import first_and_last
 
@@ -32,9 +33,17 @@ class Selection:
             UsageError: a glob matches no weight.
         """
         names = list(analysis.layers)
+        left_out = left_out_layers(analysis)
         for option, patterns in (("--only", self.only), ("--keep-dense", self.keep_dense)):
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in names):
+                    missed = [layer for layer in left_out if fnmatchcase(layer.constant.name, pattern)]
+                    if missed and option == "--keep-dense":
+                        continue  # they stay as they are
+                    if missed:
+                        raise UsageError(
+                            f"{option} {pattern!r} matches only what is left out: {why_left_out(missed)[0]}"
+                        )
                     example = ", ".join(repr(name) for name in names[:3]) or "none"
                     raise UsageError(
                         f"{option} {pattern!r} matches no weight of the model; its weights are {example}, ..."
@@ -58,4 +67,7 @@ def no_layers(analysis: AxisAnalysis) -> str:
     if quantized:
         name = quantized[0].constant.name
         return f"the weights of the model are quantized ({name!r}, ...); transform it before it is quantized"
+    reasons = why_left_out(left_out_layers(analysis))
+    if reasons:
+        return f"every weight layer of the model is left out: {'; '.join(reasons)}"
     return "the model has no weight layer (Conv, Gemm, MatMul with a constant)"

@@ -16,6 +16,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
 from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
+from sift_onnx.left_out import LeftOutLayer, left_out_layers, left_out_warnings
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.quantized_layers import QuantizedLayer, quantized_layers
 
@@ -62,10 +63,12 @@ class CostReport:
     Attributes:
         layers: the weight layers in graph order, quantized ones too.
         attention_macs: multiply-accumulates of products of two activations.
+        left_out: weight layers whose shapes are not known; neither counted nor among ``layers``.
     """
 
     layers: tuple[LayerCost, ...]
     attention_macs: int
+    left_out: tuple[LeftOutLayer, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``sift-onnx inspect``."""
@@ -74,6 +77,8 @@ class CostReport:
             "schema": 1,
             "layers": [asdict(layer) | {"shape": list(layer.shape)} for layer in self.layers],
             "totals": totals | {"attention_macs": self.attention_macs},
+            "left_out": [layer.to_dict() for layer in self.left_out],
+            "warnings": left_out_warnings(self.left_out),
         }
 
 
@@ -97,7 +102,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
     rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]
     rows += [(layer.index, _cost_of_quantized(layer)) for layer in quantized_layers(analysis)]
     layers = tuple(row for _, row in sorted(rows, key=lambda row: row[0]))
-    return CostReport(layers, product_macs(analysis, original))
+    return CostReport(layers, product_macs(analysis, original), tuple(left_out_layers(analysis)))
 
 
 def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:

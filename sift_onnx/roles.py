@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.axis_rules.subgraphs import captured
+from sift_onnx.left_out import left_out_layers
 
 __all__ = ["first_and_last"]
 
@@ -20,7 +21,7 @@ _SIZES = ("Shape", "Size")
 
 
 def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
-    """The weight layers that no other weight layer precedes, and those that none follows.
+    """The weight layers that no other weight layer precedes, and those that none follows, be it one that is left out.
 
     Returns:
         Initializer name -> ``"first layer"`` or ``"last layer"``.
@@ -29,6 +30,8 @@ def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
     for layer in analysis.layers.values():
         for use in layer.uses:
             layers_at[use.index].append(layer.name)
+    for left_out in left_out_layers(analysis):
+        layers_at[left_out.index].append(left_out.constant.name)
     order = [(node, layers_at[index]) for index, node in enumerate(analysis.order)]
     sides = [_read(node) for node, _ in order], [{t.name for t in node.outputs} for node, _ in order]
     preceded = _reached(order, *sides)

@@ -19,6 +19,7 @@ from sift_onnx.axis_rules import AxisAnalysis, Cause, analyze
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of
+from sift_onnx.left_out import left_out_layers, left_out_warnings
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder
@@ -235,6 +236,7 @@ class LocalPass(Pass):
         layers = list(self._layers(analysis, chosen, done))
         before, after = (sum(layer[key] for layer in layers) for key in ("macs_before", "macs_after"))
         products = product_macs(analysis, analysis.system.original)
+        left_out = left_out_layers(analysis)
         return {
             "schema": 1,
             "pass": self.name,
@@ -255,7 +257,8 @@ class LocalPass(Pass):
                 "search_space": sum(layer["search_space"] for layer in layers),
             },
             "pinned": [],
-            "warnings": [],
+            "left_out": [layer.to_dict() for layer in left_out],
+            "warnings": left_out_warnings(left_out),
             "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
             "seconds": time.perf_counter() - start,
         }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sift_onnx.cost import product_macs
 from sift_onnx.graphs.constants import is_masked, nnz_of
+from sift_onnx.left_out import left_out_layers, left_out_warnings
 
 if TYPE_CHECKING:
     from sift_onnx.model import Model
@@ -65,6 +66,7 @@ def describe(
                 "search_space": weights if masked else 0,
             }
         )
+    left_out = left_out_layers(analysis)
     macs_before, macs_after = sum(plan.before.values()), sum(plan.after.values())
     return {
         "schema": 1,
@@ -87,11 +89,13 @@ def describe(
         },
         "biases_added": list(biases),
         "pinned": _pinned(plan),
+        "left_out": [layer.to_dict() for layer in left_out],
         "warnings": [
             f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
             for name in analysis.unscaled
         ]
-        + _unused_budget(settings, macs_before, macs_after),
+        + _unused_budget(settings, macs_before, macs_after)
+        + left_out_warnings(left_out),
         "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
         "seconds": seconds,
     }

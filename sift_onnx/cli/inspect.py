@@ -16,7 +16,7 @@ from sift_onnx.cli.options import (
     model_argument,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UsageError
 
@@ -58,6 +58,8 @@ def inspect(
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
     deliver(document, json_path, lambda: inspect_tables(document, str(model)))
+    for warning in document["warnings"]:
+        note(f"Warning: {warning}", verbosity)
 
 
 def _save_recipe(model: Model, name: Path, path: Path) -> None:

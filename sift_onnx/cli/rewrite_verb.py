@@ -72,7 +72,8 @@ def run(
             yield outcome(document)
         else:
             reasons = list(dict.fromkeys(layer["reason"] for layer in document["layers"]))
-            yield f"{target} is {source} as it was: {', '.join(reasons[:3]) or 'it has no weight layer'}."
+            none = "its weight layers are left out" if document.get("left_out") else "it has no weight layer"
+            yield f"{target} is {source} as it was: {', '.join(reasons[:3]) or none}."
 
     deliver(document, json_path, in_words)
     for warning in result.report.get("warnings", ()):

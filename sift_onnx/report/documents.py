@@ -117,7 +117,7 @@ KINDS: dict[str, Any] = {
         "totals": {
             "params": _COUNT, "nnz": _COUNT, "macs": _COUNT, "effective_macs": _COUNT, "attention_macs": _COUNT,
         },
-        "model?": str,
+        "model?": str, "warnings?": [str],
     },
 }  # fmt: skip
 

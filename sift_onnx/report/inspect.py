@@ -8,13 +8,14 @@ from typing import Any
 from rich.console import RenderableType
 
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["inspect_tables"]
 
 
 def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
-    """A table of layers and a line of totals for the JSON document of ``sift-onnx inspect``."""
+    """Tables of layers and of those left out, and a line of totals, for the JSON document of ``sift-onnx inspect``."""
     totals = document["totals"]
     table = FittingTable(title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters"))
     columns = (
@@ -43,5 +44,6 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
             f"{layer['search_space']:,}" if layer["search_space"] else "",
         )
     yield table
+    yield from left_out_tables(document)
     if totals["attention_macs"]:
         yield f"MACs of activation products (attention): {totals['attention_macs']:,}"

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["mask_tables"]
@@ -39,6 +40,7 @@ def mask_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableT
             layer["status"] + (f": {layer['reason']}" if layer["reason"] else ""),
         )
     yield table
+    yield from left_out_tables(document)
     totals = document["totals"]
     yield (
         f"weight MACs      {totals['weight_macs_before']:,} -> {totals['weight_macs_after']:,} "

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.masks import mask_tables
 from sift_onnx.report.numbers import dims, si
 
@@ -20,8 +21,9 @@ def transform_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         # Each pass of a recipe sees what the others have made of their layers; that is told once.
         changed = [layer for layer in step.get("layers", []) if layer["status"] != "unchanged"]
         if changed:
-            yield from _tables({**step, "layers": changed})
+            yield from _tables({**step, "layers": changed, "left_out": []})
     if "steps" in document:
+        yield from left_out_tables(document)
         yield "All passes together:"
         yield from _summary(document)
     else:
@@ -64,6 +66,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table
     if document["pinned"]:
         yield _pinned(document["pinned"])
+    yield from left_out_tables(document)
     for entry in document["pinned"]:
         # A classifier's outputs belong to one layer; a hidden state holds the width of the whole network.
         if entry["op"] == "output" and entry["macs_share"] > 0.5:

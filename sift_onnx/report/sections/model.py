@@ -45,7 +45,11 @@ def transform_html(document: Document, prefix: str) -> Markup:
     table = Table.of("Sizes that stay as they are", "size|<layers|share of MACs|<why|<node|<operator", rows)
     kept = tag("details", tag("summary", f"{len(rows)} sizes stay as they are"), table_html(table)) if rows else ""
     notes = [*(data.get("warnings") or []), *(f"No rule covers {node}." for node in data.get("unknown") or [])]
-    return join(charts, kept, tag("ul", *(tag("li", note) for note in notes)) if notes else "")
+    return join(charts, kept, _notes(notes))
+
+
+def _notes(notes: Sequence[str]) -> Markup | str:
+    return tag("ul", *(tag("li", note) for note in notes)) if notes else ""
 
 
 def inspect_html(document: Document, prefix: str) -> Markup:
@@ -72,7 +76,8 @@ def inspect_html(document: Document, prefix: str) -> Markup:
         for layer in document.data["layers"]
     ]
     columns = "<weight|<kind|<shape|weights|non-zeros|sparsity|dense MACs|MACs of non-zeros"
-    return join(tag("p", words + "."), table_html(Table.of(f"Layers of {document.model}", columns, rows)))
+    table = table_html(Table.of(f"Layers of {document.model}", columns, rows))
+    return join(tag("p", words + "."), table, _notes(document.data.get("warnings") or []))
 
 
 def check_html(document: Document, prefix: str) -> Markup:

@@ -1,0 +1,33 @@
+"""The weight layers that a result lacks, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.numbers import dims
+
+__all__ = ["left_out_tables"]
+
+
+def left_out_tables(document: Mapping[str, Any]) -> Iterator[FittingTable]:
+    """A table of ``left_out`` of the document of any verb that has it; nothing where nothing is left out."""
+    entries = document.get("left_out") or []
+    if not entries:
+        return
+    table = FittingTable(title="Layers left out", spare=("operator", "parameters"))
+    for header, justify in (
+        ("weight", "left"),
+        ("shape", "left"),
+        ("parameters", "right"),
+        ("node", "left"),
+        ("operator", "left"),
+        ("why", "left"),
+    ):
+        table.add_column(header, justify=justify)
+    for entry in entries:
+        table.add_row(
+            entry["name"], dims(entry["shape"]), f"{entry['params']:,}", entry["node"], entry["op"], entry["reason"]
+        )
+    yield table
