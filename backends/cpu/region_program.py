@@ -144,7 +144,7 @@ class RegionProgram:
         op = self._op(step, layout)
         if not isinstance(op, _kernels.Conv):
             return f"{type(op).__name__.lower()} {layout}"
-        told = op.describe(shape)
+        told = op.describe(shape, self.pool.threads)
         kind = "conv" if isinstance(spec, Conv) else "matmul"
         return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
 

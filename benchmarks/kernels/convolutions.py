@@ -99,7 +99,7 @@ def measure(
     x = page_aligned(images * channels * pixels * pixels)
     x[:] = rng.standard_normal(x.size, dtype=np.float32)
     y = page_aligned(x.size)
-    op.prepare(shape)
+    op.prepare(shape, pool.threads)
     flops = 2 * weights.nnz * pixels * pixels * batch
     peaks, walls, rates = [], [], []
 
@@ -123,8 +123,8 @@ def measure(
         rates.append(timed(convolve))
         walls.append((before + statistics.median(timed(load) for _ in range(9))) / 2)
     peak, wall, rate = max(peaks), max(walls), max(rates)
-    how = op.describe(shape)
-    tile = "x".join(map(str, how["tile"])) + " of " + "x".join(map(str, how["lanes"])) + " turned" * how["rotates"]
+    how = op.describe(shape, pool.threads)
+    tile = " of ".join("x".join(map(str, how[key])) for key in ("tile", "lanes")) + " " + how["form"].replace("_", " ")
     return Row(
         sparsity=sparsity,
         channels=channels,

@@ -64,6 +64,12 @@ constexpr std::array<std::pair<const char*, Layout>, 2> kLayouts{
     {{"planes", Layout::planes}, {"images16", Layout::images16}}};
 constexpr std::array<std::pair<const char*, Algorithm>, 3> kAlgorithms{
     {{"single", Algorithm::single}, {"pair", Algorithm::pair}, {"dense", Algorithm::dense}}};
+constexpr std::array<std::pair<const char*, Core>, 2> kCores{{{"amd", Core::amd}, {"intel", Core::intel}}};
+constexpr std::array<std::pair<const char*, WeightForm>, 5> kWeightForms{{{"by_row", WeightForm::by_row},
+                                                                          {"by_turn", WeightForm::by_turn},
+                                                                          {"side_by_side", WeightForm::side_by_side},
+                                                                          {"in_pairs", WeightForm::in_pairs},
+                                                                          {"dense", WeightForm::dense}}};
 constexpr std::array<std::pair<const char*, ActivationKind>, 9> kActivations{
     {{"none", ActivationKind::none},
      {"clip", ActivationKind::clip},
@@ -159,14 +165,19 @@ ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dil
           .groups = groups};
 }
 
-nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& sizes) {
-  const Conv::Description description = conv.describe(shape_of(sizes));
+int threads_of(int threads) {
+  if (threads < 1) throw std::invalid_argument("conv: threads must be positive");
+  return threads;
+}
+
+nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& sizes, int threads) {
+  const Conv::Description description = conv.describe(shape_of(sizes), threads_of(threads));
   const TileShape& tile = description.tile;
   nb::dict result;
   result["algorithm"] = name_of(kAlgorithms, description.algorithm);
   result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
   result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
-  result["rotates"] = tile.rotates();
+  result["form"] = name_of(kWeightForms, description.form);
   result["slice_channels"] = description.slice_channels;
   result["packed_bytes"] = description.packed_bytes;
   return nb::typed<nb::dict, nb::str, nb::any>(result);
@@ -272,31 +283,35 @@ void bind_ops(nb::module_& module) {
           [](Conv* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
              const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads, std::int64_t groups,
              const ActivationSpec& activation, const std::string& layout,
-             const std::string& algorithm, const std::string& isa) {
+             const std::string& algorithm, const std::string& isa, const std::string& core) {
             ConvOptions options;
             options.geometry = geometry_of(kernel, stride, dilation, pads, groups);
             options.activation = activation_of(activation);
             options.layout = named(kLayouts, layout, "layout");
             if (algorithm != "auto") options.algorithm = named(kAlgorithms, algorithm, "algorithm");
+            if (!core.empty()) options.core = named(kCores, core, "core");
             new (self) Conv(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
           "activation"_a = kNoActivation, "layout"_a = "images16",
-          "algorithm"_a = "auto", "isa"_a = "",
-          "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw].")
+          "algorithm"_a = "auto", "isa"_a = "", "core"_a = "",
+          "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw]. "
+          "Tiles are chosen for this machine's core, or for that of 'amd' or 'intel'.")
       .def(
           "prepare",
-          [](const Conv& conv, const Shape4& shape) {
+          [](const Conv& conv, const Shape4& shape, int threads) {
             const nb::gil_scoped_release unlocked;
-            conv.prepare(shape_of(shape));
+            conv.prepare(shape_of(shape), threads_of(threads));
           },
-          "shape"_a, "Pack the weights for inputs of this shape now instead of in the first run.")
+          "shape"_a, "threads"_a,
+          "Pack the weights for inputs of this shape, run by so many threads, now instead of in the first run.")
       .def("release_source", &Conv::release_source,
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.")
       .def("source", &Conv::source, "The weights; unpacked if they were given up.")
-      .def("describe", &describe, "shape"_a, "How inputs of this shape are run: algorithm, tile, slices, bytes.");
+      .def("describe", &describe, "shape"_a, "threads"_a,
+           "How inputs of this shape are run by so many threads: algorithm, form of the weights, tile, slices, bytes.");
 
   nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
       .def(

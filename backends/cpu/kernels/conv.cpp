@@ -37,9 +37,10 @@ Algorithm choose_algorithm(double density, const ConvOptions& options, const Ker
 struct Conv::Packing {
   Tiling tiling;
   PanelShape panel;
-  std::vector<std::vector<PackedSlice>> groups;
-  std::vector<double> row_costs;
-  std::vector<std::int32_t> turn_lanes;
+  std::vector<std::vector<PackedSlice>> groups{};
+  std::int64_t band_rows;
+  std::vector<double> band_costs{};
+  std::vector<std::int32_t> turn_lanes{};
 
   std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -133,37 +134,41 @@ Conv::Problem Conv::problem_of(const Shape& shape) const {
   ConvGeometry geometry = g;
   if (gathered) geometry.stride_h = geometry.stride_w = 1;
   problem.tiling = {geometry,       options_.layout,      algorithm_,       t.units,           t.out_h,
-                    t.out_w, shape.c / g.groups, out.c / g.groups, density_};
+                    t.out_w, shape.c / g.groups, out.c / g.groups, density_, options_.core};
   return problem;
 }
 
-std::shared_ptr<const Conv::Packing> Conv::packing_for(const Shape& shape, const Problem& problem) const {
+std::shared_ptr<const Conv::Packing> Conv::packing_for(const Shape& shape, const Problem& problem,
+                                                       int threads) const {
   const std::lock_guard lock(mutex_);
-  const auto known = std::ranges::find(planned_, shape, &Planned::shape);
+  const auto known = std::ranges::find_if(
+      planned_, [&](const Planned& planned) { return planned.shape == shape && planned.threads == threads; });
   if (known != planned_.end()) {
     std::rotate(known, known + 1, planned_.end());
     return planned_.back().packing;
   }
   const Tiling tiling = choose_tiling(problem.tiling, kernels_);
+  const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
   const auto alike = std::ranges::find_if(planned_, [&](const Planned& planned) {
-    const Tiling& other = planned.packing->tiling;
-    return other.tile == tiling.tile && other.slice_channels == tiling.slice_channels;
+    return planned.packing->tiling.packs_like(tiling) && planned.packing->band_rows == band;
   });
-  std::shared_ptr<const Packing> packing = alike != planned_.end() ? alike->packing : pack(problem, tiling);
+  std::shared_ptr<const Packing> packing = alike != planned_.end() ? alike->packing : pack(problem, tiling, band);
   if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
-  planned_.push_back({shape, packing});
+  planned_.push_back({shape, threads, packing});
   return packing;
 }
 
-std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling) const {
-  auto packing = std::make_shared<Packing>(Packing{tiling, PanelShape(problem.tiling.geometry, tiling.tile), {}, {}, {}});
+std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling,
+                                                std::int64_t band_rows) const {
+  auto packing = std::make_shared<Packing>(
+      Packing{.tiling = tiling, .panel = PanelShape(problem.tiling.geometry, tiling.tile), .band_rows = band_rows});
   const std::int64_t rows = problem.tiling.rows;
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
     packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
-                                           tiling.slice_channels, algorithm_, tiling.tile.rotates()));
+                                           tiling.slice_channels, tiling.form, band_rows));
   }
-  packing->row_costs = quad_costs(packing->groups, rows);
+  packing->band_costs = band_costs(packing->groups, rows, band_rows);
   packing->turn_lanes = turned_lanes(problem.tiling.geometry, tiling.tile);
   return packing;
 }
@@ -172,8 +177,8 @@ std::shared_ptr<const SparseWeights> Conv::locked_source() const {
   if (weights_) return weights_;
   const Packing& packing = *planned_.back().packing;
   return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
-                                                              columns_, options_.geometry, packing.panel, algorithm_,
-                                                              packing.tiling.tile.rotates()));
+                                                              columns_, options_.geometry, packing.panel,
+                                                              packing.tiling.form, packing.band_rows));
 }
 
 std::shared_ptr<const SparseWeights> Conv::source() const {
@@ -192,10 +197,10 @@ bool Conv::release_source() const {
   return true;
 }
 
-void Conv::prepare(const Shape& shape) const {
-  for (const auto& part : parts_) part->prepare(shape);
+void Conv::prepare(const Shape& shape, int threads) const {
+  for (const auto& part : parts_) part->prepare(shape, threads);
   const Shape out = output_shape(shape);
-  if (parts_.empty() && element_count(out, options_.layout) > 0) packing_for(shape, problem_of(shape));
+  if (parts_.empty() && element_count(out, options_.layout) > 0) packing_for(shape, problem_of(shape), threads);
 }
 
 std::int64_t Conv::weight_bytes() const {
@@ -213,14 +218,17 @@ std::int64_t Conv::weight_bytes() const {
   return bytes;
 }
 
-Conv::Description Conv::describe(const Shape& shape) const {
+Conv::Description Conv::describe(const Shape& shape, int threads) const {
   if (!parts_.empty()) {
-    Description description = parts_.front()->describe(shape);
-    for (std::size_t i = 1; i < parts_.size(); ++i) description.packed_bytes += parts_[i]->describe(shape).packed_bytes;
+    Description description = parts_.front()->describe(shape, threads);
+    for (std::size_t i = 1; i < parts_.size(); ++i) {
+      description.packed_bytes += parts_[i]->describe(shape, threads).packed_bytes;
+    }
     return description;
   }
-  const auto packing = packing_for(shape, problem_of(shape));
-  return {algorithm_, packing->tiling.tile, packing->tiling.slice_channels, packing->bytes()};
+  const auto packing = packing_for(shape, problem_of(shape), threads);
+  const Tiling& tiling = packing->tiling;
+  return {algorithm_, tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const {
@@ -231,7 +239,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
   }
   if (!parts_.empty()) return;
   const Problem problem = problem_of(shape);
-  const auto packing = packing_for(shape, problem);
+  const auto packing = packing_for(shape, problem, pool.threads());
   const TileShape& tile = packing->tiling.tile;
   const ConvTensors& t = problem.tensors;
   if (is_gathered()) {
@@ -253,7 +261,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
   const bool weights_first = tiles_y * tiles_x == 1 && algorithm_ == Algorithm::dense;
   const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
   const std::vector<std::int64_t> chunks =
-      balance_rows(packing->row_costs, tile.blocks(), tiles, pool.threads(), for_sums);
+      balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   // Neighbours below each other come one after the other: the second finds most of its input in the cache.
@@ -282,7 +290,8 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
               .tensors = t,
               .first_in_channel = group * problem.tiling.channels,
               .first_out_channel = group * rows,
-              .row_count = rows},
+              .row_count = rows,
+              .band_rows = packing->band_rows},
              place, chunks[chunk], chunks[chunk + 1], in, residual, out);
   });
 }

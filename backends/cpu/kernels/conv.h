@@ -20,6 +20,7 @@ struct ConvOptions {
   Activation activation;
   Layout layout = Layout::images16;
   std::optional<Algorithm> algorithm;  // none: by density
+  Core core = detected_core();         // that tiles are chosen for
 };
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
@@ -40,8 +41,8 @@ class Conv final : public Op {
 
   std::int64_t weight_bytes() const override;
 
-  // Packs for inputs of this shape now instead of in the first run.
-  void prepare(const Shape& shape) const;
+  // Packs for inputs of this shape, run by so many threads, now instead of in the first run.
+  void prepare(const Shape& shape, int threads) const;
 
   // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero beside 6 packed. A
   // shape that needs another packing is packed from one that is there, which takes about twice as long. False, and
@@ -51,14 +52,15 @@ class Conv final : public Op {
   // The weights; from a packed form if the source was released.
   std::shared_ptr<const SparseWeights> source() const;
 
-  // How inputs of this shape are run.
+  // How inputs of this shape are run by so many threads.
   struct Description {
     Algorithm algorithm;
+    WeightForm form;
     TileShape tile;
     std::int64_t slice_channels;
     std::int64_t packed_bytes;
   };
-  Description describe(const Shape& shape) const;
+  Description describe(const Shape& shape, int threads) const;
 
  private:
   struct Packing;
@@ -66,8 +68,8 @@ class Conv final : public Op {
 
   bool is_gathered() const;
   Problem problem_of(const Shape& shape) const;
-  std::shared_ptr<const Packing> packing_for(const Shape& shape, const Problem& problem) const;
-  std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling) const;
+  std::shared_ptr<const Packing> packing_for(const Shape& shape, const Problem& problem, int threads) const;
+  std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling, std::int64_t band_rows) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
 
   std::int64_t rows_;
@@ -85,6 +87,7 @@ class Conv final : public Op {
   mutable std::shared_ptr<const SparseWeights> weights_;  // null once released
   struct Planned {
     Shape shape;
+    int threads;
     std::shared_ptr<const Packing> packing;
   };
   mutable std::vector<Planned> planned_;  // the latest last; several shapes may have one packing

@@ -199,7 +199,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
     if (gather.count > 0) job.kernels.gather_masked(gather);
 
     slice.describe(rows);
-    rows.bias = &slice == &job.slices.front() ? job.bias : nullptr;
+    const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
+    const bool ordered = !slice.order.empty();
     const bool last = &slice == &job.slices.back();
     const std::int64_t step = last ? kEpilogueRows : kPrefetchRows;
     const std::int64_t steps = (row_end - row_begin + step - 1) / step;
@@ -208,17 +209,21 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
                                         slice_channels, steps)
                            : Prefetcher(scratch.fresh, gather.source + slice.channels * in_plane, in_plane,
                                         (&slice)[1].channels, steps);
-    for (std::int64_t row = row_begin; row < row_end; row += step) {
-      const std::int64_t end = std::min(row + step, row_end);
+    for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
+      // In order, a row is a place: what stands there belongs to another row of the band.
+      const std::int64_t origin = ordered ? row / job.band_rows * job.band_rows : row;
+      const std::int64_t end = std::min(ordered ? std::min(row + step, origin + job.band_rows) : row + step, row_end);
       next.step();
-      rows.acc = acc + (row - row_begin) * acc_row;
+      rows.acc = acc + (origin - row_begin) * acc_row;
+      rows.bias = bias == nullptr || !ordered ? bias : bias + origin;
       rows.row_begin = static_cast<std::uint32_t>(row);
       rows.row_end = static_cast<std::uint32_t>(end);
       const std::int64_t stored = std::min(end, job.row_count) - row;
-      const std::int64_t first = (job.first_out_channel + row) * out_plane;
+      const std::int64_t first = (job.first_out_channel + origin) * out_plane;
+      epilogue.order = ordered ? slice.order.data() + row : nullptr;
       if (last) {
         for (std::int64_t i = 0; i < stored; ++i) {
-          const float* const plane = out + first + i * out_plane;
+          const float* const plane = out + first + (ordered ? epilogue.order[i] : i) * out_plane;
           for (const Scatter& entry : scratch.scatters) __builtin_prefetch(plane + entry.target, 1);
         }
       }
@@ -234,46 +239,58 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
   }
 }
 
-std::vector<double> quad_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows) {
-  std::vector<double> costs(static_cast<std::size_t>(padded_rows(rows) / 4), 4.0);
+std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
+                               std::int64_t band_rows) {
+  const std::int64_t padded = padded_rows(rows);
+  std::vector<double> costs;
+  for (std::int64_t row = 0; row < padded; row += band_rows) {
+    costs.push_back(static_cast<double>(std::min(band_rows, padded - row)));
+  }
   for (const std::vector<PackedSlice>& slices : groups) {
     for (const PackedSlice& slice : slices) {
       if (slice.columns > 0) continue;  // dense: all alike
-      const std::size_t per_quad = (slice.starts.size() - 1) / costs.size();  // lists of four rows
-      for (std::size_t quad = 0; quad < costs.size(); ++quad) {
-        costs[quad] += slice.starts[(quad + 1) * per_quad] - slice.starts[quad * per_quad];
+      // Lists come in as many per four rows throughout.
+      const std::size_t per_quad = (slice.starts.size() - 1) / static_cast<std::size_t>(padded / 4);
+      const auto before = [&](std::int64_t row) { return slice.starts[static_cast<std::size_t>(row / 4) * per_quad]; };
+      for (std::size_t band = 0; band < costs.size(); ++band) {
+        const std::int64_t begin = static_cast<std::int64_t>(band) * band_rows;
+        costs[band] += before(std::min(begin + band_rows, padded)) - before(begin);
       }
     }
   }
   return costs;
 }
 
-std::vector<std::int64_t> balance_rows(const std::vector<double>& quad_costs, std::int64_t tile_blocks,
-                                       std::int64_t tiles, int threads, std::int64_t cache_bytes) {
-  const auto quads = static_cast<std::int64_t>(quad_costs.size());
-  const std::int64_t quad_bytes = 4 * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most_quads = std::max<std::int64_t>(cache_bytes / quad_bytes, 1);
-  std::int64_t count = (quads + most_quads - 1) / most_quads;
-  constexpr std::int64_t kLeastQuads = 4;
+std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows,
+                                       std::int64_t band_rows, std::int64_t tile_blocks, std::int64_t tiles,
+                                       int threads, std::int64_t cache_bytes) {
+  const auto bands = static_cast<std::int64_t>(band_costs.size());
+  const std::int64_t band_bytes = band_rows * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t most_bands = std::max<std::int64_t>(cache_bytes / band_bytes, 1);
+  std::int64_t count = (bands + most_bands - 1) / most_bands;
+  constexpr std::int64_t kLeastRows = 16;
   const auto idle = [&](std::int64_t chunks) {
     const std::int64_t tasks = tiles * chunks;
     const std::int64_t rounds = (tasks + threads - 1) / threads;
     return 1.0 - static_cast<double>(tasks) / static_cast<double>(rounds * threads);
   };
-  while (idle(count) > 0.08 && quads / (count + 1) >= kLeastQuads) ++count;
+  while (idle(count) > 0.08 && bands * band_rows / (count + 1) >= kLeastRows && count < bands) ++count;
 
   double total = 0;
-  for (const double cost : quad_costs) total += cost;
+  for (const double cost : band_costs) total += cost;
   std::vector<std::int64_t> bounds{0};
   double sum = 0;
-  for (std::int64_t quad = 0; quad < quads; ++quad) {
-    sum += quad_costs[static_cast<std::size_t>(quad)];
+  for (std::int64_t band = 0; band < bands; ++band) {
+    sum += band_costs[static_cast<std::size_t>(band)];
     const auto cut = static_cast<std::int64_t>(bounds.size());
     if (cut < count && sum >= total * static_cast<double>(cut) / static_cast<double>(count)) {
-      bounds.push_back((quad + 1) * 4);
+      bounds.push_back((band + 1) * band_rows);
     }
   }
-  if (bounds.back() != quads * 4) bounds.push_back(quads * 4);
+  // The last band may be shorter than the others.
+  const std::int64_t padded = padded_rows(rows);
+  if (bounds.back() >= padded) bounds.pop_back();
+  bounds.push_back(padded);
   return bounds;
 }
 

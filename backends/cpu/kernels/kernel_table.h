@@ -15,18 +15,27 @@ namespace sift::cpu {
 // How a slice of the weights is stored and multiplied; see docs/cpu-runtime.md.
 enum class Algorithm : std::uint8_t { single, pair, dense };
 
+// How a slice of the weights lies in memory. By row: a list of non-zeros for each. By turn: several lists for each row,
+// whose operands are turned alike. Side by side: those of two rows in turns, the rows of a band by the lengths of their
+// lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all.
+enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense };
+
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
-// An accumulator row is `blocks` blocks of 16 floats. `pair` and `dense` need both ends to be multiples of 4.
+// An accumulator row is `blocks` blocks of 16 floats. `in_pairs` and `dense` need both ends to be multiples of 4.
+// Side by side, row_begin and row_end are even places in `order`, and acc and bias begin at the row it counts from.
 struct RowsArgs {
   const std::byte* panel;         // aligned to 64 bytes
   std::ptrdiff_t pitch;           // bytes from one panel row of blocks to the next
-  const std::uint32_t* starts;    // single: [rows + 1]; rotated: [turns rows + 1]; pair: [3 rows / 2 + 1], lists both, first only, second only
-  const std::uint32_t* value_starts;  // pair: [rows / 2]
+  // Where lists start: by row [rows + 1]; by turn [turns rows + 1]; side by side [rows + 1], for two rows their lists
+  // in turns and the rest of the first; in pairs [3 rows / 2 + 1].
+  const std::uint32_t* starts;
+  const std::uint32_t* value_starts;  // in pairs: [rows / 2]
   const std::uint16_t* offsets;   // bytes into the panel; dense: one per column of the slice
-  const float* values;            // single: one per offset; pair: two in `both`; dense: [rows / 4][columns][4]
+  const float* values;            // one per offset; in pairs: two in what both have; dense: [rows / 4][columns][4]
   std::uint32_t columns;          // dense: columns of the slice
-  std::uint32_t turns;            // rotated: lists of a row
-  const std::int32_t* turn_lanes; // rotated: [turns][16], the lane of the operand that each lane multiplies
+  std::uint32_t turns;            // by turn: lists of a row
+  const std::int32_t* turn_lanes; // by turn: [turns][16], the lane of the operand that each lane multiplies
+  const std::uint16_t* order;     // side by side: [rows], the row at each place
   const float* bias;              // null: continue from acc
   float* acc;                     // aligned to 64 bytes
   std::uint32_t row_begin;
@@ -68,6 +77,7 @@ struct EpilogueArgs {
   const float* residual;       // null: none
   float* out;
   std::ptrdiff_t out_stride;   // floats from one output channel to the next, of residual too
+  const std::uint16_t* order;  // [rows], which rows of acc, out and residual; null: the first ones
   std::uint32_t rows;
   Activation activation;
 };
@@ -137,6 +147,8 @@ struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
   RowsFunction (*rows)(Algorithm algorithm, int rows, int columns);
+  // As `rows` of algorithm single, but of two rows at a time; null where the sums of one keep the multipliers busy.
+  RowsFunction (*rows_side_by_side)(int rows, int columns);
   // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
   // they are multiplied. Null where turning takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);

@@ -18,6 +18,7 @@ struct PackedSlice {
   std::vector<std::uint32_t> value_starts;
   std::vector<std::uint16_t> offsets;
   std::vector<float> values;
+  std::vector<std::uint16_t> order;  // of rows side by side, see RowsArgs
   std::uint32_t columns = 0;
 
   std::int64_t bytes() const;
@@ -29,15 +30,20 @@ struct PackedSlice {
 // Rows are handled four at a time at most: slices have rows of zeros at the end up to a multiple of 4.
 std::int64_t padded_rows(std::int64_t rows);
 
-// The slices of rows [first_row, first_row + rows), one group of a convolution. For tiles that rotate, a row of a slice
-// has a list for each tap along x.
+// Rows that stay together when they are shared out to threads: a band, where they are side by side; else four.
+std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads);
+
+// Columns of a slice of so many channels -> bytes into the panel.
+std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
+
+// The slices of rows [first_row, first_row + rows), one group of a convolution.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
-                                      std::int64_t slice_channels, Algorithm algorithm, bool rotates);
+                                      std::int64_t slice_channels, WeightForm form, std::int64_t band_rows);
 
 // What pack_weights was made from, out of all groups' slices; zeros that the source listed may be missing.
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
-                             Algorithm algorithm, bool rotates);
+                             WeightForm form, std::int64_t band_rows);
 
 }  // namespace sift::cpu

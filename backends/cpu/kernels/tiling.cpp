@@ -26,22 +26,42 @@ std::int64_t output_extent(std::int64_t in, std::int64_t pads, std::int64_t kern
   return span < 0 ? 0 : span / stride + 1;
 }
 
-// Estimated cycles for the whole layer on one core. The coefficients are fitted to measurements on Zen 5; only their
-// ratios matter: what an operand, a change of row and a block of packing cost against each other.
+// Cycles. Only their ratios matter.
+struct Costs {
+  double operand;     // a block of the panel times a weight
+  double turn;        // of its lanes
+  double weight;      // what a non-zero takes besides its operands
+  double sum;         // loading and storing a block of sums
+  double list;        // the end of a list, which is mispredicted
+  double equal_list;  // the same in lists by length, per row
+};
+
+// Fitted to measurements on Zen 5 and on a Xeon of family 6, model 207.
+constexpr Costs costs_of(Core core) {
+  // On Intel's, one of the two ports that multiply is the one that shuffles.
+  constexpr Costs kIntel{.operand = 0.65, .turn = 0.3, .weight = 1.3, .sum = 3.3, .list = 20.0, .equal_list = 14.0};
+  constexpr Costs kAmd{.operand = 0.675, .turn = 0.03, .weight = 0.62, .sum = 2.0, .list = 4.0, .equal_list = 4.0};
+  return core == Core::intel ? kIntel : kAmd;
+}
+
+// Estimated cycles for the whole layer on one core.
 double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
-                std::int64_t slice_channels) {
+                std::int64_t slice_channels, WeightForm form) {
+  const Costs costs = costs_of(problem.core);
   const auto blocks = static_cast<double>(tile.blocks());
   const double slices = static_cast<double>(ceil_div(problem.channels, slice_channels));
   const double channels = static_cast<double>(problem.channels) / slices;
   const double taps = static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * taps * channels;
   // Dense rows share operands four at a time while the registers hold the sums of 4 x 7 blocks, else two.
-  const double per_nnz = problem.algorithm != Algorithm::dense ? 0.675 * blocks + 0.62
+  const double per_nnz = problem.algorithm != Algorithm::dense ? costs.operand * blocks + costs.weight
                          : blocks <= 7                         ? 0.50 * blocks + 0.60
                                                                : 0.82 * blocks;
-  const double turns = tile.rotates() ? 0.03 * nnz * blocks : 0.0;
-  const double lists = tile.rotates() ? static_cast<double>(problem.geometry.kernel_w) : 1.0;
-  const double per_row = nnz * per_nnz + turns + 2.0 * blocks + 4.0 * lists;
+  const double turns = tile.rotates() ? costs.turn * nnz * blocks : 0.0;
+  const double lists = form == WeightForm::side_by_side ? costs.equal_list
+                       : form == WeightForm::by_turn    ? costs.list * static_cast<double>(problem.geometry.kernel_w)
+                                                        : costs.list;
+  const double per_row = nnz * per_nnz + turns + costs.sum * blocks + lists;
   const double packing = static_cast<double>(panel.blocks_per_channel * tile.lanes_h) * channels *
                          (problem.layout == Layout::planes ? 2.5 : 2.0);
   const double per_tile = slices * (static_cast<double>(problem.rows) * per_row + packing);
@@ -51,11 +71,21 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   return tiles * per_tile;
 }
 
-RowsFunction rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
-  const std::int64_t row_blocks = tile.cols * tile.images;
-  if (tile.rotates()) return kernels.rotated_rows(static_cast<int>(tile.rows * row_blocks));
-  if (panel.pitch == row_blocks) return kernels.rows(algorithm, 1, static_cast<int>(tile.rows * row_blocks));
-  return kernels.rows(algorithm, static_cast<int>(tile.rows), static_cast<int>(row_blocks));
+struct RowsChoice {
+  RowsFunction function;
+  WeightForm form;
+};
+
+RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
+  const auto blocks = static_cast<int>(tile.blocks());
+  if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::by_turn};
+  const bool one_row = panel.pitch == tile.cols * tile.images;
+  const int rows = one_row ? 1 : static_cast<int>(tile.rows);
+  if (algorithm == Algorithm::dense) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::dense};
+  if (algorithm == Algorithm::pair) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::in_pairs};
+  const RowsFunction side_by_side = kernels.rows_side_by_side(rows, blocks / rows);
+  if (side_by_side != nullptr) return {side_by_side, WeightForm::side_by_side};
+  return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::by_row};
 }
 
 // Outputs in a row of `lanes` lanes that taps along x turn; 0 if they cannot.
@@ -154,22 +184,24 @@ bool panel_fits(const ConvGeometry& geometry, Layout layout) {
 }
 
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
-  // An eighth of the cache is left for weights and partial sums.
-  const std::int64_t panel_bytes = std::min(level1_cache_bytes() / 8 * 7, kOffsetLimit);
+  // The rest of the cache is left for weights and partial sums. Dense rows pass through the whole panel, each four of
+  // them, and what has left the cache by then is gone; sparse ones find most of what they need.
+  const std::int64_t eighths = problem.algorithm == Algorithm::dense ? 5 : 7;
+  const std::int64_t panel_bytes = std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit);
   double least = std::numeric_limits<double>::infinity();
   Tiling best{};
   const auto consider = [&](const TileShape& tile) {
     const PanelShape panel(problem.geometry, tile);
     const std::int64_t channel_bytes = panel.blocks_per_channel * kBlockBytes;
     if (channel_bytes > kOffsetLimit) return;
-    const RowsFunction rows = rows_for(tile, panel, problem.algorithm, kernels);
-    if (rows == nullptr) return;
+    const RowsChoice rows = rows_for(tile, panel, problem.algorithm, kernels);
+    if (rows.function == nullptr) return;
     const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
     const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
-    const double cycles = estimate(problem, tile, panel, slice_channels);
+    const double cycles = estimate(problem, tile, panel, slice_channels, rows.form);
     if (cycles < least) {
       least = cycles;
-      best = {tile, slice_channels, rows};
+      best = {tile, slice_channels, rows.function, rows.form};
     }
   };
   const auto consider_sizes = [&](TileShape tile) {

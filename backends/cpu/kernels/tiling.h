@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core.h"
 #include "kernel_table.h"
 #include "op.h"
 
@@ -103,12 +104,19 @@ struct TilingProblem {
   std::int64_t channels;         // input channels of a group
   std::int64_t rows;             // output channels of a group
   double density;
+  Core core;
 };
 
 struct Tiling {
   TileShape tile;
   std::int64_t slice_channels;   // input channels in a panel
   RowsFunction rows;
+  WeightForm form;               // that `rows` takes
+
+  // Whether weights packed for the one suit the other.
+  bool packs_like(const Tiling& other) const {
+    return tile == other.tile && slice_channels == other.slice_channels && form == other.form;
+  }
 };
 
 // Whether one channel's taps of the smallest tile have offsets of 16 bits.

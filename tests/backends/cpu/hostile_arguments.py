@@ -174,8 +174,9 @@ class Hostile:
         shape = self.shape(channels)
         op.output_shape(self.shape())
         if _work(shape) <= MOST_WORK and hasattr(op, "describe"):
-            op.describe(shape)
-            op.prepare(shape)
+            threads = self.rng.choice((-1, 0, 1, 3, 64, 2**31 - 1))
+            op.describe(shape, threads)
+            op.prepare(shape, threads)
         _ = op.weight_bytes
 
     def sequence(self) -> None:

@@ -120,7 +120,7 @@ def test_channels_beyond_one_panel_are_taken_in_slices(pool: _kernels.ThreadPool
         layout=layout,
         algorithm=algorithm,
     )
-    assert op.describe(x.shape)["slice_channels"] < 7000
+    assert op.describe(x.shape, pool.threads)["slice_channels"] < 7000
     assert_close(run(pool, op, x), conv(x, weights, pads=(1, 1, 1, 1)), 63000)
 
 
@@ -258,14 +258,34 @@ def test_taps_that_turn_lanes_agree_with_numpy(
         weights = random_sparse(rng, (40 * groups, 48, *kernel), 0.12)
         residual = random_array(rng, conv(x, weights, **geometry).shape)
         source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
-        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, **geometry)
-        rotated += op.describe(x.shape)["rotates"]
+        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, core="amd", **geometry)
+        rotated += op.describe(x.shape, pool.threads)["form"] == "by_turn"
         assert_close(run(pool, op, x, residual), conv(x, weights, **geometry, residual=residual), weights[0].size)
         # Packed anew from the lists of one or the other kind.
         assert op.release_source()
         other = random_array(rng, (1, 48 * groups, 9, 2 * width + 3))
         assert_close(run(pool, op, other), conv(other, weights, **geometry), weights[0].size)
     assert (rotated > 0) == (isa == "avx512")
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("core", ["amd", "intel"])
+@pytest.mark.parametrize("rows", [1, 3, 16, 18, 130, 700])
+def test_rows_side_by_side_agree_with_numpy(pool: _kernels.ThreadPool, isa: str, core: str, rows: int) -> None:
+    """Lists of every length, rows of zeros among them, in bands of which the last may be shorter."""
+    rng = np.random.default_rng(11)
+    x = random_array(rng, (16, 90, 1, 1))
+    weights = random_sparse(rng, (2 * rows, 45, 1, 1), 0.2) * (rng.random((2 * rows, 1, 1, 1)) < 0.8)
+    bias = random_array(rng, (2 * rows,))
+    residual = random_array(rng, (16, 2 * rows, 1, 1))
+    expected = conv(x, weights, bias, groups=2, residual=residual)
+    source = _kernels.SparseWeights.from_dense(2 * rows, 45, weights)
+    op = _kernels.Conv(source, bias, groups=2, isa=isa, core=core)
+    assert op.describe(x.shape, pool.threads)["form"] == "side_by_side"
+    for threads in (1, 2, 9):
+        assert_close(run(_kernels.ThreadPool(threads), op, x, residual), expected, 45)
+        # The bands of another number of threads are made of these.
+        assert op.release_source()
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -294,14 +314,14 @@ def test_released_weights_are_packed_anew_from_the_packed_form(
     kept = _kernels.Conv(source, **options)
     released = _kernels.Conv(source, **options)
     assert not released.release_source()
-    assert released.weight_bytes < kept.describe((1, 40 * groups, 7, 7))["packed_bytes"]
+    assert released.weight_bytes < kept.describe((1, 40 * groups, 7, 7), pool.threads)["packed_bytes"]
     tilings = []
     for size in ((7, 7), (3, 60), (30, 30)):
         x = random_array(rng, (1, 40 * groups, *size))
         np.testing.assert_array_equal(run(pool, released, x), run(pool, kept, x))
         assert released.release_source()
         assert released.weight_bytes == kept.weight_bytes
-        tilings.append(released.describe(x.shape)["tile"])
+        tilings.append(released.describe(x.shape, pool.threads)["tile"])
     assert len(set(tilings)) == 3
 
 

@@ -12,7 +12,8 @@ struct Epilogue {
   static void run(const EpilogueArgs& args) {
     const float a = args.activation.a;
     const float b = args.activation.b;
-    for (std::uint32_t row = 0; row < args.rows; ++row) {
+    for (std::uint32_t place = 0; place < args.rows; ++place) {
+      const std::uint32_t row = args.order == nullptr ? place : args.order[place];
       const float* const acc = args.acc + row * args.acc_stride;
       float* const out = args.out + row * args.out_stride;
       const float* const residual = args.residual == nullptr ? nullptr : args.residual + row * args.out_stride;

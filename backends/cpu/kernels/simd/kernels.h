@@ -19,6 +19,7 @@ const KernelTable* kernels();
 const KernelTable* kernels() {
   static constexpr KernelTable kTable{
       .rows = &find_rows,
+      .rows_side_by_side = &find_rows_side_by_side,
       .rotated_rows = &find_rotated_rows,
       .pair_above = kPairAbove,
       .gather_full = &gather_full,

@@ -68,6 +68,45 @@ void rows_single(const RowsArgs& args) {
   }
 }
 
+// Two rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next multiply-add
+// when the one before is done. Rows stand by the lengths of their lists, so that the two end at about the same time,
+// and most ends are those that the processor expects.
+template <int Rows, int Cols>
+void rows_side_by_side(const RowsArgs& args) {
+  using Sums = Tile<Rows, Cols>;
+  constexpr std::size_t kRowFloats = Sums::kVecs * kVecLanes;
+  const std::byte* const panel = args.panel;
+  const std::ptrdiff_t pitch = args.pitch;
+  const std::uint32_t* ends = args.starts + args.row_begin;
+  const std::uint16_t* offset = args.offsets + *ends;
+  const float* value = args.values + *ends;
+  const std::uint16_t* const last_rows = args.order + args.row_end;
+  for (const std::uint16_t* rows = args.order + args.row_begin; rows != last_rows; rows += 2) {
+    float* const longer_acc = args.acc + rows[0] * kRowFloats;
+    float* const shorter_acc = args.acc + rows[1] * kRowFloats;
+    Sums longer;
+    Sums shorter;
+    longer.start(args.bias, rows[0], longer_acc);
+    shorter.start(args.bias, rows[1], shorter_acc);
+    const std::uint16_t* end = args.offsets + *++ends;
+#pragma GCC unroll 1
+    for (; offset != end; offset += 2, value += 2) {
+      const Vec longer_weight = splat(value[0]);
+      for_each_vec<Rows, Cols>(panel + offset[0], pitch, [&](int v, Vec x) { longer.vec[v] += longer_weight * x; });
+      const Vec shorter_weight = splat(value[1]);
+      for_each_vec<Rows, Cols>(panel + offset[1], pitch, [&](int v, Vec x) { shorter.vec[v] += shorter_weight * x; });
+    }
+    shorter.store_to(shorter_acc);
+    end = args.offsets + *++ends;
+#pragma GCC unroll 1
+    for (; offset != end; ++offset, ++value) {
+      const Vec weight = splat(*value);
+      for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { longer.vec[v] += weight * x; });
+    }
+    longer.store_to(longer_acc);
+  }
+}
+
 // Two rows at a time: an operand that both rows use is read once. Pays from a density of about 20 %, where the
 // single list has reached the rate at which the processor can load operands.
 template <int Rows, int Cols>
@@ -159,6 +198,25 @@ constexpr RowsFunction rows_of(Algorithm algorithm) {
       if (algorithm == Algorithm::dense) return &rows_dense<Rows, Cols, 2>;
     }
   }
+  return nullptr;
+}
+
+// Sums that hide the latency of the multiply-adds by themselves: two multipliers, four cycles.
+inline constexpr int kEnoughSums = 7;
+
+template <int Rows, int Cols = 1>
+RowsFunction find_side_by_side_of_width(int columns) {
+  if constexpr (Tile<Rows, Cols>::kVecs < kEnoughSums) {
+    if (columns == Cols) return &rows_side_by_side<Rows, Cols>;
+    return find_side_by_side_of_width<Rows, Cols + 1>(columns);
+  } else {
+    return nullptr;
+  }
+}
+
+inline RowsFunction find_rows_side_by_side(int rows, int columns) {
+  if (rows == 1) return find_side_by_side_of_width<1>(columns);
+  if (rows == 2) return find_side_by_side_of_width<2>(columns);
   return nullptr;
 }
 

@@ -1,0 +1,32 @@
+#include "core.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace sift::cpu {
+namespace {
+
+Core ask() {
+#if defined(__x86_64__)
+  std::uint32_t eax = 0;
+  std::uint32_t ebx = 0;
+  std::uint32_t ecx = 0;
+  std::uint32_t edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx)) {
+    const bool intel = ebx == signature_INTEL_ebx && edx == signature_INTEL_edx && ecx == signature_INTEL_ecx;
+    if (intel) return Core::intel;
+  }
+#endif
+  return Core::amd;
+}
+
+}  // namespace
+
+// In a virtual machine CPUID is answered by the host, which takes as long as a small layer.
+Core detected_core() {
+  static const Core core = ask();
+  return core;
+}
+
+}  // namespace sift::cpu

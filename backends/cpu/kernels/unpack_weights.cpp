@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "packed_weights.h"
+
+namespace sift::cpu {
+namespace {
+
+// Calls take(list, offset, value) for the non-zeros of one row of a slice, in no particular order; side by side, of one
+// place. `list` counts the `lists` lists of a row that is stored by turn.
+template <typename Take>
+void for_each_packed(const PackedSlice& slice, std::size_t row, WeightForm form, std::size_t lists, Take take) {
+  const auto take_list = [&](std::size_t list, std::size_t begin, std::size_t end, std::size_t step) {
+    for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.values[i]);
+  };
+  switch (form) {
+    case WeightForm::dense: {
+      const float* const group = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
+      for (std::size_t column = 0; column < slice.columns; ++column) {
+        const float value = group[column * 4];
+        if (value != 0.0F) take(0, slice.offsets[column], value);
+      }
+      return;
+    }
+    case WeightForm::by_row:
+    case WeightForm::by_turn: {
+      const std::uint32_t* const starts = slice.starts.data() + row * lists;
+      for (std::size_t list = 0; list < lists; ++list) take_list(list, starts[list], starts[list + 1], 1);
+      return;
+    }
+    case WeightForm::side_by_side: {
+      const std::uint32_t* const starts = slice.starts.data() + row / 2 * 2;
+      take_list(0, starts[0] + row % 2, starts[1], 2);
+      if (row % 2 == 0) take_list(0, starts[1], starts[2], 1);
+      return;
+    }
+    case WeightForm::in_pairs: {
+      const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
+      const float* value = slice.values.data() + slice.value_starts[row / 2];
+      for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(0, slice.offsets[i], value[row % 2]);
+      // Both rows' own lists follow each other, values like offsets.
+      const std::size_t own = 1 + row % 2;
+      value += starts[own] - starts[1];
+      for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) take(0, slice.offsets[i], *value);
+      return;
+    }
+  }
+}
+
+// Where each row stands in a slice.
+std::vector<std::size_t> places_of_rows(const PackedSlice& slice, std::int64_t rows, std::int64_t band_rows) {
+  std::vector<std::size_t> places(static_cast<std::size_t>(padded_rows(rows)));
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  const auto band = static_cast<std::size_t>(band_rows);
+  for (std::size_t place = 0; place < slice.order.size(); ++place) {
+    places[place / band * band + slice.order[place]] = place;
+  }
+  return places;
+}
+
+}  // namespace
+
+SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
+                             std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
+                             WeightForm form, std::int64_t band_rows) {
+  constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
+  const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
+  std::size_t nnz = 0;
+  std::int64_t most_channels = 0;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (const PackedSlice& slice : slices) {
+      nnz += slice.values.size();
+      most_channels = std::max(most_channels, slice.channels);
+    }
+  }
+  // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
+  const std::size_t lists = form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
+  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
+  std::vector<std::uint32_t> column_at((std::size_t{1} << 16) / kBlockBytes);
+  for (std::size_t column = 0; column < offsets.size(); column += lists) {
+    column_at[offsets[column] / kBlockBytes] = static_cast<std::uint32_t>(column);
+  }
+  SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
+                                 static_cast<std::int64_t>(nnz));
+  std::vector<std::pair<std::uint32_t, float>> row_of_slice;
+  std::vector<std::vector<std::size_t>> places;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    places.clear();
+    for (const PackedSlice& slice : slices) places.push_back(places_of_rows(slice, rows_per_group, band_rows));
+    for (std::int64_t row = 0; row < rows_per_group; ++row) {
+      for (std::size_t i = 0; i < slices.size(); ++i) {
+        const PackedSlice& slice = slices[i];
+        const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
+        row_of_slice.clear();
+        for_each_packed(slice, places[i][static_cast<std::size_t>(row)], form, lists,
+                        [&](std::size_t list, std::uint16_t offset, float value) {
+                          const std::uint32_t column = column_at[offset / kBlockBytes];
+                          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
+                        });
+        std::ranges::sort(row_of_slice, {}, &std::pair<std::uint32_t, float>::first);
+        for (const auto& [column, value] : row_of_slice) builder.add(column, value);
+      }
+      builder.end_row();
+    }
+  }
+  return builder.take();
+}
+
+}  // namespace sift::cpu
