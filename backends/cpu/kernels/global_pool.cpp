@@ -15,6 +15,7 @@ void GlobalAveragePool::run(ThreadPool& pool, const Shape& shape, const float* i
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) taps[static_cast<std::size_t>(pixel)] = pixel * kLanes;
     pool.parallel_for(units * shape.c, [&](std::int64_t task) {
       WindowArgs args{};
+      args.rows = 1;
       args.in = in + task * pixels * kLanes;
       args.taps = taps.data();
       args.tap_count = static_cast<std::uint32_t>(pixels);

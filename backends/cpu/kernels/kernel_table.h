@@ -85,8 +85,11 @@ struct EpilogueArgs {
 // What a sliding window does with its taps.
 enum class WindowKind : std::uint8_t { weighted_sum, sum, maximum };
 
-// One run of output blocks whose windows lie wholly inside the input or its padded copy.
+// Rows of output blocks whose windows lie wholly inside the input or its padded copy, and are cut alike.
 struct WindowArgs {
+  std::uint32_t rows;
+  std::ptrdiff_t row_step;     // floats from one row's operands to the next's
+  std::ptrdiff_t out_row_step;
   const float* in;
   const std::ptrdiff_t* taps;  // [tap_count] floats from `in`
   const float* weights;        // [tap_count], of weighted_sum

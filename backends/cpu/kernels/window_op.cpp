@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aligned_buffer.h"
+#include "cache.h"
 #include "thread_pool.h"
 
 namespace sift::cpu {
@@ -31,6 +32,15 @@ struct Range {
   std::int64_t begin;
   std::int64_t end;
   std::int64_t size() const { return std::max<std::int64_t>(end - begin, 0); }
+  bool operator==(const Range&) const = default;
+};
+
+// Neighbours along an axis whose windows are cut alike.
+struct Stretch {
+  std::int64_t begin;
+  std::int64_t end;
+  Range taps;
+  std::int64_t divisor;  // taps that count towards the divisor of an average
 };
 
 // Taps of the window at `out` that lie inside [low, high).
@@ -47,6 +57,13 @@ struct Scratch {
   std::vector<std::ptrdiff_t> taps;
   std::vector<float> weights;
   std::vector<float> scales;
+  std::vector<std::size_t> tap_ends;  // of each stretch's taps
+
+  void clear() {
+    taps.clear();
+    weights.clear();
+    tap_ends.clear();
+  }
 };
 
 Scratch& thread_scratch() {
@@ -56,19 +73,23 @@ Scratch& thread_scratch() {
 
 }  // namespace
 
-// One channel of one image, or of one group of 16.
+// Planes [first, last) of all images, or of all groups of 16.
 class WindowRun {
  public:
-  WindowRun(const WindowOp& op, const Shape& in, const Shape& out) : op_(op), g_(op.geometry_), in_(in), out_(out) {}
+  WindowRun(const WindowOp& op, const Shape& in, const Shape& out) : op_(op), g_(op.geometry_), in_(in), out_(out) {
+    for (std::int64_t y = 0; y < out_.h; ++y) extend(rows_, {y, y + 1, taps_y(y), divisor_y(y)});
+    for (std::int64_t x = 0; x < out_.w; ++x) extend(cols_, {x, x + 1, taps_x(x), divisor_x(x)});
+  }
 
-  void images16(std::size_t channel, const float* in, float* out) const;
-  // Planes [first, last) of all images.
+  void images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   void planes(std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
   WindowArgs start(std::size_t channel) const {
     WindowArgs args{};
     args.activation = op_.activation_;
+    args.rows = 1;
     args.out_step = kLanes;
     args.lanes = args.last_lanes = kLanes;
     if (op_.kind_ == WindowKind::maximum) args.start = kNothing;
@@ -100,13 +121,21 @@ class WindowRun {
     return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, 0, in_.w);
   }
 
-  // Fills scratch.taps with place(i, j) of the taps in these rows and columns of the window, and scratch.weights; taps
-  // whose weight is zero are left out.
+  static void extend(std::vector<Stretch>& stretches, const Stretch& next) {
+    const bool alike = !stretches.empty() && stretches.back().taps == next.taps &&
+                       stretches.back().divisor == next.divisor;
+    if (alike) {
+      stretches.back().end = next.end;
+    } else {
+      stretches.push_back(next);
+    }
+  }
+
+  // Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window, and their weights to
+  // scratch.weights; taps whose weight is zero are left out.
   template <typename Place>
-  void list_taps(std::size_t channel, Range rows, Range cols, Place place) const {
+  void add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
     Scratch& scratch = thread_scratch();
-    scratch.taps.clear();
-    scratch.weights.clear();
     for (std::int64_t i = rows.begin; i < rows.end; ++i) {
       for (std::int64_t j = cols.begin; j < cols.end; ++j) {
         if (op_.kind_ == WindowKind::weighted_sum) {
@@ -126,35 +155,92 @@ class WindowRun {
   const ConvGeometry& g_;
   const Shape& in_;
   const Shape& out_;
+  std::vector<Stretch> rows_;
+  std::vector<Stretch> cols_;
 };
 
-// Every pixel is a block: windows are cut at the borders, and neighbours with the same cut run together.
-void WindowRun::images16(std::size_t channel, const float* in, float* out) const {
+// Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
+// than what it costs to begin anew, with other taps, three times in a row.
+void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+  const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
+  const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
+  const std::int64_t pitch = reach_w * kLanes;
+  const std::int64_t size = reach_h * pitch;
+  const bool averages = op_.kind_ == WindowKind::sum;
+  if (averages || size * static_cast<std::int64_t>(sizeof(float)) > level1_cache_bytes() / 2) {
+    cut_images16(first, last, in, out);
+    return;
+  }
   Scratch& scratch = thread_scratch();
-  WindowArgs args = start(channel);
-  args.step = g_.stride_w * kLanes;
-  for (std::int64_t y = 0; y < out_.h; ++y) {
-    const Range rows = taps_y(y);
-    std::int64_t end = 0;
-    for (std::int64_t x = 0; x < out_.w; x = end) {
-      const Range cols = taps_x(x);
-      for (end = x + 1; end < out_.w; ++end) {
-        const Range next = taps_x(end);
-        if (next.begin != cols.begin || next.end != cols.end || divisor_x(end) != divisor_x(x)) break;
+  float* const copy = scratch.rows.floats(static_cast<std::size_t>(size));
+  // Once for all planes: each puts its pixels into the same places.
+  std::fill(copy, copy + size, op_.kind_ == WindowKind::maximum ? kNothing : 0.0F);
+  // No window may reach beyond the padding.
+  const std::int64_t columns = std::clamp<std::int64_t>(reach_w - g_.pad_left, 0, in_.w);
+  const std::int64_t rows = std::clamp<std::int64_t>(reach_h - g_.pad_top, 0, in_.h);
+  for (std::int64_t plane = first; plane < last; ++plane) {
+    const float* const from = in + plane * in_.h * in_.w * kLanes;
+    for (std::int64_t y = 0; y < rows; ++y) {
+      const float* const row = from + y * in_.w * kLanes;
+      std::copy(row, row + columns * kLanes, copy + (y + g_.pad_top) * pitch + g_.pad_left * kLanes);
+    }
+    const auto channel = static_cast<std::size_t>(plane % in_.c);
+    scratch.clear();
+    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
+      return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes;
+    });
+    WindowArgs args = start(channel);
+    args.rows = static_cast<std::uint32_t>(out_.h);
+    args.row_step = g_.stride_h * pitch;
+    args.out_row_step = out_.w * kLanes;
+    args.in = copy;
+    args.step = g_.stride_w * kLanes;
+    args.taps = scratch.taps.data();
+    args.weights = scratch.weights.data();
+    args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
+    args.out = out + plane * out_.h * out_.w * kLanes;
+    args.blocks = static_cast<std::uint32_t>(out_.w);
+    op_.kernels_.window(op_.kind_, args);
+  }
+}
+
+// Windows are cut at the borders, and neighbours with the same cut run together.
+void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+  Scratch& scratch = thread_scratch();
+  // Few enough that the stretches at both ends of the rows find them in the cache.
+  constexpr std::int64_t kTogether = 8;
+  for (std::int64_t plane = first; plane < last; ++plane) {
+    const auto channel = static_cast<std::size_t>(plane % in_.c);
+    WindowArgs args = start(channel);
+    args.step = g_.stride_w * kLanes;
+    args.row_step = g_.stride_h * in_.w * kLanes;
+    args.out_row_step = out_.w * kLanes;
+    for (const Stretch& rows : rows_) {
+      scratch.clear();
+      for (const Stretch& cols : cols_) {
+        add_taps(channel, rows.taps, cols.taps, [&](std::int64_t i, std::int64_t j) {
+          return (i * g_.dilation_h * in_.w + j * g_.dilation_w) * kLanes;
+        });
+        scratch.tap_ends.push_back(scratch.taps.size());
       }
-      list_taps(channel, rows, cols, [&](std::int64_t i, std::int64_t j) {
-        return (i * g_.dilation_h * in_.w + j * g_.dilation_w) * kLanes;
-      });
-      const std::int64_t in_y = y * g_.stride_h - g_.pad_top;
-      const std::int64_t in_x = x * g_.stride_w - g_.pad_left;
-      args.in = in + (in_y * in_.w + in_x) * kLanes;
-      args.taps = scratch.taps.data();
-      args.weights = scratch.weights.data();
-      args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
-      args.scale = 1.0F / static_cast<float>(std::max<std::int64_t>(divisor_y(y) * divisor_x(x), 1));
-      args.out = out + (y * out_.w + x) * kLanes;
-      args.blocks = static_cast<std::uint32_t>(end - x);
-      op_.kernels_.window(op_.kind_, args);
+      for (std::int64_t y = rows.begin; y < rows.end; y += kTogether) {
+        args.rows = static_cast<std::uint32_t>(std::min(kTogether, rows.end - y));
+        std::size_t tap = 0;
+        for (std::size_t i = 0; i < cols_.size(); ++i) {
+          const Stretch& cols = cols_[i];
+          const std::int64_t in_y = y * g_.stride_h - g_.pad_top;
+          const std::int64_t in_x = cols.begin * g_.stride_w - g_.pad_left;
+          args.in = in + ((plane * in_.h + in_y) * in_.w + in_x) * kLanes;
+          args.taps = scratch.taps.data() + tap;
+          args.weights = scratch.weights.data() + tap;
+          args.tap_count = static_cast<std::uint32_t>(scratch.tap_ends[i] - tap);
+          args.scale = 1.0F / static_cast<float>(std::max<std::int64_t>(rows.divisor * cols.divisor, 1));
+          args.out = out + ((plane * out_.h + y) * out_.w + cols.begin) * kLanes;
+          args.blocks = static_cast<std::uint32_t>(cols.end - cols.begin);
+          op_.kernels_.window(op_.kind_, args);
+          tap = scratch.tap_ends[i];
+        }
+      }
     }
   }
 }
@@ -204,7 +290,8 @@ void WindowRun::planes(std::int64_t first, std::int64_t last, const float* in, f
       sort_columns(op_.kernels_, from + y * in_.w, last_x, g_.pad_left, g_.stride_w, phase, row);
     }
     const auto channel = static_cast<std::size_t>(plane % in_.c);
-    list_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
+    scratch.clear();
+    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
       const std::int64_t at = j * g_.dilation_w;
       return i * g_.dilation_h * pitch + at % g_.stride_w * phase + at / g_.stride_w;
     });
@@ -233,16 +320,22 @@ void WindowRun::copied_plane(std::size_t channel, const float* rows, std::int64_
   args.step = args.out_step = kLanes;
   args.blocks = static_cast<std::uint32_t>(ceil_div(out_.w, kLanes));
   args.last_lanes = static_cast<std::uint32_t>(out_.w - (ceil_div(out_.w, kLanes) - 1) * kLanes);
-  for (std::int64_t y = 0; y < out_.h; ++y) {
+  args.row_step = g_.stride_h * pitch;
+  args.out_row_step = out_.w;
+  // Rows whose averages have other divisors are others.
+  for (const Stretch& stretch : rows_) {
     if (averages) {
       scratch.scales.clear();
-      for (std::int64_t x = 0; x < out_.w; ++x) {
-        scratch.scales.push_back(1.0F / static_cast<float>(std::max<std::int64_t>(divisor_y(y) * divisor_x(x), 1)));
+      for (const Stretch& cols : cols_) {
+        const std::int64_t divisor = std::max<std::int64_t>(stretch.divisor * cols.divisor, 1);
+        scratch.scales.insert(scratch.scales.end(), static_cast<std::size_t>(cols.end - cols.begin),
+                              1.0F / static_cast<float>(divisor));
       }
       args.scales = scratch.scales.data();
     }
-    args.in = rows + y * g_.stride_h * pitch;
-    args.out = out + y * out_.w;
+    args.rows = static_cast<std::uint32_t>(stretch.end - stretch.begin);
+    args.in = rows + stretch.begin * g_.stride_h * pitch;
+    args.out = out + stretch.begin * out_.w;
     op_.kernels_.window(op_.kind_, args);
   }
 }
@@ -278,19 +371,17 @@ void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(*this, shape, out_shape);
-  const bool in_planes = layout_ == Layout::planes;
-  if (in_planes) {
-    const std::int64_t planes = shape.n * shape.c;
-    constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
-    const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
-    pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
-      run.planes(task * together, std::min(planes, (task + 1) * together), in, out);
-    });
-    return;
-  }
-  pool.parallel_for(ceil_div(shape.n, kLanes) * shape.c, [&](std::int64_t task) {
-    const auto channel = static_cast<std::size_t>(task % shape.c);
-    run.images16(channel, in + task * shape.h * shape.w * kLanes, out + task * out_shape.h * out_shape.w * kLanes);
+  const std::int64_t planes = (layout_ == Layout::planes ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
+  constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
+  const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
+  pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
+    const std::int64_t first = task * together;
+    const std::int64_t last = std::min(planes, first + together);
+    if (layout_ == Layout::planes) {
+      run.planes(first, last, in, out);
+    } else {
+      run.images16(first, last, in, out);
+    }
   });
 }
 

@@ -32,6 +32,24 @@ def run_onnxruntime(op: str, x: np.ndarray[Any, Any], attributes: dict[str, Any]
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("size", "pads"), [((3, 1), (3, 2, 3, 0)), ((1, 3), (2, 3, 0, 3)), ((4, 4), (0, 0, 3, 3)), ((2, 2), (3, 3, 0, 0))]
+)
+def test_windows_that_meet_nothing_but_padding(
+    pool: _kernels.ThreadPool, isa: str, layout: str, size: tuple[int, int], pads: Shape
+) -> None:
+    rng = np.random.default_rng(1)
+    x = random_array(rng, (17, 3, *size))
+    weights = random_array(rng, (3, 1, 1, 1))
+    bias = random_array(rng, (3,))
+    for stride in ((1, 1), (3, 3), (4, 1)):
+        geometry = {"stride": stride, "pads": pads}
+        op = _kernels.Depthwise(weights, bias, kernel=(1, 1), layout=layout, isa=isa, **geometry)
+        assert_close(run(pool, op, x), conv(x, weights, bias, groups=3, **geometry), 1)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW_MACHINE)
 @given(
     n=st.sampled_from((1, 3, 16, 18)),

@@ -46,20 +46,29 @@ struct Window {
 
   template <WindowKind Of>
   static void run_kind(const WindowArgs& args) {
+    const float* in = args.in;
+    float* out = args.out;
+    for (std::uint32_t row = 0; row < args.rows; ++row, in += args.row_step, out += args.out_row_step) {
+      run_row<Of>(args, in, out);
+    }
+  }
+
+  template <WindowKind Of>
+  [[gnu::always_inline]] static void run_row(const WindowArgs& args, const float* in, float* out) {
     constexpr int kTogether = kVecsPerBlock == 1 ? 4 : 2;
     std::uint32_t block = 0;
-    for (; block + kTogether <= args.blocks; block += kTogether) finish<Of, kTogether>(args, block);
+    for (; block + kTogether <= args.blocks; block += kTogether) finish<Of, kTogether>(args, in, out, block);
     if (kTogether > 2 && block + 2 <= args.blocks) {
-      finish<Of, 2>(args, block);
+      finish<Of, 2>(args, in, out, block);
       block += 2;
     }
-    for (; block < args.blocks; ++block) finish<Of, 1>(args, block);
+    for (; block < args.blocks; ++block) finish<Of, 1>(args, in, out, block);
   }
 
   template <WindowKind Of, int Blocks>
-  static void finish(const WindowArgs& args, std::uint32_t block) {
+  static void finish(const WindowArgs& args, const float* in, float* out, std::uint32_t block) {
     Vec acc[Blocks * kVecsPerBlock];
-    window_blocks<Of, Blocks>(args, args.in + block * args.step, acc);
+    window_blocks<Of, Blocks>(args, in + block * args.step, acc);
     const std::uint32_t before_last = args.blocks - 1 - block;
 #pragma GCC unroll 16
     for (int v = 0; v < Blocks * kVecsPerBlock; ++v) {
@@ -79,9 +88,9 @@ struct Window {
       }
       value = activate<Kind>(value, args.activation.a, args.activation.b);
       if (whole) {
-        store_unaligned(args.out + at, value);
+        store_unaligned(out + at, value);
       } else {
-        store_lanes(args.out + at, value, lanes);
+        store_lanes(out + at, value, lanes);
       }
     }
   }
