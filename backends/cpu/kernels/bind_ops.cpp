@@ -27,6 +27,7 @@
 #include "matmul.h"
 #include "normalize.h"
 #include "op.h"
+#include "processors.h"
 #include "reorder.h"
 #include "sparse_weights.h"
 #include "thread_pool.h"

@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "processors.h"
+
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
-
 namespace sift::cpu {
 namespace {
 
@@ -47,10 +48,14 @@ struct alignas(64) Range {
 }  // namespace
 
 struct ThreadPool::State {
-  explicit State(int threads) : ranges(static_cast<std::size_t>(threads)), owner(process_id()) {}
+  explicit State(int threads)
+      : ranges(static_cast<std::size_t>(threads)),
+        owner(process_id()),
+        spreads(threads <= usable_cpus() && current_processor() >= 0) {}
 
   std::vector<Range> ranges;
   std::int64_t owner;
+  bool spreads;  // there is a processor for each thread
   std::mutex busy;
 
   alignas(64) std::atomic<std::uint32_t> generation{0};  // counts loops; workers wait for it to change
@@ -58,6 +63,7 @@ struct ThreadPool::State {
   // worker that the system does not run, because others need the processor, must not hold up what the rest have done.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   std::atomic<bool> stopping{false};
+  int callers_processor = -1;
   Call call = nullptr;
   const void* context = nullptr;
   std::mutex failure_mutex;
@@ -115,6 +121,8 @@ void ThreadPool::State::wait_for_loops(std::size_t self) {
     if (stopping.load(std::memory_order_relaxed)) return;
     // The loop may be over by now, and another one open: that one is as good.
     if (!enter()) continue;
+    // Some systems wake a thread on the processor of the one that wakes it, and spread the two milliseconds later.
+    if (spreads && current_processor() == callers_processor) leave_processor(callers_processor);
     work(self);
     leave();
   }
@@ -171,6 +179,7 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
     range.end = part < parts ? count * (part + 1) / parts : 0;
     range.next.store(part < parts ? count * part / parts : 0, std::memory_order_relaxed);
   }
+  state.callers_processor = current_processor();
   state.call = call;
   state.context = context;
   state.failure = nullptr;

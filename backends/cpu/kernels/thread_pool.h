@@ -6,12 +6,9 @@
 
 namespace sift::cpu {
 
-// Processors that this process may use: its affinity mask, cut to the quota of its cgroup.
-int usable_cpus();
-
 class ThreadPool {
  public:
-  // `threads` counts the calling one; 0 takes usable_cpus().
+  // `threads` counts the calling one; 0 takes usable_cpus() of processors.h.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -1,10 +1,10 @@
+#include "processors.h"
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>
 #include <thread>
-
-#include "thread_pool.h"
 
 #if defined(__linux__)
 #include <sched.h>
@@ -47,6 +47,26 @@ int usable_cpus() {
   if (const double quota = cgroup_quota(); quota > 0) cpus = std::min(cpus, static_cast<int>(std::ceil(quota)));
 #endif
   return std::max(cpus, 1);
+}
+
+int current_processor() {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+void leave_processor([[maybe_unused]] int processor) {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(processor, &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof(others), &others) == 0) {
+    sched_setaffinity(0, sizeof(allowed), &allowed);
+  }
+#endif
 }
 
 }  // namespace sift::cpu
