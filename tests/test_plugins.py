@@ -146,10 +146,12 @@ def test_the_command_line_says_in_one_line_that_rules_do_not_load(
     with installed(packages, monkeypatch):
         result = CliRunner().invoke(main, ["inspect", str(tmp_path / "twisted.onnx")])
     assert result.exit_code == 0
-    assert result.stderr.splitlines() == [
+    rules, left_out = result.stderr.splitlines()
+    assert rules == (
         "Warning: axis rules 'broken' of sift_broken 1.0 (sift_broken:Broken) does not load: OSError: no luck; "
         "repair or uninstall sift_broken"
-    ]
+    )
+    assert "inference stops at node 'twist' (com.example::Twist)" in left_out
 
 
 @pytest.mark.parametrize(
