@@ -150,7 +150,8 @@ struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
   RowsFunction (*rows)(Algorithm algorithm, int rows, int columns);
-  // As `rows` of algorithm single, but of two rows at a time; null where the sums of one keep the multipliers busy.
+  // As `rows` of algorithm single, but of two rows at a time, for tiles whose sums are too few for one row; null for
+  // others, and `rows` is null for these.
   RowsFunction (*rows_side_by_side)(int rows, int columns);
   // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
   // they are multiplied. Null where turning takes longer than it saves.

@@ -184,10 +184,13 @@ void rows_dense(const RowsArgs& args) {
 // Registers left for accumulators beside weights and, where arithmetic takes no memory operand, operands.
 inline constexpr int kAccumulators = kRegisters - (kMemoryOperands ? 2 : 4);
 
+// Sums that hide the latency of the multiply-adds by themselves; rows of fewer go side by side.
+inline constexpr int kEnoughSums = 7;
+
 template <int Rows, int Cols>
 constexpr RowsFunction rows_of(Algorithm algorithm) {
   constexpr int kVecs = Tile<Rows, Cols>::kVecs;
-  if constexpr (Rows * Cols <= 14 && kVecs <= kAccumulators) {
+  if constexpr (Rows * Cols <= 14 && kVecs >= kEnoughSums && kVecs <= kAccumulators) {
     if (algorithm == Algorithm::single) return &rows_single<Rows, Cols>;
   }
   if constexpr (2 * kVecs <= kRegisters - 3) {
@@ -200,9 +203,6 @@ constexpr RowsFunction rows_of(Algorithm algorithm) {
   }
   return nullptr;
 }
-
-// Sums that hide the latency of the multiply-adds by themselves: two multipliers, four cycles.
-inline constexpr int kEnoughSums = 7;
 
 template <int Rows, int Cols = 1>
 RowsFunction find_side_by_side_of_width(int columns) {
