@@ -8,6 +8,7 @@
 #include "cache.h"
 #include "conv_tile.h"
 #include "kernel_parts.h"
+#include "row_chunks.h"
 #include "subsample.h"
 #include "thread_pool.h"
 
@@ -17,6 +18,10 @@ namespace {
 // Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
 constexpr std::size_t kPlanned = 4;
 constexpr std::int64_t kMostTaps = 4096;
+// An output of so many bytes has left what a process can count on of a shared cache when the next layer reads it: its
+// lines need not be fetched to be overwritten. Where a sum takes more multiply-adds, memory keeps up anyway.
+constexpr std::int64_t kStreamedBytes = 32 << 20;
+constexpr double kMostStreamedWork = 64;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -264,20 +269,32 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
       balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
+  const std::int64_t out_bytes = element_count(output_shape(shape), t.layout) * static_cast<std::int64_t>(sizeof(float));
+  const bool streams = out_bytes >= kStreamedBytes && density_ * static_cast<double>(columns_) <= kMostStreamedWork;
+
+  struct Task {
+    ConvTile place;
+    std::int64_t group;
+    std::size_t chunk;
+  };
   // Neighbours below each other come one after the other: the second finds most of its input in the cache.
-  pool.parallel_for(tiles * chunk_count, [&](std::int64_t task) {
-    std::int64_t rest = task;
-    const std::int64_t y = rest % tiles_y;
-    rest /= tiles_y;
-    const std::int64_t x = rest % tiles_x;
-    rest /= tiles_x;
-    const std::int64_t inner = rest % (weights_first ? tiles_n : chunk_count);
-    rest /= weights_first ? tiles_n : chunk_count;
-    const std::int64_t outer = rest % (weights_first ? chunk_count : tiles_n);
-    const std::int64_t group = rest / (weights_first ? chunk_count : tiles_n);
-    const auto chunk = static_cast<std::size_t>(weights_first ? outer : inner);
+  const auto task_at = [&](std::int64_t number) {
+    const auto take = [&number](std::int64_t count) {
+      const std::int64_t index = number % count;
+      number /= count;
+      return index;
+    };
+    const std::int64_t y = take(tiles_y);
+    const std::int64_t x = take(tiles_x);
+    const std::int64_t inner = take(weights_first ? tiles_n : chunk_count);
+    const std::int64_t outer = take(weights_first ? chunk_count : tiles_n);
     const std::int64_t n = weights_first ? inner : outer;
-    const ConvTile place{y * tile.rows, x * tile.cols, n * tile.images};
+    return Task{{y * tile.rows, x * tile.cols, n * tile.images},
+                number,
+                static_cast<std::size_t>(weights_first ? outer : inner)};
+  };
+  pool.parallel_for(tiles * chunk_count, [&](std::int64_t number) {
+    const auto [place, group, chunk] = task_at(number);
     run_tile({.kernels = kernels_,
               .rows = packing->tiling.rows,
               .geometry = problem.tiling.geometry,
@@ -291,8 +308,9 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
               .first_in_channel = group * problem.tiling.channels,
               .first_out_channel = group * rows,
               .row_count = rows,
-              .band_rows = packing->band_rows},
-             place, chunks[chunk], chunks[chunk + 1], in, residual, out);
+              .band_rows = packing->band_rows,
+              .streams = streams},
+             place, task_at(number + 1).place, chunks[chunk], chunks[chunk + 1], in, residual, out);
   });
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "aligned_buffer.h"
+#include "tile_output.h"
 
 namespace sift::cpu {
 namespace {
@@ -119,37 +121,10 @@ bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
   return has_zeros;
 }
 
-void list_scatters(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
-  const ConvTensors& t = job.tensors;
-  const TileShape& tile = job.tile;
-  const bool planes = t.layout == Layout::planes;
-  const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
-  scratch.scatters.clear();
-  std::int64_t block = 0;
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    for (std::int64_t col = 0; col < tile.cols; ++col) {
-      for (std::int64_t image = 0; image < tile.images; ++image, ++block) {
-        const std::int64_t unit = place.unit + image;
-        const std::int64_t x = (place.col + col) * tile.outputs_w();
-        if (unit >= t.units || x >= t.out_w) continue;
-        for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
-          const std::int64_t y = (place.row + row) * tile.lanes_h + lane_row;
-          if (y >= t.out_h) continue;
-          const std::int64_t target =
-              (unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + x) * floats_per_pixel;
-          const std::int64_t lanes = planes ? std::min(tile.outputs_w(), t.out_w - x) : kLanes;
-          scratch.scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w),
-                                      static_cast<std::uint32_t>(lanes)});
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 
-void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin, std::int64_t row_end, const float* in,
-              const float* residual, float* out) {
+void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_place, std::int64_t row_begin,
+              std::int64_t row_end, const float* in, const float* residual, float* out) {
   Scratch& scratch = thread_scratch();
   const ConvTensors& t = job.tensors;
   const bool planes = t.layout == Layout::planes;
@@ -159,8 +134,10 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
   const std::int64_t acc_row = job.tile.blocks() * kLanes;
   const std::int64_t channel_floats = job.panel.blocks_per_channel * kLanes;
   const std::int64_t slice_channels = job.slices.front().channels;
-
-  const std::int64_t below = job.tile.rows * job.tile.lanes_h * job.geometry.stride_h * t.in_w * lane_factor;
+  const std::int64_t next_tile =
+      (next_place.unit - place.unit) * t.in_channels * in_plane +
+      ((next_place.row - place.row) * job.tile.lanes_h * job.geometry.stride_h * t.in_w +
+       (next_place.col - place.col) * job.tile.outputs_w() * job.geometry.stride_w) * lane_factor;
 
   float* const panel = scratch.panel.floats(static_cast<std::size_t>(slice_channels * channel_floats));
   float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin) * acc_row));
@@ -168,7 +145,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
     // The same places are zero in every channel of every slice: once is enough.
     std::memset(panel, 0, static_cast<std::size_t>(slice_channels * channel_floats) * sizeof(float));
   }
-  list_scatters(job, place, scratch);
+  list_scatters(job, place, scratch.scatters);
+  const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
 
   RowsArgs rows{};
   rows.panel = reinterpret_cast<const std::byte*>(panel);
@@ -204,8 +182,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
     const bool last = &slice == &job.slices.back();
     const std::int64_t step = last ? kEpilogueRows : kPrefetchRows;
     const std::int64_t steps = (row_end - row_begin + step - 1) / step;
-    // After the last slice comes, most often, the first of the tile below.
-    Prefetcher next = last ? Prefetcher(scratch.fresh, in + job.first_in_channel * in_plane + below, in_plane,
+    // After the last slice comes the first of the next tile.
+    Prefetcher next = last ? Prefetcher(scratch.fresh, in + job.first_in_channel * in_plane + next_tile, in_plane,
                                         slice_channels, steps)
                            : Prefetcher(scratch.fresh, gather.source + slice.channels * in_plane, in_plane,
                                         (&slice)[1].channels, steps);
@@ -220,6 +198,17 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
       rows.row_end = static_cast<std::uint32_t>(end);
       const std::int64_t stored = std::min(end, job.row_count) - row;
       const std::int64_t first = (job.first_out_channel + origin) * out_plane;
+      // Rows beyond the last must not be stored: they are only in acc.
+      const bool is_direct = last && direct.has_value() && stored == end - row;
+      rows.direct = {};
+      if (is_direct) {
+        const std::ptrdiff_t at = first + scratch.scatters.front().target;
+        rows.direct = *direct;
+        rows.direct.out = out + at;
+        rows.direct.residual = residual == nullptr ? nullptr : residual + at;
+        job.rows(rows);
+        continue;
+      }
       epilogue.order = ordered ? slice.order.data() + row : nullptr;
       if (last) {
         for (std::int64_t i = 0; i < stored; ++i) {
@@ -237,61 +226,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin,
       }
     }
   }
-}
-
-std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
-                               std::int64_t band_rows) {
-  const std::int64_t padded = padded_rows(rows);
-  std::vector<double> costs;
-  for (std::int64_t row = 0; row < padded; row += band_rows) {
-    costs.push_back(static_cast<double>(std::min(band_rows, padded - row)));
-  }
-  for (const std::vector<PackedSlice>& slices : groups) {
-    for (const PackedSlice& slice : slices) {
-      if (slice.columns > 0) continue;  // dense: all alike
-      // Lists come in as many per four rows throughout.
-      const std::size_t per_quad = (slice.starts.size() - 1) / static_cast<std::size_t>(padded / 4);
-      const auto before = [&](std::int64_t row) { return slice.starts[static_cast<std::size_t>(row / 4) * per_quad]; };
-      for (std::size_t band = 0; band < costs.size(); ++band) {
-        const std::int64_t begin = static_cast<std::int64_t>(band) * band_rows;
-        costs[band] += before(std::min(begin + band_rows, padded)) - before(begin);
-      }
-    }
-  }
-  return costs;
-}
-
-std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows,
-                                       std::int64_t band_rows, std::int64_t tile_blocks, std::int64_t tiles,
-                                       int threads, std::int64_t cache_bytes) {
-  const auto bands = static_cast<std::int64_t>(band_costs.size());
-  const std::int64_t band_bytes = band_rows * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most_bands = std::max<std::int64_t>(cache_bytes / band_bytes, 1);
-  std::int64_t count = (bands + most_bands - 1) / most_bands;
-  constexpr std::int64_t kLeastRows = 16;
-  const auto idle = [&](std::int64_t chunks) {
-    const std::int64_t tasks = tiles * chunks;
-    const std::int64_t rounds = (tasks + threads - 1) / threads;
-    return 1.0 - static_cast<double>(tasks) / static_cast<double>(rounds * threads);
-  };
-  while (idle(count) > 0.08 && bands * band_rows / (count + 1) >= kLeastRows && count < bands) ++count;
-
-  double total = 0;
-  for (const double cost : band_costs) total += cost;
-  std::vector<std::int64_t> bounds{0};
-  double sum = 0;
-  for (std::int64_t band = 0; band < bands; ++band) {
-    sum += band_costs[static_cast<std::size_t>(band)];
-    const auto cut = static_cast<std::int64_t>(bounds.size());
-    if (cut < count && sum >= total * static_cast<double>(cut) / static_cast<double>(count)) {
-      bounds.push_back((band + 1) * band_rows);
-    }
-  }
-  // The last band may be shorter than the others.
-  const std::int64_t padded = padded_rows(rows);
-  if (bounds.back() >= padded) bounds.pop_back();
-  bounds.push_back(padded);
-  return bounds;
+  if (direct.has_value() && direct->streams) job.kernels.end_streams();
 }
 
 }  // namespace sift::cpu

@@ -45,20 +45,11 @@ struct ConvJob {
   std::int64_t first_out_channel;
   std::int64_t row_count;  // output channels of the group; the chunk may go beyond, to a multiple of 4
   std::int64_t band_rows;  // of each slice's order, if it has one
+  bool streams;            // where outputs that are stored directly go past the caches
 };
 
-// Output channels [row_begin, row_end) of one group at one place.
-void run_tile(const ConvJob& job, const ConvTile& place, std::int64_t row_begin, std::int64_t row_end, const float* in,
-              const float* residual, float* out);
-
-// What each band of rows costs, in operands: its non-zeros in every slice of every group, and a constant.
-std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows,
-                               std::int64_t band_rows);
-
-// Bounds of chunks of rows, whole bands of about equal cost: as few as keep a chunk's sums within `cache_bytes` and
-// the threads evenly loaded, since each chunk packs the panels anew.
-std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows,
-                                       std::int64_t band_rows, std::int64_t tile_blocks, std::int64_t tiles,
-                                       int threads, std::int64_t cache_bytes);
+// Output channels [row_begin, row_end) of one group at one place; the input at the next one is prefetched.
+void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_place, std::int64_t row_begin,
+              std::int64_t row_end, const float* in, const float* residual, float* out);
 
 }  // namespace sift::cpu

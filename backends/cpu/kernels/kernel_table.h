@@ -20,6 +20,18 @@ enum class Algorithm : std::uint8_t { single, pair, dense };
 // lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all.
 enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense };
 
+// Where sums go that need nothing but bounds: whole blocks, evenly spaced in the output.
+struct DirectOutput {
+  float* out;                 // null: sums go to acc
+  const float* residual;      // null: none
+  std::ptrdiff_t row_stride;  // floats from one output channel to the next
+  std::ptrdiff_t pitch;       // floats from one tile row to the next
+  std::ptrdiff_t step;        // floats from one block of a tile row to the next
+  float low;
+  float high;
+  bool streams;               // past the caches; all places are aligned then
+};
+
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
 // An accumulator row is `blocks` blocks of 16 floats. `in_pairs` and `dense` need both ends to be multiples of 4.
 // Side by side, row_begin and row_end are even places in `order`, and acc and bias begin at the row it counts from.
@@ -38,6 +50,7 @@ struct RowsArgs {
   const std::uint16_t* order;     // side by side: [rows], the row at each place
   const float* bias;              // null: continue from acc
   float* acc;                     // aligned to 64 bytes
+  DirectOutput direct;            // of the row that acc begins at
   std::uint32_t row_begin;
   std::uint32_t row_end;
 };
@@ -160,6 +173,7 @@ struct KernelTable {
   double pair_above;
   void (*gather_full)(const GatherArgs&);    // every lane of every entry is copied
   void (*gather_masked)(const GatherArgs&);
+  void (*end_streams)();  // after direct outputs that stream, before others read them
   void (*epilogue)(const EpilogueArgs&);
 
   // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes.

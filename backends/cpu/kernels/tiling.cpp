@@ -79,8 +79,7 @@ struct RowsChoice {
 RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
   const auto blocks = static_cast<int>(tile.blocks());
   if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::by_turn};
-  const bool one_row = panel.pitch == tile.cols * tile.images;
-  const int rows = one_row ? 1 : static_cast<int>(tile.rows);
+  const auto rows = static_cast<int>(kernel_rows(tile, panel));
   if (algorithm == Algorithm::dense) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::dense};
   if (algorithm == Algorithm::pair) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::in_pairs};
   const RowsFunction side_by_side = kernels.rows_side_by_side(rows, blocks / rows);
@@ -160,6 +159,10 @@ std::int64_t PanelShape::tap_block(std::int64_t tap_y, std::int64_t tap_x) const
   const TapAxis::Tap& tx = x.taps[static_cast<std::size_t>(tap_x)];
   const auto copy = static_cast<std::size_t>(ty.copy) * x.copies.size() + static_cast<std::size_t>(tx.copy);
   return copy_blocks[copy] + ty.shift * pitch + tx.shift * images_;
+}
+
+std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel) {
+  return panel.pitch == tile.cols * tile.images ? 1 : tile.rows;
 }
 
 std::vector<std::int32_t> turned_lanes(const ConvGeometry& geometry, const TileShape& tile) {

@@ -90,6 +90,9 @@ struct PanelShape {
   std::int64_t images_;
 };
 
+// Rows of blocks of a tile as its kernel sees them: one, where the blocks of all rows follow each other in the panel.
+std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel);
+
 // For each tap along x the lane that each lane of a tile that rotates reads, [kernel_w][16]; empty for other tiles.
 std::vector<std::int32_t> turned_lanes(const ConvGeometry& geometry, const TileShape& tile);
 

@@ -107,6 +107,43 @@ def test_every_convolution_agrees_with_numpy(
     assert_close(run(pool, op, x, residual), expected, weights[0].size)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [96, 97])  # of 97, rows of planes are not aligned
+def test_outputs_too_large_for_a_cache(pool: _kernels.ThreadPool, isa: str, layout: str, size: int) -> None:
+    rng = np.random.default_rng(3)
+    x = random_array(rng, (16, 3, size, size))
+    weights = random_sparse(rng, (60, 3, 1, 1), 0.5)
+    residual = random_array(rng, (16, 60, size, size))
+    assert residual.nbytes > 32 << 20
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(60, 3, weights), activation=("clip", 0.0, 1.0), layout=layout, isa=isa
+    )
+    expected = conv(x, weights, activation=("clip", 0.0, 1.0), residual=residual)
+    assert_close(run(pool, op, x, residual), expected, 3)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("activation", [("none", 0.0, 0.0), ("clip", -1.0, 1.0)])
+def test_nan_and_infinity_come_through(
+    pool: _kernels.ThreadPool, isa: str, layout: str, activation: tuple[str, float, float]
+) -> None:
+    x = np.ones((16, 1, 8, 16), np.float32)
+    x[:, :, ::3] = [np.nan, np.inf, -np.inf, -0.0] * 4
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(4, 1, np.ones((4, 1), np.float32)),
+        kernel=(1, 1),
+        activation=activation,
+        layout=layout,
+        isa=isa,
+    )
+    expected = x.repeat(4, axis=1)
+    if activation[0] == "clip":
+        expected = np.clip(expected, -1.0, 1.0)
+    np.testing.assert_array_equal(run(pool, op, x), expected)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_channels_beyond_one_panel_are_taken_in_slices(pool: _kernels.ThreadPool, layout: str, algorithm: str) -> None:

@@ -24,6 +24,7 @@ const KernelTable* kernels() {
       .pair_above = kPairAbove,
       .gather_full = &gather_full,
       .gather_masked = &gather_masked,
+      .end_streams = &end_streams,
       .epilogue = &epilogue,
       .interleave = &interleave,
       .deinterleave = &deinterleave,

@@ -26,6 +26,41 @@ struct Tile {
 #pragma GCC unroll 32
     for (int v = 0; v < kVecs; ++v) store(at + v * kVecLanes, vec[v]);
   }
+  // `row` counts from the one that acc and the direct output begin at.
+  [[gnu::always_inline]] void finish(const RowsArgs& args, std::size_t row) {
+    const DirectOutput& direct = args.direct;
+    if (direct.out == nullptr) return store_to(args.acc + row * kVecs * kVecLanes);
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(row) * direct.row_stride;
+    if (direct.residual != nullptr) {
+      for_each_place(direct.residual + at, direct, [&](int v, const float* from) { vec[v] += load_unaligned(from); });
+    }
+    const Vec low = splat(direct.low);
+    const Vec high = splat(direct.high);
+    if (direct.streams) {
+      for_each_place(direct.out + at, direct, [&](int v, float* to) { stream_out(to, min(max(vec[v], low), high)); });
+    } else {
+      for_each_place(direct.out + at, direct,
+                     [&](int v, float* to) { store_unaligned(to, min(max(vec[v], low), high)); });
+    }
+  }
+
+ private:
+  template <typename Float, typename Use>
+  [[gnu::always_inline]] static void for_each_place(Float* at, const DirectOutput& direct, Use use) {
+#pragma GCC unroll 2
+    for (int row = 0; row < Rows; ++row, at += direct.pitch) {
+      Float* block = at;
+#pragma GCC unroll 16
+      for (int col = 0; col < Cols; ++col, block += direct.step) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecsPerBlock; ++v) {
+          use((row * Cols + col) * kVecsPerBlock + v, block + v * kVecLanes);
+        }
+      }
+    }
+  }
+
+ public:
   [[gnu::always_inline]] void start(const float* bias, std::uint32_t row, const float* at) {
     if (bias != nullptr) {
       fill(bias[row]);
@@ -64,7 +99,7 @@ void rows_single(const RowsArgs& args) {
       const Vec weight = splat(*value);
       for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { sums.vec[v] += weight * x; });
     }
-    sums.store_to(acc);
+    sums.finish(args, row - args.row_begin);
   }
 }
 
@@ -96,14 +131,14 @@ void rows_side_by_side(const RowsArgs& args) {
       const Vec shorter_weight = splat(value[1]);
       for_each_vec<Rows, Cols>(panel + offset[1], pitch, [&](int v, Vec x) { shorter.vec[v] += shorter_weight * x; });
     }
-    shorter.store_to(shorter_acc);
+    shorter.finish(args, rows[1]);
     end = args.offsets + *++ends;
 #pragma GCC unroll 1
     for (; offset != end; ++offset, ++value) {
       const Vec weight = splat(*value);
       for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { longer.vec[v] += weight * x; });
     }
-    longer.store_to(longer_acc);
+    longer.finish(args, rows[0]);
   }
 }
 
@@ -140,14 +175,14 @@ void rows_pair(const RowsArgs& args) {
       const Vec weight = splat(*value);
       for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { first.vec[v] += weight * x; });
     }
-    first.store_to(acc);
+    first.finish(args, row - args.row_begin);
     end = args.offsets + starts[3];
 #pragma GCC unroll 1
     for (; offset != end; ++offset, ++value) {
       const Vec weight = splat(*value);
       for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { second.vec[v] += weight * x; });
     }
-    second.store_to(second_acc);
+    second.finish(args, row + 1 - args.row_begin);
   }
 }
 
@@ -175,7 +210,7 @@ void rows_dense(const RowsArgs& args) {
     }
 #pragma GCC unroll 4
     for (int r = 0; r < Together; ++r) {
-      sums[r].store_to(acc);
+      sums[r].finish(args, row + static_cast<std::uint32_t>(r) - args.row_begin);
       acc += Sums::kVecs * kVecLanes;
     }
   }

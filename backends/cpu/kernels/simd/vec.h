@@ -53,6 +53,23 @@ inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
 inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
 inline void store_unaligned(float* at, Vec value) { *reinterpret_cast<UnalignedVec*>(at) = value; }
 
+// Past the caches, aligned: what is too large to stay in one until it is read need not be fetched to be overwritten.
+// Others see it after `end_streams`.
+inline void stream_out(float* at, Vec value) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(at, reinterpret_cast<__m512>(value));
+#elif defined(__AVX2__)
+  _mm256_stream_ps(at, reinterpret_cast<__m256>(value));
+#else
+  store(at, value);
+#endif
+}
+inline void end_streams() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
 // `address`, in a register of its own, so that what is loaded beside it is addressed without an index register: Intel's
 // cores issue a multiply-add with an indexed operand as two operations.
 template <typename T>
