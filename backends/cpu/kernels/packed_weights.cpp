@@ -28,7 +28,7 @@ struct Row {
   }
 };
 
-std::uint32_t size_of(const std::vector<std::uint16_t>& list) { return static_cast<std::uint32_t>(list.size()); }
+std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
 
 void pack_single(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                  PackedSlice& slice) {

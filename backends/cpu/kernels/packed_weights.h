@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernel_table.h"
+#include "page_allocator.h"
 #include "sparse_weights.h"
 #include "tiling.h"
 
@@ -16,8 +17,8 @@ struct PackedSlice {
   std::int64_t channels = 0;
   std::vector<std::uint32_t> starts;
   std::vector<std::uint32_t> value_starts;
-  std::vector<std::uint16_t> offsets;
-  std::vector<float> values;
+  std::vector<std::uint16_t, PageAllocator<std::uint16_t>> offsets;
+  std::vector<float, PageAllocator<float>> values;
   std::vector<std::uint16_t> order;  // of rows side by side, see RowsArgs
   std::uint32_t columns = 0;
 

@@ -1,5 +1,6 @@
-// Memory that goes back to the system when it is freed. What threads other than the first one free most often stays with
-// the allocator, and weights are read on several threads to be given up soon.
+// Memory for weights. It goes back to the system when it is freed: what threads other than the first one free most often
+// stays with the allocator, and weights are read on several threads to be given up soon. Many of them have large pages,
+// where the system has such to give.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,9 @@ struct PageAllocator {
     if (count * sizeof(T) >= kPages) {
       void* const pages = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (pages == MAP_FAILED) throw std::bad_alloc();
+#if defined(__linux__)
+      if (count * sizeof(T) >= kHuge) madvise(pages, count * sizeof(T), MADV_HUGEPAGE);
+#endif
       return static_cast<T*>(pages);
     }
 #endif
@@ -45,6 +49,7 @@ struct PageAllocator {
 
  private:
   static constexpr std::size_t kPages = std::size_t{256} << 10;  // as much as is worth a call to the system
+  static constexpr std::size_t kHuge = std::size_t{4} << 20;     // two large pages
 };
 
 }  // namespace sift::cpu

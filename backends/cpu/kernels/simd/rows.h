@@ -186,6 +186,9 @@ void rows_pair(const RowsArgs& args) {
   }
 }
 
+// Many dense weights come from memory, and what processors prefetch by themselves ends with each page.
+inline constexpr int kDenseAhead = 4096 / sizeof(float);
+
 // `Together` rows of dense weights share each operand. The weights come in groups of four rows, column by column.
 template <int Rows, int Cols, int Together>
 void rows_dense(const RowsArgs& args) {
@@ -203,6 +206,7 @@ void rows_dense(const RowsArgs& args) {
     }
 #pragma GCC unroll 1
     for (std::uint32_t column = 0; column < args.columns; ++column, value += 4) {
+      __builtin_prefetch(value + kDenseAhead, 0, 2);
       for_each_vec<Rows, Cols>(panel + args.offsets[column], pitch, [&](int v, Vec x) {
 #pragma GCC unroll 4
         for (int r = 0; r < Together; ++r) sums[r].vec[v] += splat(value[r]) * x;
