@@ -29,6 +29,8 @@ Array = npt.NDArray[Any]
 
 # Input shapes whose schedules are kept. A schedule is small; operators keep the packed weights of their own.
 _KEPT = 32
+# Arrays of so many bytes get pages of their own from the system, which clears them.
+_POOLED_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class RegionProgram:
         }
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
+        self._arrays = _kernels.ArrayPool()
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
         self._lock = threading.Lock()
@@ -88,7 +91,7 @@ class RegionProgram:
         """
         inputs = [np.ascontiguousarray(values[name]) for name, _ in self.region.inputs]
         prepared = self.prepare([array.shape for array in inputs])
-        outputs = [np.empty(sizes, np.float32) for sizes in prepared.output_sizes]
+        outputs = [self._output(sizes) for sizes in prepared.output_sizes]
         arrays = [*inputs, *outputs]
         # Images and rows lie one behind the other in all of them: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
@@ -147,6 +150,10 @@ class RegionProgram:
         told = op.describe(shape, self.pool.threads)
         kind = "conv" if isinstance(spec, Conv) else "matmul"
         return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
+
+    def _output(self, sizes: tuple[int, ...]) -> Array:
+        large = 4 * math.prod(sizes) >= _POOLED_BYTES
+        return self._arrays.empty(sizes) if large else np.empty(sizes, np.float32)
 
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))

@@ -1,4 +1,4 @@
-// Scratch memory of a thread: aligned to pages, grown but never shrunk, contents lost when it grows.
+// Memory for tensors: aligned to pages, grown but never shrunk, contents lost when it grows.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,8 @@ class AlignedBuffer {
     }
     return memory_.get();
   }
+
+  std::size_t capacity() const { return capacity_; }  // floats
 
  private:
   static constexpr std::size_t kPage = 4096;

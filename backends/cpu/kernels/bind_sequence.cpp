@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "array_pool.h"
 #include "sequence.h"
 #include "thread_pool.h"
 
@@ -24,6 +26,8 @@ namespace {
 
 namespace nb = nanobind;
 using namespace nb::literals;
+
+constexpr std::size_t kMostFloats = static_cast<std::size_t>(-1) / 16;
 
 using Shape4 = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 using PlaceSpec = std::tuple<std::int64_t, std::int64_t>;
@@ -67,9 +71,35 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
   sequence.run(pool, workspace, pointers, times);
 }
 
+using FloatArray = nb::ndarray<nb::numpy, float, nb::device::cpu>;
+
+// Gives the memory back to the pool when the last array that looks at it is gone.
+struct Lent {
+  std::shared_ptr<ArrayPool> pool;
+  std::unique_ptr<AlignedBuffer> buffer;
+  ~Lent() { pool->give_back(std::move(buffer)); }
+};
+
+FloatArray empty_array(const std::shared_ptr<ArrayPool>& pool, const std::vector<std::size_t>& sizes) {
+  std::size_t count = 1;
+  for (const std::size_t size : sizes) {
+    if (__builtin_mul_overflow(count, size, &count) || count > kMostFloats) throw std::bad_alloc();
+  }
+  auto lent = std::make_unique<Lent>(pool, pool->take(count));
+  float* const data = lent->buffer->floats(count);
+  const nb::capsule owner(lent.get(), [](void* own) noexcept { delete static_cast<Lent*>(own); });
+  lent.release();
+  return FloatArray(data, sizes.size(), sizes.data(), owner);
+}
+
 }  // namespace
 
 void bind_sequence(nb::module_& module) {
+  nb::class_<ArrayPool>(module, "ArrayPool", "Arrays whose memory is used again when they are gone.")
+      .def(nb::init<>())
+      .def("empty", &empty_array, "sizes"_a, nb::rv_policy::reference, "A new array of float32, of any values.")
+      .def_prop_ro("idle", &ArrayPool::idle, "Floats that no array uses.");
+
   nb::class_<Workspace>(module, "Workspace", "Scratch memory that sequences borrow while they run.").def(nb::init<>());
 
   nb::class_<Sequence>(module, "Sequence", "Operators one after the other, with their buffers.")

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from sift_onnx.backends.cpu import _kernels
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def test_arrays_have_the_sizes_asked_for_and_are_writable() -> None:
+    array = _kernels.ArrayPool().empty((2, 3, 5))
+    assert array.shape == (2, 3, 5)
+    assert array.dtype == np.float32
+    assert array.flags.c_contiguous
+    array[:] = 1
+    assert array.sum() == 30
+
+
+def test_memory_is_used_again_when_the_array_is_gone() -> None:
+    pool = _kernels.ArrayPool()
+    first = pool.empty((1 << 16,))
+    place = address(first)
+    del first
+    assert pool.idle == 1 << 16
+    assert address(pool.empty((1 << 8, 1 << 8))) == place
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda array: array[1:].reshape(-1)[::2],
+        lambda array: np.frombuffer(memoryview(array), np.float32),
+        lambda array: array.view(np.int32),
+        lambda array: array.T,
+    ],
+)
+def test_memory_that_a_view_looks_at_is_not_used_again(look: Callable[[np.ndarray], np.ndarray]) -> None:
+    pool = _kernels.ArrayPool()
+    first = pool.empty((4, 1 << 12))
+    first[:] = 7
+    view = look(first)
+    before = view.copy()
+    del first
+    gc.collect()
+    assert pool.idle == 0
+    pool.empty((4, 1 << 12))[:] = 0
+    np.testing.assert_array_equal(view, before)
+
+
+def test_arrays_outlive_their_pool() -> None:
+    pool = _kernels.ArrayPool()
+    array = pool.empty((1 << 16,))
+    del pool
+    array[:] = 3
+    assert array.sum() == 3 << 16
+
+
+def test_much_larger_memory_is_not_given_for_small_arrays() -> None:
+    pool = _kernels.ArrayPool()
+    large = pool.empty((1 << 20,))
+    place = address(large)
+    del large
+    small = pool.empty((1 << 16,))
+    assert address(small) != place
+
+
+def test_no_more_lies_idle_than_was_out_at_one_time() -> None:
+    pool = _kernels.ArrayPool()
+    for size in range(1 << 14, 1 << 18, 1 << 13):
+        pool.empty((size,))
+        assert pool.idle <= 1 << 18
+
+
+def test_impossible_sizes_are_refused() -> None:
+    with pytest.raises(MemoryError):
+        _kernels.ArrayPool().empty((1 << 40, 1 << 40))
+
+
+def test_threads_never_share_memory() -> None:
+    pool = _kernels.ArrayPool()
+
+    def work(number: int) -> bool:
+        for _ in range(200):
+            array = pool.empty((1 << 12,))
+            array[:] = number
+            if not (array == number).all():
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))
