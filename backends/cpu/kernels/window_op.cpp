@@ -1,20 +1,13 @@
 #include "window_op.h"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
-#include "aligned_buffer.h"
-#include "cache.h"
 #include "thread_pool.h"
 
 namespace sift::cpu {
 namespace {
-
-// The maximum over a window that holds nothing but padding, as onnxruntime has it.
-constexpr float kNothing = std::numeric_limits<float>::lowest();
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -28,326 +21,13 @@ std::int64_t extent_of(std::int64_t in, std::int64_t kernel, std::int64_t stride
   return (extent - 1) * stride >= in + pad_begin ? extent - 1 : extent;
 }
 
-struct Range {
-  std::int64_t begin;
-  std::int64_t end;
-  std::int64_t size() const { return std::max<std::int64_t>(end - begin, 0); }
-  bool operator==(const Range&) const = default;
-};
-
-// Neighbours along an axis whose windows are cut alike.
-struct Stretch {
-  std::int64_t begin;
-  std::int64_t end;
-  Range taps;
-  std::int64_t divisor;  // taps that count towards the divisor of an average
-};
-
-// Taps of the window at `out` that lie inside [low, high).
-Range taps_inside(std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t pad,
-                  std::int64_t low, std::int64_t high) {
-  const std::int64_t first = out * stride - pad;
-  const std::int64_t begin = first >= low ? 0 : ceil_div(low - first, dilation);
-  const std::int64_t end = first >= high ? 0 : (high - 1 - first) / dilation + 1;
-  return {std::min(begin, kernel), std::min(end, kernel)};
-}
-
-struct Scratch {
-  AlignedBuffer rows;
-  std::vector<std::ptrdiff_t> taps;
-  std::vector<float> weights;
-  std::vector<float> scales;
-  std::vector<std::size_t> tap_ends;  // of each stretch's taps
-
-  void clear() {
-    taps.clear();
-    weights.clear();
-    tap_ends.clear();
-  }
-};
-
-Scratch& thread_scratch() {
-  static thread_local Scratch scratch;
-  return scratch;
-}
-
 }  // namespace
-
-// Planes [first, last) of all images, or of all groups of 16.
-class WindowRun {
- public:
-  WindowRun(const WindowOp& op, const Shape& in, const Shape& out) : op_(op), g_(op.geometry_), in_(in), out_(out) {
-    for (std::int64_t y = 0; y < out_.h; ++y) extend(rows_, {y, y + 1, taps_y(y), divisor_y(y)});
-    for (std::int64_t x = 0; x < out_.w; ++x) extend(cols_, {x, x + 1, taps_x(x), divisor_x(x)});
-  }
-
-  void images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  void cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  void planes(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-
- private:
-  WindowArgs start(std::size_t channel) const {
-    WindowArgs args{};
-    args.activation = op_.activation_;
-    args.rows = 1;
-    args.out_step = kLanes;
-    args.lanes = args.last_lanes = kLanes;
-    if (op_.kind_ == WindowKind::maximum) args.start = kNothing;
-    if (op_.kind_ == WindowKind::weighted_sum && !op_.bias_.empty()) args.start = op_.bias_[channel];
-    return args;
-  }
-
-  const float* weights(std::size_t channel) const {
-    return op_.weights_.data() + channel * static_cast<std::size_t>(g_.kernel_h * g_.kernel_w);
-  }
-
-  // Taps that count towards the divisor of an average, along y or x.
-  std::int64_t divisor_y(std::int64_t y) const {
-    return op_.count_padding_ ? taps_inside(y, g_.kernel_h, g_.stride_h, g_.dilation_h, g_.pad_top, -g_.pad_top,
-                                            in_.h + g_.pad_bottom)
-                                    .size()
-                              : taps_y(y).size();
-  }
-  std::int64_t divisor_x(std::int64_t x) const {
-    return op_.count_padding_ ? taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, -g_.pad_left,
-                                            in_.w + g_.pad_right)
-                                    .size()
-                              : taps_x(x).size();
-  }
-  Range taps_y(std::int64_t y) const {
-    return taps_inside(y, g_.kernel_h, g_.stride_h, g_.dilation_h, g_.pad_top, 0, in_.h);
-  }
-  Range taps_x(std::int64_t x) const {
-    return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, 0, in_.w);
-  }
-
-  static void extend(std::vector<Stretch>& stretches, const Stretch& next) {
-    const bool alike = !stretches.empty() && stretches.back().taps == next.taps &&
-                       stretches.back().divisor == next.divisor;
-    if (alike) {
-      stretches.back().end = next.end;
-    } else {
-      stretches.push_back(next);
-    }
-  }
-
-  // Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window, and their weights to
-  // scratch.weights; taps whose weight is zero are left out.
-  template <typename Place>
-  void add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
-    Scratch& scratch = thread_scratch();
-    for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-      for (std::int64_t j = cols.begin; j < cols.end; ++j) {
-        if (op_.kind_ == WindowKind::weighted_sum) {
-          const float weight = weights(channel)[i * g_.kernel_w + j];
-          if (weight == 0.0F) continue;
-          scratch.weights.push_back(weight);
-        }
-        scratch.taps.push_back(place(i, j));
-      }
-    }
-  }
-
-  // Of a plane that was copied with its padding, to rows `pitch` apart; its taps are listed.
-  void copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const;
-
-  const WindowOp& op_;
-  const ConvGeometry& g_;
-  const Shape& in_;
-  const Shape& out_;
-  std::vector<Stretch> rows_;
-  std::vector<Stretch> cols_;
-};
-
-// Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
-// than what it costs to begin anew, with other taps, three times in a row.
-void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
-  const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
-  const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
-  const std::int64_t pitch = reach_w * kLanes;
-  const std::int64_t size = reach_h * pitch;
-  const bool averages = op_.kind_ == WindowKind::sum;
-  if (averages || size * static_cast<std::int64_t>(sizeof(float)) > level1_cache_bytes() / 2) {
-    cut_images16(first, last, in, out);
-    return;
-  }
-  Scratch& scratch = thread_scratch();
-  float* const copy = scratch.rows.floats(static_cast<std::size_t>(size));
-  // Once for all planes: each puts its pixels into the same places.
-  std::fill(copy, copy + size, op_.kind_ == WindowKind::maximum ? kNothing : 0.0F);
-  // No window may reach beyond the padding.
-  const std::int64_t columns = std::clamp<std::int64_t>(reach_w - g_.pad_left, 0, in_.w);
-  const std::int64_t rows = std::clamp<std::int64_t>(reach_h - g_.pad_top, 0, in_.h);
-  for (std::int64_t plane = first; plane < last; ++plane) {
-    const float* const from = in + plane * in_.h * in_.w * kLanes;
-    for (std::int64_t y = 0; y < rows; ++y) {
-      const float* const row = from + y * in_.w * kLanes;
-      std::copy(row, row + columns * kLanes, copy + (y + g_.pad_top) * pitch + g_.pad_left * kLanes);
-    }
-    const auto channel = static_cast<std::size_t>(plane % in_.c);
-    scratch.clear();
-    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
-      return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes;
-    });
-    WindowArgs args = start(channel);
-    args.rows = static_cast<std::uint32_t>(out_.h);
-    args.row_step = g_.stride_h * pitch;
-    args.out_row_step = out_.w * kLanes;
-    args.in = copy;
-    args.step = g_.stride_w * kLanes;
-    args.taps = scratch.taps.data();
-    args.weights = scratch.weights.data();
-    args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
-    args.out = out + plane * out_.h * out_.w * kLanes;
-    args.blocks = static_cast<std::uint32_t>(out_.w);
-    op_.kernels_.window(op_.kind_, args);
-  }
-}
-
-// Windows are cut at the borders, and neighbours with the same cut run together.
-void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
-  Scratch& scratch = thread_scratch();
-  // Few enough that the stretches at both ends of the rows find them in the cache.
-  constexpr std::int64_t kTogether = 8;
-  for (std::int64_t plane = first; plane < last; ++plane) {
-    const auto channel = static_cast<std::size_t>(plane % in_.c);
-    WindowArgs args = start(channel);
-    args.step = g_.stride_w * kLanes;
-    args.row_step = g_.stride_h * in_.w * kLanes;
-    args.out_row_step = out_.w * kLanes;
-    for (const Stretch& rows : rows_) {
-      scratch.clear();
-      for (const Stretch& cols : cols_) {
-        add_taps(channel, rows.taps, cols.taps, [&](std::int64_t i, std::int64_t j) {
-          return (i * g_.dilation_h * in_.w + j * g_.dilation_w) * kLanes;
-        });
-        scratch.tap_ends.push_back(scratch.taps.size());
-      }
-      for (std::int64_t y = rows.begin; y < rows.end; y += kTogether) {
-        args.rows = static_cast<std::uint32_t>(std::min(kTogether, rows.end - y));
-        std::size_t tap = 0;
-        for (std::size_t i = 0; i < cols_.size(); ++i) {
-          const Stretch& cols = cols_[i];
-          const std::int64_t in_y = y * g_.stride_h - g_.pad_top;
-          const std::int64_t in_x = cols.begin * g_.stride_w - g_.pad_left;
-          args.in = in + ((plane * in_.h + in_y) * in_.w + in_x) * kLanes;
-          args.taps = scratch.taps.data() + tap;
-          args.weights = scratch.weights.data() + tap;
-          args.tap_count = static_cast<std::uint32_t>(scratch.tap_ends[i] - tap);
-          args.scale = 1.0F / static_cast<float>(std::max<std::int64_t>(rows.divisor * cols.divisor, 1));
-          args.out = out + ((plane * out_.h + y) * out_.w + cols.begin) * kLanes;
-          args.blocks = static_cast<std::uint32_t>(cols.end - cols.begin);
-          op_.kernels_.window(op_.kind_, args);
-          tap = scratch.tap_ends[i];
-        }
-      }
-    }
-  }
-}
-
-// Copies `count` columns, the first of which lies behind `pad` columns of padding, sorted by their remainder modulo the
-// stride: `phase` floats for each remainder.
-void sort_columns(const KernelTable& kernels, const float* from, std::int64_t count, std::int64_t pad,
-                  std::int64_t stride, std::int64_t phase, float* row) {
-  const auto target = [&](std::int64_t first) { return row + (first + pad) % stride * phase + (first + pad) / stride; };
-  if (stride == 2) {
-    // Nearly all networks that stride do so by two.
-    kernels.split_pairs(from, count / 2, target(0), target(1));
-    if (count % 2 != 0) target(0)[count / 2] = from[count - 1];
-    return;
-  }
-  for (std::int64_t first = 0; first < std::min(stride, count); ++first) {
-    float* const to = target(first);
-    const std::int64_t columns = ceil_div(count - first, stride);
-    if (stride == 1) {
-      std::copy(from, from + columns, to);
-    } else {
-      for (std::int64_t i = 0; i < columns; ++i) to[i] = from[first + stride * i];
-    }
-  }
-}
-
-// Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
-// stride, so that the operands of neighbours lie side by side.
-void WindowRun::planes(std::int64_t first, std::int64_t last, const float* in, float* out) const {
-  Scratch& scratch = thread_scratch();
-  const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
-  const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
-  // A block at the end reads up to 15 lanes that are not stored.
-  const std::int64_t phase = ceil_div(reach_w, g_.stride_w) + kLanes;
-  const std::int64_t pitch = phase * g_.stride_w;
-  const std::int64_t size = reach_h * pitch;
-  float* const rows = scratch.rows.floats(static_cast<std::size_t>(size));
-  const float fill = op_.kind_ == WindowKind::maximum ? kNothing : 0.0F;
-  // Once for all planes: each puts its pixels into the same places.
-  std::fill(rows, rows + size, fill);
-  const std::int64_t last_x = std::min(in_.w, reach_w - g_.pad_left);
-  const std::int64_t last_y = std::min(in_.h, reach_h - g_.pad_top);
-  for (std::int64_t plane = first; plane < last; ++plane) {
-    const float* const from = in + plane * in_.h * in_.w;
-    for (std::int64_t y = 0; y < last_y; ++y) {
-      float* const row = rows + (y + g_.pad_top) * pitch;
-      sort_columns(op_.kernels_, from + y * in_.w, last_x, g_.pad_left, g_.stride_w, phase, row);
-    }
-    const auto channel = static_cast<std::size_t>(plane % in_.c);
-    scratch.clear();
-    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
-      const std::int64_t at = j * g_.dilation_w;
-      return i * g_.dilation_h * pitch + at % g_.stride_w * phase + at / g_.stride_w;
-    });
-    copied_plane(channel, rows, pitch, out + plane * out_.h * out_.w);
-  }
-}
-
-void WindowRun::copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const {
-  Scratch& scratch = thread_scratch();
-  WindowArgs args = start(channel);
-  args.taps = scratch.taps.data();
-  args.weights = scratch.weights.data();
-  args.tap_count = static_cast<std::uint32_t>(scratch.taps.size());
-  const bool averages = op_.kind_ == WindowKind::sum;
-  if (out_.w <= kLanes && !averages) {
-    // A row is one block: rows take the place of blocks, so that several are in flight.
-    args.in = rows;
-    args.out = out;
-    args.step = g_.stride_h * pitch;
-    args.out_step = out_.w;
-    args.blocks = static_cast<std::uint32_t>(out_.h);
-    args.lanes = args.last_lanes = static_cast<std::uint32_t>(out_.w);
-    op_.kernels_.window(op_.kind_, args);
-    return;
-  }
-  args.step = args.out_step = kLanes;
-  args.blocks = static_cast<std::uint32_t>(ceil_div(out_.w, kLanes));
-  args.last_lanes = static_cast<std::uint32_t>(out_.w - (ceil_div(out_.w, kLanes) - 1) * kLanes);
-  args.row_step = g_.stride_h * pitch;
-  args.out_row_step = out_.w;
-  // Rows whose averages have other divisors are others.
-  for (const Stretch& stretch : rows_) {
-    if (averages) {
-      scratch.scales.clear();
-      for (const Stretch& cols : cols_) {
-        const std::int64_t divisor = std::max<std::int64_t>(stretch.divisor * cols.divisor, 1);
-        scratch.scales.insert(scratch.scales.end(), static_cast<std::size_t>(cols.end - cols.begin),
-                              1.0F / static_cast<float>(divisor));
-      }
-      args.scales = scratch.scales.data();
-    }
-    args.rows = static_cast<std::uint32_t>(stretch.end - stretch.begin);
-    args.in = rows + stretch.begin * g_.stride_h * pitch;
-    args.out = out + stretch.begin * out_.w;
-    op_.kernels_.window(op_.kind_, args);
-  }
-}
 
 WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
                    const KernelTable& kernels)
-    : kind_(kind),
-      geometry_(geometry),
+    : layer_{.kind = kind, .geometry = geometry, .activation = activation, .kernels = kernels},
       ceil_mode_(ceil_mode),
-      activation_(activation),
-      layout_(layout),
-      kernels_(kernels) {
+      layout_(layout) {
   const ConvGeometry& g = geometry;
   const bool positive = g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
                         g.dilation_w > 0;
@@ -358,11 +38,11 @@ WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode
 }
 
 Shape WindowOp::output_shape(const Shape& in) const {
-  const auto taps = static_cast<std::size_t>(geometry_.kernel_h * geometry_.kernel_w);
-  if (kind_ == WindowKind::weighted_sum && weights_.size() != static_cast<std::size_t>(in.c) * taps) {
+  const auto taps = static_cast<std::size_t>(layer_.geometry.kernel_h * layer_.geometry.kernel_w);
+  if (layer_.kind == WindowKind::weighted_sum && layer_.weights.size() != static_cast<std::size_t>(in.c) * taps) {
     throw std::invalid_argument("depthwise: the input does not have the weights' number of channels");
   }
-  const ConvGeometry& g = geometry_;
+  const ConvGeometry& g = layer_.geometry;
   return {in.n, in.c, extent_of(in.h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top, g.pad_bottom, ceil_mode_),
           extent_of(in.w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left, g.pad_right, ceil_mode_)};
 }
@@ -370,7 +50,7 @@ Shape WindowOp::output_shape(const Shape& in) const {
 void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
-  const WindowRun run(*this, shape, out_shape);
+  const WindowRun run(layer_, shape, out_shape);
   const std::int64_t planes = (layout_ == Layout::planes ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
   constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
   const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
@@ -392,8 +72,8 @@ Depthwise::Depthwise(std::vector<float> weights, std::vector<float> bias, const 
   if (weights.size() % taps != 0 || (!bias.empty() && bias.size() != weights.size() / taps)) {
     throw std::invalid_argument("depthwise: one window of weights, and one bias, per channel");
   }
-  weights_ = std::move(weights);
-  bias_ = std::move(bias);
+  layer_.weights = std::move(weights);
+  layer_.bias = std::move(bias);
 }
 
 }  // namespace sift::cpu

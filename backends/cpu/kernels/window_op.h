@@ -7,6 +7,7 @@
 #include "kernel_table.h"
 #include "op.h"
 #include "tiling.h"
+#include "window_run.h"
 
 namespace sift::cpu {
 
@@ -22,19 +23,12 @@ class WindowOp : public Op {
            const KernelTable& kernels);
 
  private:
-  friend class WindowRun;
-
-  WindowKind kind_;
-  ConvGeometry geometry_;
+  WindowLayer layer_;
   bool ceil_mode_;
-  Activation activation_;
   Layout layout_;
-  const KernelTable& kernels_;
 
- protected:
-  std::vector<float> weights_;  // [channels][kh][kw]
-  std::vector<float> bias_;     // [channels]
-  bool count_padding_ = false;  // of sums: divide by the whole window, padding included
+  friend class Depthwise;
+  friend class AveragePool;
 };
 
 class Depthwise final : public WindowOp {
@@ -55,7 +49,7 @@ class AveragePool final : public WindowOp {
   AveragePool(const ConvGeometry& geometry, bool ceil_mode, bool count_padding, Layout layout,
               const KernelTable& kernels)
       : WindowOp(WindowKind::sum, geometry, ceil_mode, {}, layout, kernels) {
-    count_padding_ = count_padding;
+    layer_.count_padding = count_padding;
   }
 };
 
