@@ -18,9 +18,8 @@ namespace {
 // Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
 constexpr std::size_t kPlanned = 4;
 constexpr std::int64_t kMostTaps = 4096;
-// An output of so many bytes has left what a process can count on of a shared cache when the next layer reads it: its
-// lines need not be fetched to be overwritten. Where a sum takes more multiply-adds, memory keeps up anyway.
-constexpr std::int64_t kStreamedBytes = 32 << 20;
+// Multiply-adds per output of a layer that waits for memory if its output is large: it stores past the caches, so that
+// lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
 constexpr double kMostStreamedWork = 64;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -270,7 +269,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const floa
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   const std::int64_t out_bytes = element_count(output_shape(shape), t.layout) * static_cast<std::int64_t>(sizeof(float));
-  const bool streams = out_bytes >= kStreamedBytes && density_ * static_cast<double>(columns_) <= kMostStreamedWork;
+  const bool streams = out_bytes >= kSharedCacheBytes && density_ * static_cast<double>(columns_) <= kMostStreamedWork;
 
   struct Task {
     ConvTile place;

@@ -116,6 +116,10 @@ struct WindowArgs {
   std::uint32_t blocks;
   std::uint32_t lanes;         // stored of each block but the last
   std::uint32_t last_lanes;    // stored of the last block
+  // Input rows, of contiguous blocks, that are prefetched for the next output row.
+  std::uint32_t ahead_rows;
+  std::ptrdiff_t ahead;        // floats from a block's operands to the first of these rows
+  std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
 };
 

@@ -179,12 +179,19 @@ void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float*
   Scratch& scratch = thread_scratch();
   // Few enough that the stretches at both ends of the rows find them in the cache.
   constexpr std::int64_t kTogether = 8;
+  // From memory, rows are asked for: what the processor prefetches by itself ends with each page.
+  const bool large = element_count(in_, Layout::images16) * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
   for (std::int64_t plane = first; plane < last; ++plane) {
     const auto channel = static_cast<std::size_t>(plane % in_.c);
     WindowArgs args = start(channel);
     args.step = g_.stride_w * kLanes;
     args.row_step = g_.stride_h * in_.w * kLanes;
     args.out_row_step = out_.w * kLanes;
+    if (large) {
+      args.ahead_rows = static_cast<std::uint32_t>(g_.stride_h);
+      args.ahead = ((g_.kernel_h - 1) * g_.dilation_h + 1) * in_.w * kLanes;
+      args.ahead_pitch = in_.w * kLanes;
+    }
     for (const Stretch& rows : rows_) {
       scratch.clear();
       for (const Stretch& cols : cols_) {

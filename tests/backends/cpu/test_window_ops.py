@@ -161,3 +161,23 @@ def test_depthwise_weights_that_are_zero(
     )
     expected = conv(x, weights, bias, stride=(stride, stride), pads=(1, 1, 1, 1), groups=7)
     assert_close(run(pool, op, x), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_planes_too_many_for_a_cache(pool: _kernels.ThreadPool, isa: str, stride: int) -> None:
+    rng = np.random.default_rng(4)
+    x = random_array(rng, (16, 8, 260, 260))
+    assert x.nbytes > 32 << 20
+    weights = random_array(rng, (8, 9))
+    images16, planes = (
+        run(
+            pool,
+            _kernels.Depthwise(
+                weights, kernel=(3, 3), stride=(stride, stride), pads=(1, 1, 1, 1), layout=layout, isa=isa
+            ),
+            x,
+        )
+        for layout in ("images16", "planes")
+    )
+    assert_close(images16, planes, 9)

@@ -34,6 +34,19 @@ template <WindowKind Window, int Blocks>
   }
 }
 
+template <int Blocks>
+[[gnu::always_inline]] inline void prefetch_next_row(const WindowArgs& args, const float* in) {
+  // The addresses may lie beyond the tensor: prefetching them does nothing.
+  auto next = reinterpret_cast<std::uintptr_t>(in) + static_cast<std::uintptr_t>(args.ahead) * sizeof(float);
+  const std::uintptr_t bytes = static_cast<std::uintptr_t>(Blocks * args.step) * sizeof(float);
+  for (std::uint32_t row = 0; row < args.ahead_rows; ++row) {
+    for (std::uintptr_t at = 0; at < bytes; at += kBlock * sizeof(float)) {
+      __builtin_prefetch(reinterpret_cast<const void*>(next + at), 0, 2);
+    }
+    next += static_cast<std::uintptr_t>(args.ahead_pitch) * sizeof(float);
+  }
+}
+
 template <ActivationKind Kind>
 struct Window {
   static void run(WindowKind window, const WindowArgs& args) {
@@ -67,6 +80,7 @@ struct Window {
 
   template <WindowKind Of, int Blocks>
   static void finish(const WindowArgs& args, const float* in, float* out, std::uint32_t block) {
+    prefetch_next_row<Blocks>(args, in + block * args.step);
     Vec acc[Blocks * kVecsPerBlock];
     window_blocks<Of, Blocks>(args, in + block * args.step, acc);
     const std::uint32_t before_last = args.blocks - 1 - block;
