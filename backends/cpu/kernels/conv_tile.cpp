@@ -201,6 +201,14 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       // Rows beyond the last must not be stored: they are only in acc.
       const bool is_direct = last && direct.has_value() && stored == end - row;
       rows.direct = {};
+      epilogue.order = ordered ? slice.order.data() + row : nullptr;
+      // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
+      if (last && (!is_direct || (job.slices.size() > 1 && !direct->streams))) {
+        for (std::int64_t i = 0; i < stored; ++i) {
+          const float* const plane = out + first + (ordered ? epilogue.order[i] : i) * out_plane;
+          for (const Scatter& entry : scratch.scatters) __builtin_prefetch(plane + entry.target, 1);
+        }
+      }
       if (is_direct) {
         const std::ptrdiff_t at = first + scratch.scatters.front().target;
         rows.direct = *direct;
@@ -208,13 +216,6 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
         rows.direct.residual = residual == nullptr ? nullptr : residual + at;
         job.rows(rows);
         continue;
-      }
-      epilogue.order = ordered ? slice.order.data() + row : nullptr;
-      if (last) {
-        for (std::int64_t i = 0; i < stored; ++i) {
-          const float* const plane = out + first + (ordered ? epilogue.order[i] : i) * out_plane;
-          for (const Scatter& entry : scratch.scatters) __builtin_prefetch(plane + entry.target, 1);
-        }
       }
       job.rows(rows);
       if (last && stored > 0) {
