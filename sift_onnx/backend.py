@@ -77,11 +77,14 @@ class SiftBackendRep(BackendRep):
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):
-            return dict(inputs)
-        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        if len(given) > len(self._inputs):
-            raise UsageError(f"{len(given)} inputs were given, the model takes {len(self._inputs)}")
-        return dict(zip(self._inputs, given, strict=False))
+            feeds = dict(inputs)
+        else:
+            given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(given) > len(self._inputs):
+                raise UsageError(f"{len(given)} inputs were given, the model takes {len(self._inputs)}")
+            feeds = dict(zip(self._inputs, given, strict=False))
+        # onnx's own cases hand a tensor of no dimensions over as a scalar of numpy.
+        return {name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in feeds.items()}
 
 
 class SiftBackend(Backend):
@@ -98,12 +101,12 @@ class SiftBackend(Backend):
 
     @classmethod
     def prepare(
-        cls, model: onnx.ModelProto | str | os.PathLike[str], device: str = "CPU", **kwargs: Any
+        cls, model: onnx.ModelProto | bytes | str | os.PathLike[str], device: str = "CPU", **kwargs: Any
     ) -> SiftBackendRep:
         """Compile a model.
 
         Args:
-            model: the model, or its path.
+            model: the model, its bytes, or its path.
             device: ``CPU``.
             **kwargs: ``threads``.
 

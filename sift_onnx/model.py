@@ -31,7 +31,7 @@ from sift_onnx.weights.sparse_tensors import sparse_tensor_of
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
-ModelLike = Union[str, Path, onnx.ModelProto, gs.Graph, "Model", Any]
+ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "Model", Any]
 Storage = Literal["dense", "sparse"]
 
 # Before it, ONNX has no sparse_initializer.
@@ -57,7 +57,7 @@ class Model:
 
     @classmethod
     def load(cls, source: ModelLike) -> Model:
-        """A model from a path, a ModelProto, a graphsurgeon graph, an ``onnx_ir.Model``, or a Model (as it is).
+        """A model from a path, a ModelProto, its bytes, a graphsurgeon graph, an ``onnx_ir.Model``, or a Model (as it is).
 
         What is passed in is not changed, nor may it be changed as long as the Model is used. A file may be removed or
         replaced, and is replaced by :meth:`save`; one that is written to in place gives an error when its data is read.
@@ -71,6 +71,8 @@ class Model:
             return source
         if isinstance(source, (str, Path)):
             return _from_file(Path(source))
+        if isinstance(source, bytes):
+            return _from_proto(_parse(source, f"what was passed ({len(source)} bytes)"), None)
         if isinstance(source, onnx.ModelProto):
             return _from_proto(source, None)
         if isinstance(source, gs.Graph):
@@ -83,7 +85,7 @@ class Model:
             return _from_onnx_ir(source)
         raise UsageError(
             f"cannot read a model from {type(source).__name__!r}; "
-            "pass a path, an onnx.ModelProto, an onnx_graphsurgeon.Graph or an onnx_ir.Model"
+            "pass a path, an onnx.ModelProto or its bytes, an onnx_graphsurgeon.Graph or an onnx_ir.Model"
         )
 
     def copy(self) -> Model:
@@ -224,19 +226,24 @@ def _hide_sparse_initializers(graph: onnx.GraphProto, others: Collection[str] = 
 
 def _from_file(path: Path) -> Model:
     content, cut = _read(path)
-    try:
-        proto = onnx.ModelProto.FromString(content)
-    except DecodeError as error:
-        raise ModelReadError(f"{path} is not an ONNX model, or is truncated; export or copy it again") from error
+    proto = _parse(content, str(path))
     del content  # of a file that is laid out unusually it is all of it, and what follows copies out of the message
-    if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelReadError(f"{path} is not an ONNX model, or is truncated: it has no graph or no opset")
     try:
         model = _from_proto(proto, DataFiles(path), cut)
     except SiftError as error:
         raise type(error)(f"{path}: {error}") from error
     model.path = path
     return model
+
+
+def _parse(content: bytes, what: str) -> onnx.ModelProto:
+    try:
+        proto = onnx.ModelProto.FromString(content)
+    except DecodeError as error:
+        raise ModelReadError(f"{what} is not an ONNX model, or is truncated; export or copy it again") from error
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ModelReadError(f"{what} is not an ONNX model, or is truncated: it has no graph or no opset")
+    return proto
 
 
 def _read(path: Path) -> tuple[bytes, dict[Place, memoryview | FileSlice]]:
@@ -275,6 +282,8 @@ def _from_onnx_ir(source: Any) -> Model:
 
 def as_kind_of(source: ModelLike, model: Model) -> Any:
     """``model`` as what ``source`` is: a path gives a Model, everything else its own kind."""
+    if isinstance(source, bytes):
+        return model.to_proto().SerializeToString()
     if isinstance(source, onnx.ModelProto):
         return model.to_proto()
     if isinstance(source, gs.Graph):

@@ -75,6 +75,19 @@ def test_proto_comes_back(proto, tmp_path):
     assert as_kind_of(proto, Model.load(proto)) == proto
 
 
+def test_bytes_come_back(proto):
+    content = proto.SerializeToString()
+    back = as_kind_of(content, Model.load(content))
+    assert isinstance(back, bytes)
+    assert onnx.ModelProto.FromString(back) == proto
+
+
+@pytest.mark.parametrize("content", [b"", b"m.onnx", b"\x08\x0a"])
+def test_bytes_that_are_no_model_are_refused(content):
+    with pytest.raises(ModelReadError, match=rf"what was passed \({len(content)} bytes\) is not an ONNX model"):
+        Model.load(content)
+
+
 def test_graphsurgeon_graph_comes_back(proto, tmp_path):
     graph = gs.import_onnx(proto)
     before = gs.export_onnx(graph).SerializeToString()
@@ -109,7 +122,9 @@ def test_graphsurgeon_graph_keeps_its_metadata_and_masks_on_the_way(proto, maske
     assert Model.load(back).masked().keys() == {"w", "v"}
 
 
-@pytest.mark.parametrize("kind", [lambda proto: proto, gs.import_onnx, onnx_ir.from_proto, Model.load])
+@pytest.mark.parametrize(
+    "kind", [lambda proto: proto, onnx.ModelProto.SerializeToString, gs.import_onnx, onnx_ir.from_proto, Model.load]
+)
 def test_transform_of_its_own_output_changes_nothing(kind):
     once = sift_onnx.transform(kind(convolutions()), wide=0.75, budget="layer")
     twice = sift_onnx.transform(once, wide=0.75, budget="layer")
@@ -146,7 +161,7 @@ def test_model_is_taken_as_it_is(proto):
     assert Model.load(model) is model
 
 
-@pytest.mark.parametrize("source", [None, 3, b"bytes", ["m.onnx"]])
+@pytest.mark.parametrize("source", [None, 3, bytearray(b"bytes"), ["m.onnx"]])
 def test_other_kinds_are_refused(source):
     with pytest.raises(UsageError, match=f"cannot read a model from '{type(source).__name__}'"):
         Model.load(source)

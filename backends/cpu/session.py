@@ -56,7 +56,8 @@ class InferenceSession:
         """Read, lower and pack a model.
 
         Args:
-            path_or_model: a path, an ``onnx.ModelProto``, or anything else that :func:`sift_onnx.load` takes.
+            path_or_model: a path, an ``onnx.ModelProto``, its bytes, or anything else that :func:`sift_onnx.load`
+                takes.
             threads: worker threads; None is one per core that the process may run on.
             enable_profiling: record every run, for :meth:`end_profiling`.
             profile_file_prefix: what the trace's file name begins with.

@@ -46,7 +46,8 @@ def test_session_as_onnxruntime_has_it(net, wanted):
 
 def test_session_from_a_path_and_from_a_model(net, wanted, tmp_path):
     onnx.save(net.model(), tmp_path / "m.onnx")
-    for source in (str(tmp_path / "m.onnx"), tmp_path / "m.onnx", sift_onnx.load(tmp_path / "m.onnx")):
+    path = tmp_path / "m.onnx"
+    for source in (str(path), path, path.read_bytes(), sift_onnx.load(path)):
         logits = sift_onnx.InferenceSession(source, threads=2).run(["logits"], net.feeds)[0]
         np.testing.assert_allclose(logits, wanted["logits"], atol=1e-5)
 
@@ -140,6 +141,15 @@ def test_the_onnx_back_end_interface(net, wanted):
     node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
     (total,) = sift_onnx.backend.run_node(node, [np.float32([1, 2]), np.float32([3, 4])])
     assert total.tolist() == [4, 6]
+
+
+def test_the_onnx_back_end_takes_bytes_and_scalars():
+    net = SparseNet()
+    net.output(net.op("Add", net.input("x", 3), net.input("shift")))
+    rep = sift_onnx.backend.prepare(net.model().SerializeToString())
+    # onnx's own cases hand a tensor of no dimensions over as a scalar of numpy.
+    for inputs in ([np.float32([1, 2, 3]), np.float32(4)], {"x": np.float32([1, 2, 3]), "shift": np.float32(4)}):
+        assert rep.run(inputs)[0].tolist() == [5, 6, 7]
 
 
 def test_deepsparse_engine(net, wanted):
