@@ -104,6 +104,7 @@ class CpuProgram(Program):
         self._options = options
         self._pool = _kernels.ThreadPool(self.threads)
         self._workspace = _kernels.Workspace()
+        self._arrays = _kernels.ArrayPool()
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
         self.metadata = _metadata(loaded)
         graph = GraphView(loaded)
@@ -128,7 +129,7 @@ class CpuProgram(Program):
 
     def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):
-            return RegionProgram(part, self._pool, self._workspace, self.isa)
+            return RegionProgram(part, self._pool, self._workspace, self._arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self._options, part.arrays)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -65,10 +65,18 @@ class RegionProgram:
         isa: instruction set of its operators.
     """
 
-    def __init__(self, region: Region, pool: _kernels.ThreadPool, workspace: _kernels.Workspace, isa: str) -> None:
+    def __init__(
+        self,
+        region: Region,
+        pool: _kernels.ThreadPool,
+        workspace: _kernels.Workspace,
+        arrays: _kernels.ArrayPool,
+        isa: str,
+    ) -> None:
         """Pack the weights of ``region``; what they were packed from is let go of."""
         self.pool = pool
         self._workspace = workspace
+        self._arrays = arrays
         self.isa = isa
         self._weights = {
             i: step.spec.weights.packed()
@@ -77,7 +85,6 @@ class RegionProgram:
         }
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
-        self._arrays = _kernels.ArrayPool()
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
         self._lock = threading.Lock()
