@@ -124,12 +124,14 @@ def to_layout(pool: _kernels.ThreadPool, x: Array, layout: str) -> Array:
     return blocks
 
 
-def run(pool: _kernels.ThreadPool, op: _kernels.Op, x: Array, second: Array | None = None) -> Array:
-    """Run `op` in its layouts on NCHW arrays."""
+def run(
+    pool: _kernels.ThreadPool, op: _kernels.Op, x: Array, second: Array | None = None, align: bool = False
+) -> Array:
+    """Run `op` in its layouts on NCHW arrays; its output begins at a cache line in `images16`, or if it is to."""
     shape = op.output_shape(x.shape)
     inside = to_layout(pool, x, op.input_layout)
     other = None if second is None else to_layout(pool, second, op.output_layout)
-    out = np.full(shape, np.nan, np.float32)
+    out = aligned(math.prod(shape)).reshape(shape) if align else np.full(shape, np.nan, np.float32)
     if op.output_layout == "planes":
         op.run(pool, x.shape, inside, out, other)
         return out

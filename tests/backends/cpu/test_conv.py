@@ -108,19 +108,30 @@ def test_every_convolution_agrees_with_numpy(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [96, 97])  # of 97, rows of planes are not aligned
-def test_outputs_too_large_for_a_cache(pool: _kernels.ThreadPool, isa: str, layout: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("layout", "images", "channels", "size"),
+    [
+        ("images16", 16, 34, 128),
+        ("images16", 16, 60, 97),
+        ("planes", 1, 34, 512),
+        ("planes", 1, 34, 513),  # rows that are not aligned
+        ("planes", 16, 34, 128),  # tiles of two images, whose blocks are not evenly spaced
+    ],
+)
+@pytest.mark.parametrize("align", [True, False])
+def test_outputs_too_large_for_a_cache(
+    pool: _kernels.ThreadPool, isa: str, layout: str, images: int, channels: int, size: int, align: bool
+) -> None:
     rng = np.random.default_rng(3)
-    x = random_array(rng, (16, 3, size, size))
-    weights = random_sparse(rng, (60, 3, 1, 1), 0.5)
-    residual = random_array(rng, (16, 60, size, size))
+    x = random_array(rng, (images, 3, size, size))
+    weights = random_sparse(rng, (channels, 3, 1, 1), 0.5)
+    residual = random_array(rng, (images, channels, size, size))
     assert residual.nbytes > 32 << 20
     op = _kernels.Conv(
-        _kernels.SparseWeights.from_dense(60, 3, weights), activation=("clip", 0.0, 1.0), layout=layout, isa=isa
+        _kernels.SparseWeights.from_dense(channels, 3, weights), activation=("clip", 0.0, 1.0), layout=layout, isa=isa
     )
     expected = conv(x, weights, activation=("clip", 0.0, 1.0), residual=residual)
-    assert_close(run(pool, op, x, residual), expected, 3)
+    assert_close(run(pool, op, x, residual, align), expected, 3)
 
 
 @pytest.mark.parametrize("isa", ISAS)
