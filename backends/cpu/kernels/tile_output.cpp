@@ -26,7 +26,7 @@ void list_scatters(const ConvJob& job, const ConvTile& place, std::vector<Scatte
               (unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + x) * floats_per_pixel;
           const std::int64_t lanes = planes ? std::min(tile.outputs_w(), t.out_w - x) : kLanes;
           scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w),
-                                      static_cast<std::uint32_t>(lanes)});
+                              static_cast<std::uint32_t>(lanes)});
         }
       }
     }

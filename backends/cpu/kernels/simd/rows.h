@@ -26,6 +26,13 @@ struct Tile {
 #pragma GCC unroll 32
     for (int v = 0; v < kVecs; ++v) store(at + v * kVecLanes, vec[v]);
   }
+  [[gnu::always_inline]] void start(const float* bias, std::uint32_t row, const float* at) {
+    if (bias != nullptr) {
+      fill(bias[row]);
+    } else {
+      load_from(at);
+    }
+  }
   // `row` counts from the one that acc and the direct output begin at.
   [[gnu::always_inline]] void finish(const RowsArgs& args, std::size_t row) {
     const DirectOutput& direct = args.direct;
@@ -57,15 +64,6 @@ struct Tile {
           use((row * Cols + col) * kVecsPerBlock + v, block + v * kVecLanes);
         }
       }
-    }
-  }
-
- public:
-  [[gnu::always_inline]] void start(const float* bias, std::uint32_t row, const float* at) {
-    if (bias != nullptr) {
-      fill(bias[row]);
-    } else {
-      load_from(at);
     }
   }
 };
