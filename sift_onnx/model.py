@@ -57,7 +57,7 @@ class Model:
 
     @classmethod
     def load(cls, source: ModelLike) -> Model:
-        """A model from a path, a ModelProto, its bytes, a graphsurgeon graph, an ``onnx_ir.Model``, or a Model (as it is).
+        """A model from a path, a ModelProto, bytes, a graphsurgeon graph, an ``onnx_ir.Model``, or a Model (as it is).
 
         What is passed in is not changed, nor may it be changed as long as the Model is used. A file may be removed or
         replaced, and is replaced by :meth:`save`; one that is written to in place gives an error when its data is read.
