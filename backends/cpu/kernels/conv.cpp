@@ -20,7 +20,7 @@ constexpr std::size_t kPlanned = 4;
 constexpr std::int64_t kMostTaps = 4096;
 // Multiply-adds per output of a layer that waits for memory if its output is large: it stores past the caches, so that
 // lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
-constexpr double kMostStreamedWork = 64;
+constexpr double kMostStreamedWork = 192;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
