@@ -1,9 +1,5 @@
-#include "bind_sequence.h"
-
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -18,6 +14,8 @@
 #include <vector>
 
 #include "array_pool.h"
+#include "binding_types.h"
+#include "bindings.h"
 #include "sequence.h"
 #include "thread_pool.h"
 
@@ -29,11 +27,8 @@ using namespace nb::literals;
 
 constexpr std::size_t kMostFloats = static_cast<std::size_t>(-1) / 16;
 
-using Shape4 = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-using PlaceSpec = std::tuple<std::int64_t, std::int64_t>;
+using PlaceSpec = Pair;
 using StepSpec = std::tuple<std::shared_ptr<Op>, Shape4, PlaceSpec, std::optional<PlaceSpec>, PlaceSpec>;
-// Inputs may be read-only; those that operators write to are the caller's outputs, made for that.
-using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Seconds = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Place place_of(const PlaceSpec& spec) { return {std::get<0>(spec), std::get<1>(spec)}; }
@@ -49,7 +44,7 @@ Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch
   return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
 }
 
-void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const std::vector<Floats>& arrays,
+void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const std::vector<FloatsIn>& arrays,
                   const std::optional<Seconds>& seconds) {
   const auto sizes = sequence.array_sizes();
   if (arrays.size() != sizes.size()) throw std::invalid_argument("sequence: one array per size");
@@ -60,6 +55,7 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
       throw std::invalid_argument("sequence: array " + std::to_string(i) + " has " + std::to_string(arrays[i].size()) +
                                   " values, not " + std::to_string(sizes[i]));
     }
+    // Inputs may be read-only; those that operators write to are the caller's outputs, made for that.
     pointers.push_back(const_cast<float*>(arrays[i].data()));
   }
   if (seconds && seconds->size() != sequence.steps().size()) {

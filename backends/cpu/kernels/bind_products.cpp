@@ -1,0 +1,148 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "binding_types.h"
+#include "bindings.h"
+#include "conv.h"
+#include "matmul.h"
+#include "sparse_weights.h"
+
+namespace sift::cpu {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+using Indices = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+constexpr Names<Algorithm, 3> kAlgorithms{
+    {{"single", Algorithm::single}, {"pair", Algorithm::pair}, {"dense", Algorithm::dense}}};
+constexpr Names<Core, 2> kCores{{{"amd", Core::amd}, {"intel", Core::intel}}};
+constexpr Names<WeightForm, 5> kWeightForms{{{"by_row", WeightForm::by_row},
+                                             {"by_turn", WeightForm::by_turn},
+                                             {"side_by_side", WeightForm::side_by_side},
+                                             {"in_pairs", WeightForm::in_pairs},
+                                             {"dense", WeightForm::dense}}};
+
+int threads_of(int threads) {
+  if (threads < 1) throw std::invalid_argument("conv: threads must be positive");
+  return threads;
+}
+
+nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& sizes, int threads) {
+  const Conv::Description description = conv.describe(shape_of(sizes), threads_of(threads));
+  const TileShape& tile = description.tile;
+  nb::dict result;
+  result["algorithm"] = name_of(kAlgorithms, description.algorithm);
+  result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
+  result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
+  result["form"] = name_of(kWeightForms, description.form);
+  result["slice_channels"] = description.slice_channels;
+  result["packed_bytes"] = description.packed_bytes;
+  return nb::typed<nb::dict, nb::str, nb::any>(result);
+}
+
+}  // namespace
+
+void bind_products(nb::module_& module) {
+  nb::class_<SparseWeights>(module, "SparseWeights", "The non-zeros of a matrix, [rows][columns].")
+      .def_static(
+          "from_indices",
+          [](std::int64_t rows, std::int64_t columns, const Indices& indices, const FloatsIn& values) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_shared<SparseWeights>(SparseWeights::from_indices(
+                rows, columns, {indices.data(), indices.size()}, {values.data(), values.size()}));
+          },
+          "rows"_a, "columns"_a, "indices"_a, "values"_a, "From strictly ascending flat indices and their values.")
+      .def_static(
+          "from_dense",
+          [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense, bool transposed) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_shared<SparseWeights>(
+                SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}, transposed));
+          },
+          "rows"_a, "columns"_a, "dense"_a, "transposed"_a = false,
+          "From all values, [rows][columns] or, transposed, [columns][rows]; zeros are left out.")
+      .def(
+          "scaled",
+          [](const SparseWeights& weights, const FloatsIn& factors) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_shared<SparseWeights>(weights.scaled({factors.data(), factors.size()}));
+          },
+          "factors"_a, "A copy, each row multiplied by its factor.")
+      .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
+      .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
+      .def_prop_ro("nnz", &SparseWeights::nnz, "Number of non-zeros.")
+      .def_prop_ro("density", &SparseWeights::density, "Share of non-zeros.")
+      .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per non-zero.");
+
+  module.def(
+      "count_weights",
+      [](const FloatsIn& dense) {
+        const nb::gil_scoped_release unlocked;
+        const WeightCount count = count_weights({dense.data(), dense.size()});
+        return std::pair{count.nnz, count.finite};
+      },
+      "dense"_a, "Number of values that are not zero, and whether none is infinite or NaN.");
+
+  nb::class_<Conv, Op>(module, "Conv", "activation(conv(x, weights) + bias + second), weights sparse or dense.")
+      .def(
+          "__init__",
+          [](Conv* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+             const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads, std::int64_t groups,
+             const ActivationSpec& activation, const std::string& layout,
+             const std::string& algorithm, const std::string& isa, const std::string& core) {
+            ConvOptions options;
+            options.geometry = geometry_of(kernel, stride, dilation, pads, groups);
+            options.activation = activation_of(activation);
+            options.layout = named(kLayouts, layout, "layout");
+            if (algorithm != "auto") options.algorithm = named(kAlgorithms, algorithm, "algorithm");
+            if (!core.empty()) options.core = named(kCores, core, "core");
+            new (self) Conv(std::move(weights), vector_of(bias), options, kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
+          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
+          "activation"_a = kNoActivation, "layout"_a = "images16",
+          "algorithm"_a = "auto", "isa"_a = "", "core"_a = "",
+          "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw]. "
+          "Tiles are chosen for this machine's core, or for that of 'amd' or 'intel'.")
+      .def(
+          "prepare",
+          [](const Conv& conv, const Shape4& shape, int threads) {
+            const nb::gil_scoped_release unlocked;
+            conv.prepare(shape_of(shape), threads_of(threads));
+          },
+          "shape"_a, "threads"_a,
+          "Pack the weights for inputs of this shape, run by so many threads, now instead of in the first run.")
+      .def("release_source", &Conv::release_source,
+           "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
+           "from the packed form. False, and nothing given up, before that.")
+      .def("source", &Conv::source, "The weights; unpacked if they were given up.")
+      .def("describe", &describe, "shape"_a, "threads"_a,
+           "How inputs of this shape are run by so many threads: algorithm, form of the weights, tile, slices, bytes.");
+
+  nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
+      .def(
+          "__init__",
+          [](Matmul* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+             const ActivationSpec& activation, const std::string& isa) {
+            new (self) Matmul(std::move(weights), vector_of(bias), activation_of(activation), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
+          "For inputs of shape (m, columns, 1, 1).")
+      .def("source", &Matmul::source, "The weights; unpacked if they were given up.")
+      .def("release_source", &Matmul::release_source,
+           "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
+           "from the packed form. False, and nothing given up, before that.");
+}
+
+}  // namespace sift::cpu

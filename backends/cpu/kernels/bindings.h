@@ -1,0 +1,20 @@
+// The parts of the extension module. Those that derive from Op come after bind_ops.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace sift::cpu {
+
+// What the machine is, how fast it multiplies, and its threads.
+void bind_machine(nanobind::module_& module);
+
+// Op, and the operators without packed weights.
+void bind_ops(nanobind::module_& module);
+
+// Convolution and matrix product, and the weights that they are made from.
+void bind_products(nanobind::module_& module);
+
+// Operators one after the other, and memory for them.
+void bind_sequence(nanobind::module_& module);
+
+}  // namespace sift::cpu
