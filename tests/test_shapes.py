@@ -73,14 +73,14 @@ def test_an_input_without_a_shape_takes_the_one_that_is_given() -> None:
         (
             {"x": ["N", 4, "H", "W"]},
             None,
-            r"^axis 2 of input 'x' is dynamic \('H'\); give its size with --input-shapes x:1,4,N,N$",
+            r"^axis 2 of input 'x' is dynamic \('H'\); give its size in input_shapes, --input-shapes x:1,4,N,N$",
         ),
         (
             {"x": [2, None]},
             None,
-            r"^axis 1 of input 'x' is dynamic \(without a name\); give its size with --input-shapes x:2,N$",
+            r"^axis 1 of input 'x' is dynamic \(without a name\); give its size in input_shapes, --input-shapes x:2,N$",
         ),
-        ({"x": None}, None, r"^input 'x' has no shape; give one with --input-shapes x:1,\.\.\.$"),
+        ({"x": None}, None, r"^input 'x' has no shape; give one in input_shapes, --input-shapes x:1,\.\.\.$"),
     ],
 )
 def test_a_mistake_is_named_with_its_input_axis_and_option(
