@@ -20,6 +20,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 from sift_onnx.backends.base import CompileOptions, Placement
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.model import Model
 
 __all__ = [
     "SiftBackend",
@@ -121,10 +122,11 @@ class SiftBackend(Backend):
         if kwargs:
             raise UsageError(f"unknown argument {next(iter(kwargs))!r}; prepare() knows threads")
         try:
-            return SiftBackendRep(CpuProgram(model, CompileOptions(threads)))
+            source = Model.load(model) if isinstance(model, bytes) else model
+            return SiftBackendRep(CpuProgram(source, CompileOptions(threads)))
         except UnsupportedError:
-            source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else os.fspath(model)
-            return SiftBackendRep(ort.InferenceSession(source, providers=["CPUExecutionProvider"]))
+            whole = model.SerializeToString() if isinstance(model, onnx.ModelProto) else os.fspath(model)
+            return SiftBackendRep(ort.InferenceSession(whole, providers=["CPUExecutionProvider"]))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
