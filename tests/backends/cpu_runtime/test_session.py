@@ -45,8 +45,8 @@ def test_session_as_onnxruntime_has_it(net, wanted):
 
 
 def test_session_from_a_path_and_from_a_model(net, wanted, tmp_path):
-    onnx.save(net.model(), tmp_path / "m.onnx")
     path = tmp_path / "m.onnx"
+    onnx.save(net.model(), path)
     for source in (str(path), path, path.read_bytes(), sift_onnx.load(path)):
         logits = sift_onnx.InferenceSession(source, threads=2).run(["logits"], net.feeds)[0]
         np.testing.assert_allclose(logits, wanted["logits"], atol=1e-5)
@@ -150,6 +150,21 @@ def test_the_onnx_back_end_takes_bytes_and_scalars():
     # onnx's own cases hand a tensor of no dimensions over as a scalar of numpy.
     for inputs in ([np.float32([1, 2, 3]), np.float32(4)], {"x": np.float32([1, 2, 3]), "shift": np.float32(4)}):
         assert rep.run(inputs)[0].tolist() == [5, 6, 7]
+
+
+def test_the_onnx_back_end_leaves_sequences_to_onnxruntime():
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])
+    rows = onnx.helper.make_tensor_sequence_value_info("rows", onnx.TensorProto.FLOAT, None)
+    node = onnx.helper.make_node("SplitToSequence", ["x"], ["rows"])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "split", [x], [rows]),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    for source in (model, model.SerializeToString()):
+        rep = sift_onnx.backend.prepare(source)
+        assert not rep.placements
+        assert [row.tolist() for row in rep.run(np.float32([1, 2, 3, 4]))[0]] == [[1], [2], [3], [4]]
 
 
 def test_deepsparse_engine(net, wanted):
