@@ -69,7 +69,9 @@ def _sizes(name: str, dims: Sequence[int]) -> tuple[int, ...]:
 
 def _bind(name: str, declared: Sequence[int | str | None] | None, symbols: Mapping[str, int]) -> tuple[int, ...]:
     if declared is None:
-        raise UsageError(f"input {name!r} has no shape; give one in input_shapes, --input-shapes {name}:1,...")
+        raise UsageError(
+            f"input {name!r} has no shape; give one with --input-shapes {name}:1,... (input_shapes in Python)"
+        )
     sizes: list[int] = []
     for axis, dim in enumerate(declared):
         if isinstance(dim, int) and dim >= 0:
@@ -82,8 +84,8 @@ def _bind(name: str, declared: Sequence[int | str | None] | None, symbols: Mappi
             label = repr(dim) if isinstance(dim, str) else "without a name"
             known = [*sizes, *(d if isinstance(d, int) and d >= 0 else "N" for d in declared[axis:])]
             raise UsageError(
-                f"axis {axis} of input {name!r} is dynamic ({label}); give its size in input_shapes, "
-                f"--input-shapes {name}:{','.join(map(str, known))}"
+                f"axis {axis} of input {name!r} is dynamic ({label}); give its size with --input-shapes "
+                f"{name}:{','.join(map(str, known))} (input_shapes in Python)"
             )
     return tuple(sizes)
 

@@ -73,14 +73,20 @@ def test_an_input_without_a_shape_takes_the_one_that_is_given() -> None:
         (
             {"x": ["N", 4, "H", "W"]},
             None,
-            r"^axis 2 of input 'x' is dynamic \('H'\); give its size in input_shapes, --input-shapes x:1,4,N,N$",
+            r"^axis 2 of input 'x' is dynamic \('H'\); give its size with "
+            r"--input-shapes x:1,4,N,N \(input_shapes in Python\)$",
         ),
         (
             {"x": [2, None]},
             None,
-            r"^axis 1 of input 'x' is dynamic \(without a name\); give its size in input_shapes, --input-shapes x:2,N$",
+            r"^axis 1 of input 'x' is dynamic \(without a name\); give its size with "
+            r"--input-shapes x:2,N \(input_shapes in Python\)$",
         ),
-        ({"x": None}, None, r"^input 'x' has no shape; give one in input_shapes, --input-shapes x:1,\.\.\.$"),
+        (
+            {"x": None},
+            None,
+            r"^input 'x' has no shape; give one with --input-shapes x:1,\.\.\. \(input_shapes in Python\)$",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_input_axis_and_option(
@@ -94,7 +100,7 @@ def test_the_example_in_a_message_is_accepted_once_it_is_filled_in() -> None:
     model = with_inputs(x=[2, "H", 5])
     with pytest.raises(UsageError) as caught:
         bind_inputs(model)
-    name, dims = str(caught.value).rsplit(" ", 1)[1].split(":")
+    name, dims = str(caught.value).split("--input-shapes ")[1].split(" ")[0].split(":")
     assert bind_inputs(model, {name: [int(d.replace("N", "9")) for d in dims.split(",")]}) == {"x": (2, 9, 5)}
 
 
