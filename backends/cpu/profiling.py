@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
 
 from sift_onnx.backends.base import NodeProfile
-from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.peak import Peak
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.cpu.specs import Conv, Depthwise, Matmul
 
-__all__ = ["peak_gflops", "profile_region"]
-
-_PEAK_ITERATIONS = 200_000
-_PEAK_ROUNDS = 5
+__all__ = ["profile_region", "with_shares"]
 
 
 def profile_region(
-    program: RegionProgram, values: Mapping[str, npt.NDArray[Any]], reasons: Mapping[str, str], runs: int
+    program: RegionProgram, values: Mapping[str, npt.NDArray[Any]], reasons: Mapping[str, str], runs: int, peak: Peak
 ) -> list[NodeProfile]:
-    """The steps of a region, with medians over ``runs`` runs.
+    """The steps of a region, with medians over ``runs`` runs, and without shares of the peak.
 
     Args:
         program: the region.
         values: its inputs, by name.
         reasons: why a node is where it is, by name.
         runs: to be timed; one more is not.
+        peak: sampled before each of them.
     """
     program.run(values)
     sums: dict[int | None, list[float]] = defaultdict(list)
     flops: dict[int, float] = {}
     shapes: dict[int, StepTime] = {}
     for _ in range(runs):
+        peak.sample()
         times: list[StepTime] = []
         program.run(values, times)
         per_step: dict[int | None, float] = defaultdict(float)
@@ -49,7 +47,6 @@ def profile_region(
                 shapes.setdefault(item.step, item)
         for step, seconds in per_step.items():
             sums[step].append(seconds)
-    peak = peak_gflops(program.pool, program.isa)
     nodes = []
     for number, (name, op) in enumerate(zip(program.region.names, program.region.ops, strict=True)):
         if number not in sums:
@@ -70,7 +67,6 @@ def profile_region(
                 kernel=program.kernel_name(number, shapes[number].shape, shapes[number].layout),
                 density=spec.weights.density if isinstance(spec, (Conv, Matmul, Depthwise)) else None,
                 gflops=gflops,
-                share_of_peak=gflops / peak if gflops is not None else None,
             )
         )
     if None in sums:
@@ -81,12 +77,8 @@ def profile_region(
     return nodes
 
 
-@lru_cache(maxsize=8)
-def peak_gflops(pool: _kernels.ThreadPool, isa: str) -> float:
-    """Multiply-adds per second of all threads of ``pool``, twice, in 10**9: the best of several rounds."""
-    best = 0.0
-    for _ in range(_PEAK_ROUNDS):
-        start = time.perf_counter()
-        operations = _kernels.run_multiply_adds(pool, _PEAK_ITERATIONS, isa)
-        best = max(best, operations / (time.perf_counter() - start) / 1e9)
-    return best
+def with_shares(nodes: Iterable[NodeProfile], peak: Peak) -> tuple[NodeProfile, ...]:
+    """``nodes`` with their rates as shares of ``peak``, the same for all."""
+    return tuple(
+        node if node.gflops is None else replace(node, share_of_peak=node.gflops / peak.gflops) for node in nodes
+    )

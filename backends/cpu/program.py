@@ -29,7 +29,8 @@ from sift_onnx.backends.cpu.constant_sizes import check_constant_sizes
 from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
-from sift_onnx.backends.cpu.profiling import peak_gflops, profile_region
+from sift_onnx.backends.cpu.peak import Peak
+from sift_onnx.backends.cpu.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import UsageError
@@ -103,6 +104,7 @@ class CpuProgram(Program):
         self.isa = selected_isa()
         self._options = options
         self._pool = _kernels.ThreadPool(self.threads)
+        self._peak = Peak(self._pool, self.isa)
         self._workspace = _kernels.Workspace()
         self._arrays = _kernels.ArrayPool()
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
@@ -175,8 +177,8 @@ class CpuProgram(Program):
 
     @property
     def peak_gflops(self) -> float:
-        """Multiply-adds per second of all threads, twice, in 10**9."""
-        return peak_gflops(self._pool, self.isa)
+        """Multiply-adds per second of all threads, twice, in 10**9; the best that was measured, beside profiles too."""
+        return self._peak.gflops
 
     def profile(self, feeds: Mapping[str, Array] | None = None) -> Profile:
         """See :meth:`Program.profile`. Nodes that were fused appear under the name of the first one."""
@@ -188,14 +190,14 @@ class CpuProgram(Program):
         values = dict(feeds)
         for part in self._parts:
             if isinstance(part.program, RegionProgram):
-                nodes += profile_region(part.program, values, reasons, _PROFILED_RUNS)
+                nodes += profile_region(part.program, values, reasons, _PROFILED_RUNS, self._peak)
             else:
                 own = {name: values[name] for name in part.inputs}
                 for node in part.program.profile_unchecked(own).nodes:
                     reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
                     nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
             _run_part(part, values, None)
-        return Profile(tuple(nodes), _PROFILED_RUNS)
+        return Profile(with_shares(nodes, self._peak), _PROFILED_RUNS)
 
 
 def _run_part(part: _Part, values: dict[str, Array], times: list[StepTime] | None) -> None:

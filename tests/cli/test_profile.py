@@ -34,7 +34,7 @@ def test_a_node_has_its_kernel_density_and_rate(path):
     assert nodes["conv"]["kernel"].startswith("conv single images16")
     flops = 2 * np.count_nonzero(stored) * 16 * 28 * 28
     assert nodes["conv"]["gflops"] == pytest.approx(flops / nodes["conv"]["ms"] / 1e6)
-    assert nodes["conv"]["share_of_peak"] > 0
+    assert nodes["conv"]["share_of_peak"] == pytest.approx(nodes["conv"]["gflops"] / result["peak_gflops"])
     assert nodes["elu"]["placement"] == "onnxruntime"
     reasons = {placement["name"]: placement["reason"] for placement in result["placements"]}
     assert reasons["elu"] == "no kernel for this operator"
