@@ -163,6 +163,8 @@ struct NormalizeArgs {
 // Half of a small first-level cache.
 inline constexpr int kLoopOperands = 4096;
 
+// Arguments of kernels that store with every step come by value: behind a reference, each store might change them as
+// far as the compiler knows, and it would read them again. Rows store once per list, and have too many to copy.
 struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
@@ -175,20 +177,20 @@ struct KernelTable {
   RowsFunction (*rotated_rows)(int columns);
   // Density from which two rows that share operands are faster than one by one.
   double pair_above;
-  void (*gather_full)(const GatherArgs&);    // every lane of every entry is copied
-  void (*gather_masked)(const GatherArgs&);
+  void (*gather_full)(GatherArgs);  // every lane of every entry is copied
+  void (*gather_masked)(GatherArgs);
   void (*end_streams)();  // after direct outputs that stream, before others read them
-  void (*epilogue)(const EpilogueArgs&);
+  void (*epilogue)(EpilogueArgs);
 
   // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes.
   void (*interleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
   void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
 
-  void (*window)(WindowKind kind, const WindowArgs&);
-  void (*elementwise)(const ElementwiseArgs&);
+  void (*window)(WindowKind kind, WindowArgs);
+  void (*elementwise)(ElementwiseArgs);
   void (*stream)(const StreamArgs&);
-  void (*normalize_row)(const NormalizeArgs&);     // x [channels]
-  void (*normalize_lanes)(const NormalizeArgs&);   // x [channels][16], each lane by itself; aligned to 64 bytes
+  void (*normalize_row)(NormalizeArgs);    // x [channels]
+  void (*normalize_lanes)(NormalizeArgs);  // x [channels][16], each lane by itself; aligned to 64 bytes
 
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);

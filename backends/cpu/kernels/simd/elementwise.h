@@ -9,7 +9,7 @@ namespace sift::cpu::SIFT_ISA {
 
 template <ActivationKind Kind>
 struct Elementwise {
-  static void run(const ElementwiseArgs& args) {
+  static void run(ElementwiseArgs args) {
     switch (args.kind) {
       case BinaryKind::first:
         return each(args, [&](Vec a, Vec) { return a * args.scale + args.shift; });
@@ -34,6 +34,6 @@ struct Elementwise {
   }
 };
 
-inline void elementwise(const ElementwiseArgs& args) { with_activation<Elementwise>(args.activation.kind, args); }
+inline void elementwise(ElementwiseArgs args) { with_activation<Elementwise>(args.activation.kind, args); }
 
 }  // namespace sift::cpu::SIFT_ISA

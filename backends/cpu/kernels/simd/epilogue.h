@@ -9,7 +9,7 @@ namespace sift::cpu::SIFT_ISA {
 
 template <ActivationKind Kind>
 struct Epilogue {
-  static void run(const EpilogueArgs& args) {
+  static void run(EpilogueArgs args) {
     const float a = args.activation.a;
     const float b = args.activation.b;
     for (std::uint32_t place = 0; place < args.rows; ++place) {
@@ -38,6 +38,6 @@ struct Epilogue {
   }
 };
 
-inline void epilogue(const EpilogueArgs& args) { with_activation<Epilogue>(args.activation.kind, args); }
+inline void epilogue(EpilogueArgs args) { with_activation<Epilogue>(args.activation.kind, args); }
 
 }  // namespace sift::cpu::SIFT_ISA

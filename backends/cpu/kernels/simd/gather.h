@@ -44,44 +44,42 @@ template <int Width>
 #endif
 }
 
-// The sums that stream past a panel push parts of it out of the first-level cache. Stores that miss are served one
-// after the other; asked for ahead, the lines come side by side.
-[[gnu::always_inline]] inline void prefetch_for_writing(const float* at, std::ptrdiff_t floats) {
-  for (std::ptrdiff_t i = 0; i < floats; i += kBlock) __builtin_prefetch(at + i, 1);
-}
-
 // Calls copy(target, source, entry) for every entry of every channel. Four channels at a time share the reading of
 // the list, which otherwise costs as much as the copies.
 template <typename Copy>
 [[gnu::always_inline]] inline void for_each_entry(const GatherArgs& args, Copy copy) {
+  const Gather* const begin = args.entries;
+  const Gather* const end = begin + args.count;
+  const std::ptrdiff_t source_stride = args.source_stride;
+  const std::ptrdiff_t target_stride = args.target_stride;
   const float* source = args.source;
   float* target = args.target;
-  std::uint32_t channel = 0;
-  prefetch_for_writing(target, 4 * args.target_stride);
-  for (; channel + 4 <= args.channels; channel += 4) {
-    prefetch_for_writing(target + 4 * args.target_stride, 4 * args.target_stride);
-    for (std::uint32_t e = 0; e < args.count; ++e) {
-      const Gather& entry = args.entries[e];
-      const float* from = source + entry.source;
-      float* to = target + entry.target;
+  std::uint32_t left = args.channels;
+  for (; left >= 4; left -= 4) {
+    const std::ptrdiff_t ahead = left > 4 ? 4 * target_stride : 0;
+    for (const Gather* entry = begin; entry != end; ++entry) {
+      const float* from = source + entry->source;
+      float* to = target + entry->target;
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i, from += args.source_stride, to += args.target_stride) copy(to, from, entry);
+      for (int i = 0; i < 4; ++i, from += source_stride, to += target_stride) {
+        // The sums that stream past a panel push parts of it out of the first-level cache. Stores that miss are served
+        // one after the other; asked for four channels ahead, the lines come side by side.
+        __builtin_prefetch(to + ahead, 1);
+        copy(to, from, *entry);
+      }
     }
-    source += 4 * args.source_stride;
-    target += 4 * args.target_stride;
+    source += 4 * source_stride;
+    target += 4 * target_stride;
   }
-  for (; channel < args.channels; ++channel) {
-    for (std::uint32_t e = 0; e < args.count; ++e) {
-      const Gather& entry = args.entries[e];
-      copy(target + entry.target, source + entry.source, entry);
+  for (; left > 0; --left, source += source_stride, target += target_stride) {
+    for (const Gather* entry = begin; entry != end; ++entry) {
+      copy(target + entry->target, source + entry->source, *entry);
     }
-    source += args.source_stride;
-    target += args.target_stride;
   }
 }
 
 template <int Width>
-void gather_full_of_width(const GatherArgs& args) {
+void gather_full_of_width(GatherArgs args) {
   if (args.lane_stride == 1) {
     for_each_entry(args, [](float* to, const float* from, const Gather&) { copy_lanes<Width>(to, from); });
   } else if (args.lane_stride == 2) {
@@ -95,7 +93,7 @@ void gather_full_of_width(const GatherArgs& args) {
 }
 
 template <int Width>
-void gather_masked_of_width(const GatherArgs& args) {
+void gather_masked_of_width(GatherArgs args) {
   if (args.lane_stride == 1) {
     for_each_entry(args, [](float* to, const float* from, const Gather& entry) {
       copy_masked_lanes<Width>(to, from, entry.mask);
@@ -108,13 +106,13 @@ void gather_masked_of_width(const GatherArgs& args) {
   }
 }
 
-inline void gather_full(const GatherArgs& args) {
+inline void gather_full(GatherArgs args) {
   if (args.width == 16) return gather_full_of_width<16>(args);
   if (args.width == 8) return gather_full_of_width<8>(args);
   return gather_full_of_width<4>(args);
 }
 
-inline void gather_masked(const GatherArgs& args) {
+inline void gather_masked(GatherArgs args) {
   if (args.width == 16) return gather_masked_of_width<16>(args);
   if (args.width == 8) return gather_masked_of_width<8>(args);
   return gather_masked_of_width<4>(args);

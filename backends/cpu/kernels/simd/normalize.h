@@ -34,7 +34,7 @@ inline float sum_of_lanes(Vec x) {
   return sum;
 }
 
-inline void normalize_lanes(const NormalizeArgs& args) {
+inline void normalize_lanes(NormalizeArgs args) {
   const float count = static_cast<float>(args.channels);
   for (int v = 0; v < kVecsPerBlock; ++v) {
     const float* const x = args.x + v * kVecLanes;
@@ -51,7 +51,7 @@ inline void normalize_lanes(const NormalizeArgs& args) {
   }
 }
 
-inline void normalize_row(const NormalizeArgs& args) {
+inline void normalize_row(NormalizeArgs args) {
   const std::int64_t whole = args.channels / kVecLanes;
   const std::int64_t rest = whole * kVecLanes;
   const float count = static_cast<float>(args.channels);

@@ -49,7 +49,7 @@ template <int Blocks>
 
 template <ActivationKind Kind>
 struct Window {
-  static void run(WindowKind window, const WindowArgs& args) {
+  static void run(WindowKind window, WindowArgs args) {
     switch (window) {
       case WindowKind::weighted_sum: return run_kind<WindowKind::weighted_sum>(args);
       case WindowKind::sum: return run_kind<WindowKind::sum>(args);
@@ -58,7 +58,7 @@ struct Window {
   }
 
   template <WindowKind Of>
-  static void run_kind(const WindowArgs& args) {
+  static void run_kind(WindowArgs args) {
     const float* in = args.in;
     float* out = args.out;
     for (std::uint32_t row = 0; row < args.rows; ++row, in += args.row_step, out += args.out_row_step) {
@@ -79,7 +79,7 @@ struct Window {
   }
 
   template <WindowKind Of, int Blocks>
-  static void finish(const WindowArgs& args, const float* in, float* out, std::uint32_t block) {
+  [[gnu::always_inline]] static void finish(const WindowArgs& args, const float* in, float* out, std::uint32_t block) {
     prefetch_next_row<Blocks>(args, in + block * args.step);
     Vec acc[Blocks * kVecsPerBlock];
     window_blocks<Of, Blocks>(args, in + block * args.step, acc);
@@ -110,7 +110,7 @@ struct Window {
   }
 };
 
-inline void window(WindowKind kind, const WindowArgs& args) {
+inline void window(WindowKind kind, WindowArgs args) {
   with_activation<Window>(args.activation.kind, kind, args);
 }
 
