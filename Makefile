@@ -47,10 +47,14 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# mypy does not see through the editable install's mapping of folders to packages: it reads a plain install.
+# mypy does not see through the editable install's mapping of folders to packages: it reads a copy that is laid out as
+# wheels are, with the type stub that the build made.
 types: $(VENV)/dev.stamp
 	rm -rf build/plain
-	$(PIP) install --no-deps --target build/plain .
+	mkdir -p build/plain
+	cp -r sift_onnx build/plain
+	cp -r passes backends models build/plain/sift_onnx
+	cp $(VENV)/lib/python*/site-packages/sift_onnx/backends/cpu/_kernels.pyi build/plain/sift_onnx/backends/cpu
 	cd build/plain && $(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p sift_onnx
 
 walls: $(VENV)/dev.stamp

@@ -14,6 +14,9 @@ from sift_onnx.models import export
 from sift_onnx.passes import Wide
 from sift_onnx.passes.wide import WidePlan
 
+# One export of a model serves them all.
+pytestmark = pytest.mark.xdist_group(__name__)
+
 # Forward and backward as three times forward, two FLOPs a MAC (Table 15 counts FLOPs per sequence).
 FLOPS_PER_MAC = 6
 
@@ -57,6 +60,7 @@ def test_gpt3_small_gets_the_widths_of_table_14(
     assert width % 12 == 0
 
 
+@pytest.mark.full
 def test_gpt3_medium_costs_what_table_15_says(gpt3: Callable[[str], Model]) -> None:
     plan = Wide("0.5", budget="layer").plan(gpt3("gpt3-medium"))
     assert flops(plan, after=False) == pytest.approx(2.4845e12, rel=0.005)
