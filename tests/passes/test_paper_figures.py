@@ -60,7 +60,6 @@ def test_gpt3_small_gets_the_widths_of_table_14(
     assert width % 12 == 0
 
 
-@pytest.mark.full
 def test_gpt3_medium_costs_what_table_15_says(gpt3: Callable[[str], Model]) -> None:
     plan = Wide("0.5", budget="layer").plan(gpt3("gpt3-medium"))
     assert flops(plan, after=False) == pytest.approx(2.4845e12, rel=0.005)
