@@ -1,6 +1,9 @@
 import pytest
+from sparse_nets import SparseNet
 
+from sift_onnx.backends.base import CompileOptions, get_backend
 from sift_onnx.backends.cpu import _kernels, peak
+from sift_onnx.backends.cpu.region_program import RegionProgram
 
 
 @pytest.fixture
@@ -29,6 +32,19 @@ def test_a_round_that_others_disturb_does_not_count(clock):
     clock += [2.0, 0.125, 2.0]
     meter.sample()
     assert meter.gflops == pytest.approx(8.0)
+
+
+def test_a_profile_takes_it_in_turns_with_its_runs(monkeypatch):
+    net = SparseNet()
+    net.density = 0.1
+    net.output(net.conv(net.input("x", 1, 32, 28, 28), 32, 64, 3))
+    program = get_backend("cpu").compile(net.model(), CompileOptions(threads=1))
+    done = []
+    sample, run = peak.Peak.sample, RegionProgram.run
+    monkeypatch.setattr(peak.Peak, "sample", lambda self: (done.append("peak"), sample(self))[1])
+    monkeypatch.setattr(RegionProgram, "run", lambda *given: (done.append("run"), run(*given))[1])
+    runs = program.profile().runs
+    assert ["peak", "run"] * runs == done[1 : 1 + 2 * runs]
 
 
 def test_it_is_measured_when_it_is_first_asked_for(clock):
