@@ -164,7 +164,8 @@ struct NormalizeArgs {
 inline constexpr int kLoopOperands = 4096;
 
 // Arguments of kernels that store with every step come by value: behind a reference, each store might change them as
-// far as the compiler knows, and it would read them again. Rows store once per list, and have too many to copy.
+// far as the compiler knows, and it would read them again. Rows and streams store once per list: there copying them
+// takes longer.
 struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
