@@ -125,18 +125,24 @@ def to_layout(pool: _kernels.ThreadPool, x: Array, layout: str) -> Array:
 
 
 def run(
-    pool: _kernels.ThreadPool, op: _kernels.Op, x: Array, second: Array | None = None, align: bool = False
+    pool: _kernels.ThreadPool,
+    op: _kernels.Op,
+    x: Array,
+    second: Array | None = None,
+    align: bool = False,
+    third: Array | None = None,
+    mask: Array | None = None,
 ) -> Array:
     """Run `op` in its layouts on NCHW arrays; its output begins at a cache line in `images16`, or if it is to."""
     shape = op.output_shape(x.shape)
     inside = to_layout(pool, x, op.input_layout)
-    other = None if second is None else to_layout(pool, second, op.output_layout)
+    others = [None if y is None else to_layout(pool, y, op.output_layout) for y in (second, third)]
     out = aligned(math.prod(shape)).reshape(shape) if align else np.full(shape, np.nan, np.float32)
     if op.output_layout == "planes":
-        op.run(pool, x.shape, inside, out, other)
+        op.run(pool, x.shape, inside, out, *others, mask)
         return out
     blocks = aligned(-(-shape[0] // LANES) * LANES * shape[1] * shape[2] * shape[3])
-    op.run(pool, x.shape, inside, blocks, other)
+    op.run(pool, x.shape, inside, blocks, *others, mask)
     _kernels.Reorder("images16").run(pool, shape, blocks, out)
     return out
 

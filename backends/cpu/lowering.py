@@ -8,7 +8,11 @@ the others, operators are fused (``fusion``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.dims import Dims
@@ -21,7 +25,7 @@ from sift_onnx.backends.cpu.stages import count_of_large
 from sift_onnx.backends.cpu.subgraph import Subgraph, unexchangeable
 from sift_onnx.backends.cpu.units import Unit, find_units
 from sift_onnx.backends.cpu.weights import SPARSE_BELOW
-from sift_onnx.backends.cpu.worth import refusal
+from sift_onnx.backends.cpu.worth import is_sparse, refusal
 
 __all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
 
@@ -35,11 +39,12 @@ class Region:
 
     Attributes:
         steps: after fusion, in order.
-        inputs: values from outside, and how they are read; a value may come in both ways.
+        inputs: values from outside, and how they are read; a value may come in several ways. Masks are the last ones.
         outputs: values that are read outside.
         names: of the node that each step is named after.
         ops: operator of that node.
         single: whether it runs image by image, whatever the batch; see ``stages``.
+        constants: values of those inputs that are constants.
     """
 
     steps: tuple[Step, ...]
@@ -48,6 +53,7 @@ class Region:
     names: tuple[str, ...]
     ops: tuple[str, ...]
     single: bool = False
+    constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -100,18 +106,25 @@ def _settle(graph: GraphView, units: list[Unit], dims: Mapping[str, Dims]) -> tu
     batch = _batch_symbol(graph)
     while True:
         parts = partition(units, graph.outputs)
+        # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
+        idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.units))]
         refused: dict[tuple[int, ...], str] = {}
-        for part in parts:
+        for part in idle or parts:
             if not part.on_kernels:
                 continue
             steps = [unit.step for unit in part.units if unit.step is not None]
-            known = {name: dims.get(name) or graph.dims(name) or () for s in steps for name in (*s.inputs, s.output)}
+            values = [*part.inputs, *(name for s in steps for name in (*s.inputs, s.output))]
+            known = {name: dims.get(name) or graph.dims(name) or () for name in values}
             reason = refusal(steps, known, part.inputs, part.outputs, batch)
             if reason:
                 refused.update((unit.nodes, _own_reason(unit) or reason) for unit in part.units)
         if not refused:
             return units, parts
         units = [replace(u, step=None, reason=refused[u.nodes]) if u.nodes in refused else u for u in units]
+
+
+def _is_sparse(unit: Unit) -> bool:
+    return unit.step is not None and is_sparse(unit.step)
 
 
 def _own_reason(unit: Unit) -> str:
@@ -152,6 +165,9 @@ def _regions(graph: GraphView, part: Part) -> list[Region]:
 def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
     made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
+    masks = dict.fromkeys(step.mask for step in steps if step.mask)
+    constants = {name: np.array(graph.values_of(name)) for name in masks if name in graph.constants}
+    inputs.update(dict.fromkeys((name, "array") for name in masks))
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
         tuple(steps),
@@ -160,6 +176,7 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         tuple(node_name(node) for node in nodes),
         tuple(node.op_type for node in nodes),
         single,
+        constants,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TypedDict
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.specs import (
+    Attention,
     ChannelScale,
     Conv,
     Depthwise,
@@ -19,7 +22,7 @@ from sift_onnx.backends.cpu.specs import (
     Spec,
 )
 
-__all__ = ["build"]
+__all__ = ["build", "build_attention"]
 
 
 class _Window(TypedDict):
@@ -33,7 +36,7 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
     """The operator that does ``spec`` in ``layout``.
 
     Args:
-        spec: anything but :class:`Reshaped`, for which there is nothing to do.
+        spec: anything but :class:`Reshaped`, for which there is nothing to do, and :class:`Attention`.
         layout: of operand and result.
         weights: the packed weights of a convolution or matrix product; both layouts share them.
         isa: instruction set.
@@ -70,6 +73,41 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         case LayerNormalization():
             return _kernels.LayerNormalization(spec.scale, spec.shift, spec.epsilon, layout=layout, isa=isa)
     raise AssertionError(f"{type(spec).__name__} is no operator")
+
+
+def build_attention(
+    spec: Attention,
+    operands: Sequence[tuple[int, ...]],
+    mask: tuple[int, int, int, int] | None,
+    layout: Layout,
+    isa: str,
+) -> _kernels.Op:
+    """The operator that does ``spec`` for sequences of one length.
+
+    Args:
+        spec: what it does.
+        operands: sizes of queries, keys and values.
+        mask: those of the mask, if there is one.
+        layout: of operands and result.
+        isa: instruction set.
+    """
+    tokens = operands[0][-2] if spec.tokens is None else spec.tokens
+    queries, keys, values = ((sizes[-1], first) for sizes, first in zip(operands, spec.first_channels, strict=True))
+    return _kernels.Attention(
+        sequences=math.prod(operands[0][:-1]) // tokens,
+        tokens=tokens,
+        heads=spec.heads,
+        depth=spec.depth,
+        value_depth=spec.value_depth,
+        scale=spec.scale,
+        queries=queries,
+        keys=keys,
+        values=values,
+        mask=mask,
+        nan_to_zero=spec.nan_to_zero,
+        layout=layout,
+        isa=isa,
+    )
 
 
 def _window(geometry: Geometry) -> _Window:

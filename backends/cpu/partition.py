@@ -70,22 +70,37 @@ def _turns(units: Sequence[Unit]) -> list[tuple[bool, list[Unit]]]:
         if not names:
             ready[units[i].step is not None].append(i)
     turns: list[tuple[bool, list[Unit]]] = []
+
+    def made_for(reader: int, name: str) -> None:
+        waiting[reader].discard(name)
+        if not waiting[reader]:
+            ready[units[reader].step is not None].append(reader)
+
     # Starting with onnxruntime: what it makes may let more of the kernels' units run together.
     kind = not ready[False]
     while ready[True] or ready[False]:
         members: list[int] = []
+        masks: list[tuple[int, str]] = []
         while ready[kind]:
             i = ready[kind].pop()
             members.append(i)
             for name in units[i].writes:
                 for reader in readers[name]:
-                    waiting[reader].discard(name)
-                    if not waiting[reader]:
-                        ready[units[reader].step is not None].append(reader)
+                    if kind and _mask_of(units[reader]) == name:
+                        # Read as an array, and so from outside its reader's region.
+                        masks.append((reader, name))
+                    else:
+                        made_for(reader, name)
+        for reader, name in masks:
+            made_for(reader, name)
         if members:
             turns.append((kind, [units[i] for i in sorted(members)]))
         kind = not kind
     return turns
+
+
+def _mask_of(unit: Unit) -> str:
+    return unit.step.mask if unit.step is not None else ""
 
 
 def _components(units: Sequence[Unit]) -> list[list[Unit]]:
@@ -103,7 +118,7 @@ def _components(units: Sequence[Unit]) -> list[list[Unit]]:
     for i, unit in enumerate(units):
         assert unit.step is not None
         # A value from outside may be read as images by one unit and as rows by another.
-        keys = [(name, None if name in made else unit.step.view) for name in unit.reads]
+        keys = [(name, None if name in made else unit.step.view) for name in unit.step.inputs]
         for key in [*keys, *((name, None) for name in unit.writes)]:
             parent[root(i)] = root(owner.setdefault(key, i))
     components: dict[int, list[Unit]] = defaultdict(list)

@@ -212,8 +212,9 @@ def _with_lifetimes(programs: list[RegionProgram | OnnxRuntimeProgram], outputs:
     needed = set(outputs)
     for program in reversed(programs):
         if isinstance(program, RegionProgram):
-            reads = tuple(dict.fromkeys(name for name, _ in program.region.inputs))
-            made = program.region.outputs
+            region = program.region
+            reads = tuple(dict.fromkeys(name for name, _ in region.inputs if name not in region.constants))
+            made = region.outputs
         else:
             reads = tuple(spec.name for spec in program.inputs)
             made = tuple(spec.name for spec in program.outputs)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.dims import Dims, concrete
 from sift_onnx.backends.cpu.lowering import Region
-from sift_onnx.backends.cpu.operators import build
+from sift_onnx.backends.cpu.operators import build, build_attention
 from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.slabs import Slab, cut
-from sift_onnx.backends.cpu.specs import Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.backends.cpu.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -93,10 +93,14 @@ class RegionProgram:
         """The region's outputs.
 
         Args:
-            values: its inputs, among others, by name.
+            values: its inputs but the constants, among others, by name.
             times: to which the time of each operator is added.
         """
-        inputs = [np.ascontiguousarray(values[name]) for name, _ in self.region.inputs]
+        constants = self.region.constants
+        inputs = [
+            np.ascontiguousarray(constants[name] if name in constants else values[name])
+            for name, _ in self.region.inputs
+        ]
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes) for sizes in prepared.output_sizes]
         arrays = [*inputs, *outputs]
@@ -151,6 +155,8 @@ class RegionProgram:
     def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
         """What runs a step on an operand of ``shape``, for people: kernel, layout and tile."""
         spec = self.region.steps[step].spec
+        if isinstance(spec, Attention):
+            return f"attention {layout}"
         op = self._op(step, layout)
         if not isinstance(op, _kernels.Conv):
             return f"{type(op).__name__.lower()} {layout}"
@@ -209,11 +215,21 @@ class RegionProgram:
         count = next(iter(shapes.values()))[0]
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
-        for slab in cut(count, self._bytes_of_group(shapes), self._only_rows(), self.region.single):
+        whole = any(isinstance(step.spec, Attention) for step in self.region.steps)
+
+        def op_of(index: int, layout: Layout) -> _kernels.Op:
+            step = self.region.steps[index]
+            if not isinstance(step.spec, Attention):
+                return self._op(index, layout)
+            operands = [concrete(dims[name]) for name in step.inputs]
+            mask = shapes[input_key(step.mask, "array")] if step.mask else None
+            return build_attention(step.spec, operands, mask, layout, self.isa)
+
+        for slab in cut(count, self._bytes_of_group(shapes), self._only_rows(), self.region.single, whole):
             key = (slab.count, slab.layout)
             if key not in made:
-                part = {name: (slab.count, *shape[1:]) for name, shape in shapes.items()}
-                made[key] = schedule(self.region, part, slab.layout, self._op, self.isa)
+                part = {name: shape if slab.is_all else (slab.count, *shape[1:]) for name, shape in shapes.items()}
+                made[key] = schedule(self.region, part, slab.layout, op_of, self.isa)
             slabs.append((slab, made[key]))
         return _Prepared(shapes, outputs, tuple(slabs))
 

@@ -18,6 +18,8 @@ __all__ = ["LANES", "Schedule", "Shape", "kernel_shape", "schedule"]
 LANES = 16
 Shape = tuple[int, int, int, int]
 _SCRATCH = -1
+_Place = tuple[int, int] | None
+_OtherPlaces = tuple[_Place, _Place, _Place]
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Schedule:
 
 def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
     """(n, c, h, w) of a tensor as kernels read it."""
-    if view == "image":
-        n, c, h, w = sizes
+    if view != "rows":
+        n, c, h, w = (*(1,) * (4 - len(sizes)), *sizes)
         return (n, c, h, w)
     return (math.prod(sizes[:-1]), sizes[-1], 1, 1)
 
@@ -56,6 +58,7 @@ class _Call:
     inputs: tuple[str, ...]
     output: str
     step: int | None
+    mask: str = ""
 
 
 @dataclass
@@ -68,10 +71,12 @@ class _Builder:
     sizes: dict[str, int] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def call(self, op: _kernels.Op, shape: Shape, inputs: tuple[str, ...], output: str, step: int | None) -> Shape:
+    def call(
+        self, op: _kernels.Op, shape: Shape, inputs: tuple[str, ...], output: str, step: int | None, mask: str = ""
+    ) -> Shape:
         """Add a call; the shape of its result."""
         made = op.output_shape(shape)
-        self.calls.append(_Call(op, shape, inputs, output, step))
+        self.calls.append(_Call(op, shape, inputs, output, step, mask))
         self.sizes[output] = _floats(made, op.output_layout)  # type: ignore[arg-type]
         return made
 
@@ -89,7 +94,7 @@ def schedule(
 
     Args:
         region: to be run.
-        shapes: of each value, by name; for a value that comes in both views, that of rows under ``name + "/rows"``.
+        shapes: of each value, by name; of the region's inputs, under :func:`input_key`.
         layout: of everything between inputs and outputs.
         op_of: the operator of a step in a layout; the schedules of a region share them.
         isa: instruction set.
@@ -130,7 +135,8 @@ def schedule(
         else:
             in_place = layout == "planes" and step.output in direct
             result = direct[step.output] if in_place else f"{step.output}:lanes"
-            made_shape = builder.call(op_of(index, layout), shape, inputs, result, index)
+            mask = where[step.mask, "array"] if step.mask else ""
+            made_shape = builder.call(op_of(index, layout), shape, inputs, result, index, mask)
             assert made_shape == shapes[step.output], f"{step.output}: {made_shape}, not {shapes[step.output]}"
         where[step.output, None] = result
         if step.output in direct and result != direct[step.output]:
@@ -144,7 +150,7 @@ def schedule(
 
 
 def input_key(name: str, view: View) -> str:
-    """Under which an input's shape is found: it may come in both views."""
+    """Under which an input's shape is found: it may come in several views."""
     return f"{name}/{view}"
 
 
@@ -177,7 +183,7 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
                 call.op,
                 call.shape,
                 places[call.inputs[0]],
-                places[call.inputs[1]] if len(call.inputs) == 2 else None,
+                _others(call, places),
                 places[call.output],
             )
             for call in builder.calls
@@ -191,3 +197,8 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
         tuple(call.shape for call in builder.calls),
         tuple(call.op for call in builder.calls),
     )
+
+
+def _others(call: _Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
+    second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
+    return second, third, places[call.mask] if call.mask else None

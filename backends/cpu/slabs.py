@@ -31,7 +31,9 @@ class Slab:
         return self.count == self.of
 
 
-def cut(count: int, bytes_per_group: int, only_rows: bool, single: bool = False) -> tuple[Slab, ...]:
+def cut(
+    count: int, bytes_per_group: int, only_rows: bool, single: bool = False, whole: bool = False
+) -> tuple[Slab, ...]:
     """Slabs for ``count`` images or rows.
 
     Args:
@@ -40,7 +42,10 @@ def cut(count: int, bytes_per_group: int, only_rows: bool, single: bool = False)
         only_rows: they are rows of matrices: then all full groups are one slab, since weights are read once per slab,
             and weigh more than rows.
         single: pixels are in the lanes, however many images there are.
+        whole: rows depend on each other, and stay together.
     """
+    if whole:
+        return (Slab(0, count, count, "images16" if count >= _WORTH_LANES else "planes"),)
     if single:
         size = max(1, _SLAB_BYTES * _LANES // max(bytes_per_group, 1))
         return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))

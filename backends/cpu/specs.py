@@ -15,6 +15,7 @@ __all__ = [
     "NO_ACTIVATION",
     "RELU",
     "Activation",
+    "Attention",
     "ChannelScale",
     "Conv",
     "Depthwise",
@@ -130,6 +131,33 @@ class LayerNormalization:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """softmax(scale q k^T + mask) v, head by head; q, k and v are [..., tokens, channels] or [rows, channels].
+
+    Attributes:
+        heads: how many there are.
+        depth: channels of a head's queries and keys.
+        value_depth: channels of a head's values.
+        first_channels: of queries, keys and values, where the first head begins.
+        tokens: of a sequence; None: the last but one axis.
+        scale: of the scores.
+        masked: whether there is a mask, which is added to the scores [sequences, heads, tokens, tokens].
+        nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
+        joins_rows: whether the result is a matrix, whatever q is.
+    """
+
+    heads: int
+    depth: int
+    value_depth: int
+    first_channels: tuple[int, int, int]
+    tokens: int | None
+    scale: float
+    masked: bool
+    nan_to_zero: bool = False
+    joins_rows: bool = False
+
+
+@dataclass(frozen=True)
 class Reshaped:
     """The same values in the same order under other sizes: nothing is executed.
 
@@ -141,7 +169,18 @@ class Reshaped:
     axes: tuple[int | Pair, ...] | None = None
 
 
-Spec = Conv | Matmul | Depthwise | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Reshaped
+Spec = (
+    Conv
+    | Matmul
+    | Depthwise
+    | Pool
+    | GlobalPool
+    | Elementwise
+    | ChannelScale
+    | LayerNormalization
+    | Attention
+    | Reshaped
+)
 
 
 def result_dims(spec: Spec, dims: Dims) -> Dims:
@@ -157,6 +196,9 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
             return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
+        case Attention():
+            channels = spec.heads * spec.value_depth
+            return (product(dims[:-1]), channels) if spec.joins_rows else (*dims[:-1], channels)
         case Reshaped(axes=axes) if axes is not None:
             target = [axis if isinstance(axis, int) else product(dims[axis[0] : axis[1]]) for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))

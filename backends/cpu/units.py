@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import onnx
+
+from sift_onnx.backends.cpu.attention import SpelledAttention, find_attentions
 from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.backends.cpu.gelu import find_gelus
 from sift_onnx.backends.cpu.graph import GraphView, names_read
 from sift_onnx.backends.cpu.rules import NotLowered, Step, View, lower_node
-from sift_onnx.backends.cpu.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
+from sift_onnx.backends.cpu.specs import Attention, Conv, Depthwise, Elementwise, Matmul, result_dims
 from sift_onnx.backends.cpu.weights import read_weights
 
 __all__ = ["Unit", "find_units"]
@@ -55,7 +59,10 @@ def find_units(graph: GraphView, threads: int = 1) -> tuple[list[Unit], dict[str
 
 def _units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
     gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
-    absorbed = {index for gelu in gelus.values() for index in gelu.nodes[:-1]}
+    attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
+    groups = {index: gelu.nodes for index, gelu in gelus.items()}
+    groups |= {index: attention.nodes for index, attention in attentions.items()}
+    absorbed = {index for nodes in groups.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
     units: list[Unit] = []
@@ -63,16 +70,16 @@ def _units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
         if index in absorbed or any(graph.derived.get(name) == index for name in node.output):
             continue
         writes = tuple(filter(None, node.output))
+        nodes = groups.get(index, (index,))
         try:
             if index in gelus:
-                operand, nodes = gelus[index].operand, gelus[index].nodes
-                step = _gelu_step(graph, operand, nodes, views)
+                step = _gelu_step(graph, gelus[index].operand, nodes, views)
+            elif index in attentions:
+                step = _attention_step(graph, attentions[index], views)
             else:
-                nodes = (index,)
                 step = lower_node(graph, index, views, dims)
         except NotLowered as refusal:
-            group = gelus[index].nodes if index in gelus else (index,)
-            units.append(Unit(group, _reads(graph, group), writes, None, str(refusal)))
+            units.append(Unit(nodes, _reads(graph, nodes), writes, None, str(refusal)))
             continue
         views[step.output] = step.result_view
         dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
@@ -93,6 +100,28 @@ def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: di
     view = views.get(operand) or ("image" if dims is not None and len(dims) == 4 else "rows")
     output = graph.nodes[nodes[-1]].output[0]
     return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (operand,), output, view, view, nodes)
+
+
+def _attention_step(graph: GraphView, found: SpelledAttention, views: Mapping[str, View]) -> Step:
+    for name in found.operands:
+        if views.get(name, "rows") != "rows" or name in graph.constants:
+            raise NotLowered(f"{name!r} is a constant, or comes in the layout of images")
+        if graph.elem_type(name) != onnx.TensorProto.FLOAT:
+            raise NotLowered(f"{name!r} is not known to be float")
+    spec = Attention(
+        found.heads,
+        found.depth,
+        found.value_depth,
+        found.first_channels,
+        found.tokens,
+        found.scale,
+        bool(found.mask),
+        found.nan_to_zero,
+        found.joins_rows,
+    )
+    output = graph.nodes[found.nodes[-1]].output[0]
+    others = tuple(index for index in found.nodes if index != found.softmax)
+    return Step(spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
 
 
 def _needed(units: list[Unit], graph: GraphView) -> list[Unit]:

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "attention.h"
 #include "binding_types.h"
 #include "bindings.h"
 #include "elementwise.h"
@@ -28,26 +29,61 @@ constexpr Names<BinaryKind, 4> kBinaries{{{"first", BinaryKind::first},
 
 Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
 
+using MaybeFloats = std::optional<FloatsIn>;
+
 template <typename Array>
-void check_array(const Array& array, const Shape& shape, Layout layout, const char* what) {
-  if (static_cast<std::int64_t>(array.size()) != element_count(shape, layout)) {
+void check_array(const Array& array, std::int64_t size, Layout layout, const char* what) {
+  if (static_cast<std::int64_t>(array.size()) != size) {
     throw std::invalid_argument(std::string(what) + ": the array has " + std::to_string(array.size()) +
-                                " values, the shape " + std::to_string(element_count(shape, layout)));
+                                " values, the shape " + std::to_string(size));
   }
   if (layout == Layout::images16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
     throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
   }
 }
 
+const float* other_operand(const MaybeFloats& array, std::int64_t size, Layout layout, const char* what) {
+  if (!array) return nullptr;
+  if (size == OtherSizes::kNotTaken) throw std::invalid_argument(std::string(what) + ": the operator takes no such operand");
+  check_array(*array, size, layout, what);
+  return array->data();
+}
+
 void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn& in, const FloatsOut& out,
-            const std::optional<FloatsIn>& second) {
+            const MaybeFloats& second, const MaybeFloats& third, const MaybeFloats& mask) {
   const Shape shape = shape_of(sizes);
-  const Shape out_shape = op.output_shape(shape);
-  check_array(in, shape, op.input_layout(), "in");
-  check_array(out, out_shape, op.output_layout(), "out");
-  if (second) check_array(*second, out_shape, op.output_layout(), "second");
+  check_array(in, element_count(shape, op.input_layout()), op.input_layout(), "in");
+  check_array(out, element_count(op.output_shape(shape), op.output_layout()), op.output_layout(), "out");
+  const OtherSizes other = op.other_sizes(shape);
+  const Others others{other_operand(second, other.second, op.output_layout(), "second"),
+                      other_operand(third, other.third, op.output_layout(), "third"),
+                      other_operand(mask, other.mask, Layout::planes, "mask")};
   const nb::gil_scoped_release unlocked;
-  op.run(pool, shape, in.data(), second ? second->data() : nullptr, out.data());
+  op.run(pool, shape, in.data(), others, out.data());
+}
+
+void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads, std::int64_t depth,
+                    std::int64_t value_depth, float scale, const Pair& queries, const Pair& keys, const Pair& values,
+                    const std::optional<Shape4>& mask, bool nan_to_zero, const std::string& layout,
+                    const std::string& isa) {
+  const auto channels_of = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
+  AttentionOptions options{.sequences = sequences,
+                           .tokens = tokens,
+                           .heads = heads,
+                           .depth = depth,
+                           .value_depth = value_depth,
+                           .scale = scale,
+                           .queries = channels_of(queries),
+                           .keys = channels_of(keys),
+                           .values = channels_of(values),
+                           .mask = std::nullopt,
+                           .nan_to_zero = nan_to_zero,
+                           .layout = named(kLayouts, layout, "layout")};
+  if (mask) {
+    const auto& [of_sequences, of_heads, of_queries, of_keys] = *mask;
+    options.mask = MaskShape{of_sequences, of_heads, of_queries, of_keys};
+  }
+  new (self) Attention(options, kernels_of(isa));
 }
 
 }  // namespace
@@ -55,6 +91,7 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
 void bind_ops(nb::module_& module) {
   nb::class_<Op>(module, "Op", "An operator on float32 tensors in the layout 'planes' or 'images16'.")
       .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, "out"_a, "second"_a = nb::none(),
+           "third"_a = nb::none(), "mask"_a = nb::none(),
            "Write the operator's result for an input of shape (n, c, h, w) to `out`.")
       .def(
           "output_shape", [](const Op& op, const Shape4& shape) { return tuple_of(op.output_shape(shape_of(shape))); },
@@ -144,6 +181,14 @@ void bind_ops(nb::module_& module) {
           },
           "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
           "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1).");
+
+  nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
+      .def("__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a,
+           "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(),
+           "nan_to_zero"_a = false, "layout"_a = "images16", "isa"_a = "",
+           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
+           "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
+           "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1.");
 
   nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
       .def(

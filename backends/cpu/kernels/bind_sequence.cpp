@@ -28,18 +28,28 @@ using namespace nb::literals;
 constexpr std::size_t kMostFloats = static_cast<std::size_t>(-1) / 16;
 
 using PlaceSpec = Pair;
-using StepSpec = std::tuple<std::shared_ptr<Op>, Shape4, PlaceSpec, std::optional<PlaceSpec>, PlaceSpec>;
+using MaybePlace = std::optional<PlaceSpec>;
+using OtherPlaces = std::tuple<MaybePlace, MaybePlace, MaybePlace>;
+using StepSpec = std::tuple<std::shared_ptr<Op>, Shape4, PlaceSpec, OtherPlaces, PlaceSpec>;
 using Seconds = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Place place_of(const PlaceSpec& spec) { return {std::get<0>(spec), std::get<1>(spec)}; }
+Place place_of(const MaybePlace& spec) { return spec ? place_of(*spec) : Place{}; }
 
 Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch_size,
                         std::vector<std::int64_t> array_sizes) {
   std::vector<SequenceStep> steps;
   steps.reserve(specs.size());
-  for (const auto& [op, shape, in, second, out] : specs) {
+  for (const auto& [op, shape, in, others, out] : specs) {
     const auto& [n, c, h, w] = shape;
-    steps.push_back({op, {n, c, h, w}, place_of(in), second ? place_of(*second) : Place{}, place_of(out)});
+    const auto& [second, third, mask] = others;
+    steps.push_back({.op = op,
+                     .shape = {n, c, h, w},
+                     .in = place_of(in),
+                     .out = place_of(out),
+                     .second = place_of(second),
+                     .third = place_of(third),
+                     .mask = place_of(mask)});
   }
   return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
 }
@@ -100,8 +110,8 @@ void bind_sequence(nb::module_& module) {
 
   nb::class_<Sequence>(module, "Sequence", "Operators one after the other, with their buffers.")
       .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,
-           "A step is (op, shape of its input, input, second operand or None, output). The last three are places: "
-           "(index of an array or -1 for scratch memory, offset in floats).")
+           "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
+           "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
       .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, "seconds"_a = nb::none(),
            "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");

@@ -235,7 +235,8 @@ Conv::Description Conv::describe(const Shape& shape, int threads) const {
   return {algorithm_, tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
 }
 
-void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const {
+void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
+  const float* residual = others.second;
   if (element_count(output_shape(shape), options_.layout) == 0) return;
   for (const auto& part : parts_) {
     part->run(pool, shape, in, residual, out);

@@ -37,7 +37,7 @@ class Conv final : public Op {
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return options_.layout; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* residual, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
   std::int64_t weight_bytes() const override;
 

@@ -8,7 +8,8 @@
 
 namespace sift::cpu {
 
-void Elementwise::run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const {
+void Elementwise::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
+  const float* const second = others.second;
   if (kind_ != BinaryKind::first && second == nullptr) {
     throw std::invalid_argument("elementwise: the second operand is missing");
   }
@@ -44,7 +45,7 @@ Shape ChannelScale::output_shape(const Shape& in) const {
   return in;
 }
 
-void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   output_shape(shape);
   const bool planes = layout_ == Layout::planes;
   const std::int64_t units = planes ? shape.n : (shape.n + kLanes - 1) / kLanes;

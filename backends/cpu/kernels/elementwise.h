@@ -16,7 +16,7 @@ class Elementwise final : public Op {
 
   Shape output_shape(const Shape& in) const override { return in; }
   Layout input_layout() const override { return layout_; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
   BinaryKind kind_;
@@ -34,7 +34,7 @@ class ChannelScale final : public Op {
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return layout_; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
   std::vector<float> scale_;

@@ -6,7 +6,7 @@
 
 namespace sift::cpu {
 
-void GlobalAveragePool::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+void GlobalAveragePool::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const std::int64_t pixels = shape.h * shape.w;
   const float scale = 1.0F / static_cast<float>(pixels);
   if (layout_ == Layout::images16) {

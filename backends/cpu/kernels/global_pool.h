@@ -13,7 +13,7 @@ class GlobalAveragePool final : public Op {
 
   Shape output_shape(const Shape& in) const override { return {in.n, in.c, 1, 1}; }
   Layout input_layout() const override { return layout_; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
   Layout layout_;

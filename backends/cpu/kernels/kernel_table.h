@@ -160,6 +160,33 @@ struct NormalizeArgs {
   float epsilon;
 };
 
+// softmax(queries keys^T scale + mask) values, of one head and a few blocks of queries. A tensor's channels begin at the
+// head's first, its rows at the block that holds the first one; keys and queries are counted from there.
+struct AttentionArgs {
+  const float* queries;
+  const float* keys;
+  const float* values;
+  float* out;
+  std::ptrdiff_t query_stride;  // floats from one block of 16 rows to the next
+  std::ptrdiff_t key_stride;
+  std::ptrdiff_t value_stride;
+  std::ptrdiff_t out_stride;
+  std::int64_t depth;           // channels of queries and keys
+  std::int64_t value_depth;     // channels of values and out
+  std::int64_t blocks;          // of queries, up to most_query_blocks
+  std::int64_t first_query;     // whose result is stored
+  std::int64_t end_query;
+  std::int64_t first_key;       // in the first block
+  std::int64_t end_key;
+  float scale;
+  bool nan_to_zero;             // what queries get whose weights are NaN
+  bool mask_by_query;
+  const float* mask;            // null: none; [keys], or by query [blocks][keys][16]
+  float* panel;                 // scratch: [depth][blocks][16]
+  float* scores;                // scratch: [end_key, in whole blocks][blocks][16]
+  float* sums;                  // scratch: [value_depth][blocks][16]
+};
+
 // Half of a small first-level cache.
 inline constexpr int kLoopOperands = 4096;
 
@@ -192,6 +219,9 @@ struct KernelTable {
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
   void (*normalize_lanes)(NormalizeArgs);  // x [channels][16], each lane by itself; aligned to 64 bytes
+
+  void (*attend)(const AttentionArgs&);
+  std::int64_t most_query_blocks;
 
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);

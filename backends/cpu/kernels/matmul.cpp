@@ -149,7 +149,8 @@ Shape Matmul::output_shape(const Shape& in) const {
   return {in.n, rows_, 1, 1};
 }
 
-void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const {
+void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
+  const float* const second = others.second;
   const Shape out_shape = output_shape(shape);
   const std::int64_t m = shape.n;
   if (m == 0) return;

@@ -23,7 +23,7 @@ class Matmul final : public Op {
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return Layout::planes; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
   std::int64_t weight_bytes() const override;
 
   // As Conv's: both forms of the weights, that for few rows and that for many, can be made from each other.

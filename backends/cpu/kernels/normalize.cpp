@@ -22,7 +22,7 @@ Shape LayerNormalization::output_shape(const Shape& in) const {
   return in;
 }
 
-void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   output_shape(shape);
   const bool planes = layout_ == Layout::planes;
   const std::int64_t units = planes ? shape.n : (shape.n + kLanes - 1) / kLanes;

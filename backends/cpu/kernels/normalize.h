@@ -17,7 +17,7 @@ class LayerNormalization final : public Op {
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return layout_; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:
   std::vector<float> scale_;

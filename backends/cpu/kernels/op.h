@@ -48,6 +48,26 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
   return images * shape.c * shape.h * shape.w;
 }
 
+// Operands beside the input; null where an operator has none.
+struct Others {
+  // One alone is the second: Others{} and a pointer both pass for it.
+  Others(const float* second = nullptr, const float* third = nullptr, const float* mask = nullptr)  // NOLINT
+      : second(second), third(third), mask(mask) {}
+
+  const float* second;  // residual or second operand, in the output's layout
+  const float* third;   // in the output's layout
+  const float* mask;    // a plain array
+};
+
+// Floats of each.
+struct OtherSizes {
+  static constexpr std::int64_t kNotTaken = -1;
+
+  std::int64_t second = kNotTaken;
+  std::int64_t third = kNotTaken;
+  std::int64_t mask = kNotTaken;
+};
+
 class Op {
  public:
   Op() = default;
@@ -64,9 +84,14 @@ class Op {
   // Bytes of packed weights and biases that this operator holds; those it shares with others are not among them.
   virtual std::int64_t weight_bytes() const { return 0; }
 
-  // `second` is the residual or second operand, of the output's shape and layout; null where the operator has none.
-  // `out` may be `second`; it may be `in` only where the operator is elementwise.
-  virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const = 0;
+  // For an input of shape `in`, which the operator takes. Most have one other operand, of the output's shape.
+  virtual OtherSizes other_sizes(const Shape& in) const {
+    return {.second = element_count(output_shape(in), output_layout())};
+  }
+
+  // `out` may be `others.second` where that has the output's shape; it may be `in` only where the operator is
+  // elementwise.
+  virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
 };
 
 }  // namespace sift::cpu

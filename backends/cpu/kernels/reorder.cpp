@@ -6,7 +6,7 @@
 
 namespace sift::cpu {
 
-void Reorder::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+void Reorder::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const std::int64_t image = shape.c * shape.h * shape.w;
   const std::int64_t groups = (shape.n + kLanes - 1) / kLanes;
   // A multiple of 16, so that pieces begin at whole vectors; large enough to be worth a thread.

@@ -28,13 +28,15 @@ Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, s
     : steps_(std::move(steps)), scratch_size_(scratch_size), array_sizes_(std::move(array_sizes)) {
   for (const SequenceStep& step : steps_) {
     if (!step.op) throw std::invalid_argument("sequence: a step has no operator");
-    const std::int64_t out_size = element_count(step.op->output_shape(step.shape), step.op->output_layout());
     if (step.in.array == Place::kNowhere || step.out.array == Place::kNowhere) {
       throw std::invalid_argument("sequence: a step has no input or no output");
     }
     check(step.in, element_count(step.shape, step.op->input_layout()));
-    check(step.out, out_size);
-    if (step.second.array != Place::kNowhere) check(step.second, out_size);
+    check(step.out, element_count(step.op->output_shape(step.shape), step.op->output_layout()));
+    const OtherSizes sizes = step.op->other_sizes(step.shape);
+    check_other(step.second, sizes.second);
+    check_other(step.third, sizes.third);
+    check_other(step.mask, sizes.mask);
   }
 }
 
@@ -50,6 +52,12 @@ void Sequence::check(const Place& place, std::int64_t size) const {
   if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
 }
 
+void Sequence::check_other(const Place& place, std::int64_t size) const {
+  if (place.array == Place::kNowhere) return;
+  if (size == OtherSizes::kNotTaken) throw std::invalid_argument("sequence: a step has an operand that its operator does not take");
+  check(place, size);
+}
+
 void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays,
                    std::span<double> seconds) const {
   using Clock = std::chrono::steady_clock;
@@ -62,7 +70,7 @@ void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* cons
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const SequenceStep& step = steps_[i];
     const Clock::time_point start = seconds.empty() ? Clock::time_point{} : Clock::now();
-    step.op->run(pool, step.shape, at(step.in), at(step.second), at(step.out));
+    step.op->run(pool, step.shape, at(step.in), {at(step.second), at(step.third), at(step.mask)}, at(step.out));
     if (!seconds.empty()) seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
   }
 }

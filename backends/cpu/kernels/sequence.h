@@ -50,8 +50,10 @@ struct SequenceStep {
   std::shared_ptr<const Op> op;
   Shape shape;  // of the input
   Place in;
-  Place second;
   Place out;
+  Place second;
+  Place third;
+  Place mask;
 };
 
 class Sequence {
@@ -70,6 +72,7 @@ class Sequence {
 
  private:
   void check(const Place& place, std::int64_t size) const;
+  void check_other(const Place& place, std::int64_t size) const;
 
   std::vector<SequenceStep> steps_;
   std::int64_t scratch_size_;

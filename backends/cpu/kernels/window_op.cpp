@@ -47,7 +47,7 @@ Shape WindowOp::output_shape(const Shape& in) const {
           extent_of(in.w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left, g.pad_right, ceil_mode_)};
 }
 
-void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const float*, float* out) const {
+void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(layer_, shape, out_shape);

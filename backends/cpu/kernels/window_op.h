@@ -16,7 +16,7 @@ class WindowOp : public Op {
  public:
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return layout_; }
-  void run(ThreadPool& pool, const Shape& shape, const float* in, const float* second, float* out) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  protected:
   WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,

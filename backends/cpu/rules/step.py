@@ -17,8 +17,9 @@ from sift_onnx.backends.cpu.specs import Spec
 
 __all__ = ["NodeView", "NotLowered", "Step", "View"]
 
-# How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows.
-View = Literal["image", "rows"]
+# How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
+# mask, which has neither images nor rows, and no layout.
+View = Literal["image", "rows", "array"]
 
 
 class NotLowered(Exception):  # noqa: N818 - an answer, not an error
@@ -31,11 +32,12 @@ class Step:
 
     Attributes:
         spec: what is done.
-        inputs: names of the operand, and of the second one where there is one.
+        inputs: names of the operand, and of the others where there are any.
         output: name of the result.
         view: of the operands.
         result_view: of the result.
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
+        mask: name of an array that is read as it is, in no layout of the kernels'; empty if there is none.
     """
 
     spec: Spec
@@ -44,6 +46,7 @@ class Step:
     view: View
     result_view: View
     nodes: tuple[int, ...]
+    mask: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,4 +169,4 @@ class NodeView:
         return np.array(values.reshape(-1), np.float32)
 
 
-_VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix"}
+_VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix", "array": "a mask"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ class Hostile:
     def __init__(self, kernels: Any, rng: Random) -> None:
         self.kernels, self.rng = kernels, rng
         self.pools = [kernels.ThreadPool(n) for n in (1, 2)]
+        # Of the attention that was made last.
+        self.rows = 0
+        self.other_sizes: list[int] = []
 
     def size(self, edge: float = 0.01) -> int:
         return self.rng.choice(EDGES) if self.rng.random() < edge else self.rng.choice(SMALL[self.rng.random() < 0.9 :])
@@ -98,7 +102,8 @@ class Hostile:
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
-        make = self.rng.choice((self.conv, self.conv, self.conv, self.matmul, self.depthwise, self.pool, self.plain))
+        others = (self.matmul, self.depthwise, self.pool, self.plain, self.attention)
+        make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
 
     def conv(self) -> tuple[Any, int]:
@@ -153,10 +158,38 @@ class Hostile:
             return self.kernels.ChannelScale(scale, shift, layout=self.layout()), channels
         return self.kernels.LayerNormalization(scale, shift, 1e-5, layout=self.layout()), channels
 
+    def attention(self) -> tuple[Any, int]:
+        heads, depth, value_depth = self.positive(), self.positive(), self.positive()
+        sequences, tokens = self.positive(), self.positive()
+        channels = []
+        for size in (depth, depth, value_depth):
+            before = self.rng.choice((0, 0, 3))
+            wrong = self.rng.choice((-1, 1, 2**62, -(2**62))) if self.rng.random() < 0.02 else 0
+            channels.append((before + heads * size + self.rng.choice((0, 2)), before + wrong))
+        self.rows = sequences * tokens
+        mask = None
+        if self.rng.random() < 0.5:
+            mask = tuple(self.rng.choice((1, size)) for size in (sequences, heads, tokens))
+            mask = (*mask, self.rng.choice((tokens, tokens, tokens, 1, 2**62)))
+        op = self.kernels.Attention(
+            sequences=sequences, tokens=tokens, heads=heads, depth=depth, value_depth=value_depth,
+            scale=self.rng.choice((1.0, 0.0, float("nan"))), queries=channels[0], keys=channels[1], values=channels[2],
+            mask=mask, nan_to_zero=self.rng.random() < 0.5, layout=self.layout(), isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        self.other_sizes = [
+            _count((self.rows, channels[1][0], 1, 1), op.input_layout),
+            _count((self.rows, channels[2][0], 1, 1), op.input_layout),
+            math.prod(mask) if mask else 0,
+        ]
+        return op, channels[0][0]
+
     # Calls.
 
     def run(self) -> None:
         op, channels = self.operator()
+        if isinstance(op, self.kernels.Attention):
+            self.attend(op, channels)
+            return
         shape = self.shape(channels)
         out_shape = op.output_shape(shape)
         if _work(shape) > MOST_WORK or _work(out_shape) > MOST_WORK:
@@ -168,6 +201,17 @@ class Hostile:
             op.release_source()
             op.source()
             op.run(self.rng.choice(self.pools), shape, source, out, second)
+
+    def attend(self, op: Any, channels: int | None) -> None:
+        shape = (self.rows, channels or 1, 1, 1)
+        out_shape = op.output_shape(shape)
+        if max(map(_work, (shape, out_shape, (max(self.other_sizes), 1, 1, 1)))) > MOST_WORK:
+            return
+        others = [self.floats(size) if size and self.rng.random() < 0.98 else None for size in self.other_sizes]
+        if self.rng.random() < 0.02:
+            others[self.rng.randrange(3)] = self.floats(self.size())
+        source, out = self.floats(_count(shape, op.input_layout)), self.floats(_count(out_shape, op.output_layout))
+        op.run(self.rng.choice(self.pools), shape, source, out, *others)
 
     def look(self) -> None:
         op, channels = self.operator()
@@ -184,10 +228,12 @@ class Hostile:
         for _ in range(self.rng.choice((1, 2, 3))):
             op, channels = self.operator()
             shape = self.shape(channels)
+            if isinstance(op, self.kernels.Attention) and self.rng.random() < 0.9:
+                shape = (self.rows, channels or 1, 1, 1)
             if _work(shape) > MOST_WORK or _work(op.output_shape(shape)) > MOST_WORK:
                 return
-            second = self.place() if self.rng.random() < 0.3 else None
-            steps.append((op, shape, self.place(), second, self.place()))
+            others = tuple(self.place() if self.rng.random() < 0.3 else None for _ in range(3))
+            steps.append((op, shape, self.place(), others, self.place()))
         scratch = self.rng.choice((0, 1000, 10_000, self.size()))
         sequence = self.kernels.Sequence(steps, scratch, places)
         if scratch > MOST_WORK:

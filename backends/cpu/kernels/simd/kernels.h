@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../kernel_table.h"
+#include "attention.h"
 #include "elementwise.h"
 #include "epilogue.h"
 #include "gather.h"
@@ -33,6 +34,8 @@ const KernelTable* kernels() {
       .stream = &stream,
       .normalize_row = &normalize_row,
       .normalize_lanes = &normalize_lanes,
+      .attend = [](const AttentionArgs& args) { attend(args); },
+      .most_query_blocks = kMostQueryBlocks,
       .split_pairs = &split_pairs,
       .fma_loop = &fma_loop,
       .fma_load_loop = &fma_load_loop,

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "attention.h"
 #include "conv.h"
 #include "elementwise.h"
 #include "global_pool.h"
@@ -237,6 +238,66 @@ void test_normalization(Random& random, ThreadPool& pool, const KernelTable& ker
   for (std::int64_t i = 0; i < shape.n * shape.c; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "normalization, " + isa);
 }
 
+double score(Tensor& queries, Tensor& keys, std::int64_t query, std::int64_t key, std::int64_t channels,
+             std::int64_t depth) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < depth; ++c) {
+    sum += double{queries[query * channels + c]} * double{keys[key * channels + c]};
+  }
+  return sum;
+}
+
+void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  AttentionOptions options;
+  options.sequences = random.between(1, 3);
+  options.tokens = random.between(1, 40);
+  options.heads = random.between(1, 3);
+  options.depth = random.between(1, 9);
+  options.value_depth = options.depth;
+  const std::int64_t channels = options.heads * options.depth;
+  options.queries = options.keys = options.values = {channels, 0};
+  options.mask = MaskShape{options.sequences, 1, random.chance(0.5) ? options.tokens : 1, options.tokens};
+  const Shape shape{options.sequences * options.tokens, channels};
+  Tensor x[3]{random_tensor(random, shape.n * channels), random_tensor(random, shape.n * channels),
+              random_tensor(random, shape.n * channels)};
+  Tensor mask = random_tensor(random, options.mask->size());
+  const std::int64_t lanes = element_count(shape, Layout::images16);
+  Tensor blocks[4]{Tensor(lanes), Tensor(lanes), Tensor(lanes), Tensor(lanes)};
+  for (int i = 0; i < 3; ++i) Reorder(Layout::planes, kernels).run(pool, shape, x[i].data(), {}, blocks[i].data());
+  Attention(options, kernels)
+      .run(pool, shape, blocks[0].data(), {blocks[1].data(), blocks[2].data(), mask.data()}, blocks[3].data());
+  Tensor in_lanes(shape.n * channels);
+  Reorder(Layout::images16, kernels).run(pool, shape, blocks[3].data(), {}, in_lanes.data());
+  options.layout = Layout::planes;
+  Tensor in_planes(shape.n * channels);
+  Attention(options, kernels).run(pool, shape, x[0].data(), {x[1].data(), x[2].data(), mask.data()}, in_planes.data());
+
+  // One head is compared with plain arithmetic, all of them with each other.
+  for (std::int64_t row = 0; row < shape.n; ++row) {
+    const std::int64_t sequence = row / options.tokens;
+    const std::int64_t mask_row =
+        options.mask->queries == 1 ? sequence : sequence * options.tokens + row % options.tokens;
+    double sum = 0;
+    std::vector<double> expected(static_cast<std::size_t>(options.depth));
+    for (std::int64_t token = 0; token < options.tokens; ++token) {
+      const std::int64_t key = sequence * options.tokens + token;
+      const double weight = std::exp(score(x[0], x[1], row, key, channels, options.depth) +
+                                     double{mask[mask_row * options.tokens + token]});
+      sum += weight;
+      for (std::int64_t c = 0; c < options.depth; ++c) {
+        expected[static_cast<std::size_t>(c)] += weight * double{x[2][key * channels + c]};
+      }
+    }
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const float value = in_lanes[row * channels + c];
+      check(std::abs(value - in_planes[row * channels + c]) < 1e-5F, "attention in two layouts, " + isa);
+      if (c < options.depth) {
+        check(std::abs(value - expected[static_cast<std::size_t>(c)] / sum) < 1e-4, "attention, " + isa);
+      }
+    }
+  }
+}
+
 void test_pool() {
   for (const int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
@@ -308,6 +369,7 @@ int main() {
       test_matmul(random, pool, kernels, isa);
       test_windows(random, pool, kernels, isa);
       test_normalization(random, pool, kernels, isa);
+      test_attention(random, pool, kernels, isa);
     }
     ConvGeometry usual;
     usual.kernel_h = usual.kernel_w = 3;

@@ -1,0 +1,305 @@
+"""Attention as exporters spell it: what the kernels take, what they leave alone, and that both are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sparse_nets import SparseNet, assert_same_at_batches, places
+
+from sift_onnx.backends.cpu import lowering
+from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.region_program import RegionProgram
+from sift_onnx.backends.cpu.rules import Step
+from sift_onnx.backends.cpu.specs import Attention
+from sift_onnx.backends.cpu.worth import is_sparse
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+BATCH, TOKENS, HEADS, DEPTH = 2, 21, 3, 4
+WIDTH = HEADS * DEPTH
+LEAST = float(np.finfo(np.float32).min)
+
+
+class AttentionNet(SparseNet):
+    """A layer of attention between sparse layers, spelled in one of many ways."""
+
+    def __init__(self, opset: int = 17, tokens: int = TOKENS) -> None:
+        super().__init__(opset)
+        self.tokens = tokens
+        stem = self.dense(self.input("x", BATCH, tokens, 5, declared=["n", tokens, 5]), 5, WIDTH, name="stem")
+        self.x = str(self.op("Relu", stem))
+
+    def parted(self, value: str, turned: bool = False) -> str:
+        """[n, heads, tokens, depth], or the last two axes exchanged."""
+        shape = self.constant([0, self.tokens, HEADS, DEPTH], dtype=np.int64)
+        perm = [0, 2, 3, 1] if turned else [0, 2, 1, 3]
+        return str(self.op("Transpose", self.op("Reshape", value, shape), perm=perm))
+
+    def projections(self) -> tuple[str, str, str]:
+        q, k, v = (self.op("Add", self.dense(self.x, WIDTH, WIDTH), self.weight(WIDTH, fan_in=1)) for _ in range(3))
+        return q, k, v
+
+    def attend(self, q: str, k: str, v: str, mask: str = "", nan_to_zero: bool = False) -> str:
+        scores = self.op("MatMul", q, k, name="scores")
+        if mask:
+            scores = self.op("Add", scores, mask)
+        weights = self.op("Softmax", scores, name="softmax", axis=-1)
+        if nan_to_zero:
+            weights = self.op("Where", self.op("IsNaN", weights), self.constant(0.0), weights)
+        return str(self.op("MatMul", weights, v, name="weighed"))
+
+    def joined(self, value: str, *shape: int) -> str:
+        turned = self.op("Transpose", value, perm=[0, 2, 1, 3])
+        return str(self.op("Reshape", turned, self.constant(shape or [0, 0, WIDTH], dtype=np.int64), name="joined"))
+
+    def ends(self, value: str) -> AttentionNet:
+        self.output(self.dense(value, WIDTH, 7, name="head"))
+        return self
+
+
+def found(program: CpuProgram) -> list[Attention]:
+    steps = [step for part in program.parts if isinstance(part, RegionProgram) for step in part.region.steps]
+    return [step.spec for step in steps if isinstance(step.spec, Attention)]
+
+
+def plain() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
+
+
+def scaled(where: str) -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    half, root = net.constant(0.5), net.constant([0.5**0.5])
+    if where == "queries":
+        q = net.op("Mul", q, half)
+    q, k, v = net.parted(q), net.parted(k, turned=True), net.parted(v)
+    if where == "both":
+        q, k = net.op("Mul", q, root), net.op("Mul", root, k)
+    scores = net.op("MatMul", q, k)
+    if where == "scores":
+        scores = net.op("Div", scores, net.constant(2.0))
+    weighed = net.op("MatMul", net.op("Softmax", scores, axis=-1), v)
+    return net.ends(net.joined(weighed))
+
+
+def keys_turned_twice() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    turned = net.op("Transpose", net.parted(k), perm=[0, 1, 3, 2])
+    return net.ends(net.joined(net.attend(net.parted(q), turned, net.parted(v))))
+
+
+def keys_turned_as_three_axes() -> AttentionNet:
+    """As torch.onnx writes a transpose of the last two axes: sizes come from Shape, which somebody has to read."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    parted = net.parted(k)
+    sizes = net.op("Shape", parted)
+    front, back = net.constant([0]), net.constant([2])
+    batch = net.op("Slice", sizes, front, back, front)
+    flat = net.op("Reshape", parted, net.constant([-1, TOKENS, DEPTH], dtype=np.int64))
+    target = net.op("Concat", batch, net.constant([DEPTH]), net.constant([TOKENS]), axis=0)
+    turned = net.op("Reshape", net.op("Transpose", flat, perm=[0, 2, 1]), target)
+    return net.ends(net.joined(net.attend(net.parted(q), turned, net.parted(v))))
+
+
+def split_of_one_layer() -> AttentionNet:
+    net = AttentionNet()
+    x = net.dense(net.x, WIDTH, 3 * WIDTH)
+    q, k, v = net.op("Split", x, net.constant([WIDTH] * 3), outputs=3, axis=-1)
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
+
+
+def stacked(form: str) -> AttentionNet:
+    """Vision transformers: [n, tokens, 3, heads, depth], turned so that the three come first."""
+    net = AttentionNet()
+    shape = net.constant([-1, TOKENS, 3, HEADS, DEPTH], dtype=np.int64)
+    x = net.op("Reshape", net.dense(net.x, WIDTH, 3 * WIDTH), shape)
+    x = net.op("Transpose", x, perm=[2, 0, 3, 1, 4])
+    first = net.constant([0])
+    if form == "Split":
+        parts = net.op("Split", x, net.constant([1, 1, 1]), outputs=3, axis=0)
+    elif form == "Gather":
+        parts = [net.op("Gather", x, net.constant(i), axis=0) for i in range(3)]
+    else:
+        parts = [net.op("Slice", x, net.constant([i]), net.constant([i + 1]), first) for i in range(3)]
+    q, k, v = parts if form == "Gather" else (net.op("Squeeze", part, first) for part in parts)
+    return net.ends(net.joined(net.attend(q, net.op("Transpose", k, perm=[0, 1, 3, 2]), v)))
+
+
+def result_is_a_matrix() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    weighed = net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))
+    return net.ends(net.joined(weighed, -1, WIDTH))
+
+
+def masked(kind: str) -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    rng = np.random.default_rng(3)
+    if kind == "by key":
+        mask = net.input("mask", BATCH, 1, 1, TOKENS, declared=["n", 1, 1, TOKENS])
+    elif kind == "by query and head":
+        mask = net.input("mask", BATCH, HEADS, TOKENS, TOKENS, declared=["n", HEADS, TOKENS, TOKENS])
+    else:
+        causal = np.where(np.arange(TOKENS) <= np.arange(TOKENS)[:, None], 0.0, LEAST)
+        mask = net.constant(causal if kind == "causal" else rng.standard_normal(TOKENS))
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+
+
+def nan_to_zero() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    nothing = np.zeros((TOKENS, TOKENS))
+    nothing[4] = -np.inf
+    heads = net.parted(q), net.parted(k, turned=True), net.parted(v)
+    return net.ends(net.joined(net.attend(*heads, net.constant(nothing), nan_to_zero=True)))
+
+
+def mask_of_the_region() -> AttentionNet:
+    """The mask is made by a layer that the kernels run as well."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    mask = net.op("Transpose", net.dense(net.x, WIDTH, 1), perm=[0, 2, 1])
+    mask = net.op("Unsqueeze", mask, net.constant([1]))
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+
+
+SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
+    "plain": plain,
+    "queries are scaled": lambda: scaled("queries"),
+    "queries and keys are scaled": lambda: scaled("both"),
+    "scores are scaled": lambda: scaled("scores"),
+    "keys are turned twice": keys_turned_twice,
+    "keys are turned as three axes": keys_turned_as_three_axes,
+    "split of one layer": split_of_one_layer,
+    "stacked, then split": lambda: stacked("Split"),
+    "stacked, then sliced": lambda: stacked("Slice"),
+    "stacked, then gathered": lambda: stacked("Gather"),
+    "result is a matrix": result_is_a_matrix,
+    "mask by key": lambda: masked("by key"),
+    "mask by query and head": lambda: masked("by query and head"),
+    "causal": lambda: masked("causal"),
+    "constant by key": lambda: masked("constant by key"),
+    "nan to zero": nan_to_zero,
+    "mask of the region": mask_of_the_region,
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_runs_in_the_kernels(name: str) -> None:
+    program = assert_same_at_batches(SPELLINGS[name]().model(), [1, 2, 3, 16])
+    assert len(found(program)) == 1
+    assert places(program)["softmax" if "scaled" not in name else "joined"] == "kernels"
+
+
+def test_sequences_share_blocks_of_lanes() -> None:
+    for tokens in (1, 3, 16, 17, 40):
+        net = AttentionNet(tokens=tokens)
+        q, k, v = net.projections()
+        net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
+        assert len(found(assert_same_at_batches(net.model(), [1, 2, 5, 33]))) == 1
+
+
+def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a region of its own, and the layers one before it and one behind it, each to be judged by itself."""
+    judged: list[int] = []
+
+    def refusal(steps: list[Step], *_: object) -> str:
+        judged.append(len(steps))
+        return "" if any(is_sparse(step) for step in steps) else "no layer near it is sparse"
+
+    monkeypatch.setattr(lowering, "refusal", refusal)
+    net = AttentionNet()
+    q, k, v = net.projections()
+    given = net.input("given", BATCH, 1, 1, TOKENS, declared=["n", 1, 1, TOKENS])
+    mask = net.op("Mul", net.op("Sub", net.constant(1.0), given), net.constant(-10.0))
+    net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+    program = assert_same_at_batches(net.model(), [1, 3])
+    assert len([part for part in program.parts if isinstance(part, RegionProgram)]) == 1
+    assert len(found(program)) == 1
+    assert judged[0] == 2  # subtraction and product
+    assert len(judged) == 2
+
+
+def read_twice(of: str) -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    weighed = net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))
+    net.output(net.op("Neg", {"scores": "scores", "weights": "softmax", "weighed": "weighed"}[of]))
+    return net.ends(net.joined(weighed))
+
+
+def other_axis() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    scores = net.op("MatMul", net.parted(q), net.parted(k, turned=True))
+    weighed = net.op("MatMul", net.op("Softmax", scores, name="softmax", axis=2), net.parted(v))
+    return net.ends(net.joined(weighed))
+
+
+def heads_stay_apart() -> AttentionNet:
+    """What is joined is [n, heads, tokens, depth], without a transpose: other rows."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    weighed = net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))
+    return net.ends(net.op("Reshape", weighed, net.constant([0, TOKENS, WIDTH], dtype=np.int64)))
+
+
+def heads_between_channels() -> AttentionNet:
+    """A head's channels are not side by side."""
+    net = AttentionNet()
+    shape = net.constant([0, TOKENS, DEPTH, HEADS], dtype=np.int64)
+    q, k, v = (net.op("Reshape", y, shape) for y in net.projections())
+    q, v = (net.op("Transpose", y, perm=[0, 3, 1, 2]) for y in (q, v))
+    return net.ends(net.joined(net.attend(q, net.op("Transpose", k, perm=[0, 3, 2, 1]), v)))
+
+
+def masked_before_scaling() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    scores = net.op("Add", net.op("MatMul", net.parted(q), net.parted(k, turned=True)), net.constant(np.ones(TOKENS)))
+    weights = net.op("Softmax", net.op("Mul", scores, net.constant(0.5)), name="softmax", axis=-1)
+    return net.ends(net.joined(net.op("MatMul", weights, net.parted(v))))
+
+
+def values_of_other_tokens() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    reversed_rows = net.op("Gather", v, net.constant(np.arange(TOKENS)[::-1].copy()), axis=1)
+    whole = net.parted(reversed_rows)
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), whole)))
+
+
+def mask_larger_than_the_scores() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    mask = net.constant(np.ones((HEADS, TOKENS, 1)))
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+
+
+OTHERS: dict[str, tuple[Callable[[], AttentionNet], int]] = {
+    "scores are an output": (lambda: read_twice("scores"), 0),
+    "weights are an output": (lambda: read_twice("weights"), 0),
+    "values are an output": (lambda: read_twice("weighed"), 0),
+    "softmax over another axis": (other_axis, 0),
+    "heads stay apart": (heads_stay_apart, 0),
+    "heads between channels": (heads_between_channels, 0),
+    "mask before scaling": (masked_before_scaling, 0),
+    "mask without keys": (mask_larger_than_the_scores, 0),
+    # This one is attention: the values merely come from a node that the kernels do not have.
+    "values of other tokens": (values_of_other_tokens, 1),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_attention_is_left_alone(name: str) -> None:
+    make, count = OTHERS[name]
+    program: Any = assert_same_at_batches(make().model(), [1, 2, 3])
+    assert len(found(program)) == count
