@@ -66,6 +66,7 @@ def _units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
     units: list[Unit] = []
+    made_of_constants: dict[int, dict[str, None]] = {}
     for index, node in enumerate(graph.nodes):
         if index in absorbed or any(graph.derived.get(name) == index for name in node.output):
             continue
@@ -83,8 +84,15 @@ def _units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
             continue
         views[step.output] = step.result_view
         dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
-        units.append(Unit(nodes, _reads(graph, nodes), (step.output,), step))
-    return _needed(units, graph), dims
+        derived = tuple(name for name in (*step.inputs, step.mask) if name in graph.derived)
+        for name in derived:
+            made_of_constants.setdefault(graph.derived[name], {})[name] = None
+        units.append(Unit(nodes, (*_reads(graph, nodes), *derived), (step.output,), step))
+    constant = [
+        Unit((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
+        for index, names in made_of_constants.items()
+    ]
+    return _needed([*constant, *units], graph), dims
 
 
 def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:

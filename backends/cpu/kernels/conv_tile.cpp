@@ -151,6 +151,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   RowsArgs rows{};
   rows.panel = reinterpret_cast<const std::byte*>(panel);
   rows.pitch = job.panel.pitch * kLanes * static_cast<std::ptrdiff_t>(sizeof(float));
+  rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
   rows.turns = static_cast<std::uint32_t>(job.geometry.kernel_w);
   rows.turn_lanes = job.turn_lanes.data();
   EpilogueArgs epilogue{};

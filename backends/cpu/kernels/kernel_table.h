@@ -45,6 +45,7 @@ struct RowsArgs {
   const std::uint16_t* offsets;   // bytes into the panel; dense: one per column of the slice
   const float* values;            // one per offset; in pairs: two in what both have; dense: [rows / 4][columns][4]
   std::uint32_t columns;          // dense: columns of the slice
+  bool one_tap;                   // a column's operands lie behind those of the column before
   std::uint32_t turns;            // by turn: lists of a row
   const std::int32_t* turn_lanes; // by turn: [turns][16], the lane of the operand that each lane multiplies
   const std::uint16_t* order;     // side by side: [rows], the row at each place

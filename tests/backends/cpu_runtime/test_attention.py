@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sparse_nets import SparseNet, assert_same_at_batches, places
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_at_batches, places
 
 from sift_onnx.backends.cpu import lowering
 from sift_onnx.backends.cpu.program import CpuProgram
@@ -148,8 +148,11 @@ def masked(kind: str) -> AttentionNet:
     elif kind == "by query and head":
         mask = net.input("mask", BATCH, HEADS, TOKENS, TOKENS, declared=["n", HEADS, TOKENS, TOKENS])
     else:
-        causal = np.where(np.arange(TOKENS) <= np.arange(TOKENS)[:, None], 0.0, LEAST)
-        mask = net.constant(causal if kind == "causal" else rng.standard_normal(TOKENS))
+        size = 2 * TOKENS if kind == "causal table" else TOKENS
+        causal = np.where(np.arange(size) <= np.arange(size)[:, None], 0.0, LEAST)
+        mask = net.constant(rng.standard_normal(TOKENS) if kind == "constant by key" else causal)
+        if kind == "causal table":
+            mask = net.op("Slice", mask, net.constant([0, 0]), net.constant([TOKENS, TOKENS]), net.constant([0, 1]))
     return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
 
 
@@ -186,6 +189,7 @@ SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
     "mask by key": lambda: masked("by key"),
     "mask by query and head": lambda: masked("by query and head"),
     "causal": lambda: masked("causal"),
+    "causal table": lambda: masked("causal table"),
     "constant by key": lambda: masked("constant by key"),
     "nan to zero": nan_to_zero,
     "mask of the region": mask_of_the_region,
@@ -226,6 +230,17 @@ def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPa
     assert len(found(program)) == 1
     assert judged[0] == 2  # subtraction and product
     assert len(judged) == 2
+
+
+def test_a_value_is_followed_through_as_many_nodes_as_exporters_need() -> None:
+    """A chain of any length is no reason to recurse as deep."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    turned = net.parted(q)
+    for _ in range(3000):
+        turned = net.op("Mul", turned, net.constant(1.0))
+    net.ends(net.joined(net.attend(turned, net.parted(k, turned=True), net.parted(v))))
+    assert not found(CpuProgram(net.model(), ONE_THREAD))
 
 
 def read_twice(of: str) -> AttentionNet:

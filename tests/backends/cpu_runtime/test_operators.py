@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sparse_nets import SparseNet, assert_same_as_onnxruntime, places
+from sparse_nets import SparseNet, assert_same_as_onnxruntime, places, reasons
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -69,6 +69,20 @@ def test_elementwise_of_matrices(name, rows):
     net = between_products(lambda net, x, _: ACTIVATIONS[name](net, x), rows)
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
     assert set(places(program).values()) == {"kernels"}
+
+
+def test_operands_that_nodes_make_out_of_constants():
+    """As a table of positions, cut to the length of the sequence."""
+    net = SparseNet()
+    x = net.dense(net.input("x", 1, 5, 4), 4, 6)
+    y = net.dense(net.op("Relu", x), 6, 6)
+    table, start, end, axis = (net.constant(v) for v in (np.ones((1, 9, 6), np.float32), [2], [7], [1]))
+    first, second = net.op("Split", net.constant(np.ones((1, 10, 6))), outputs=2, axis=1, num_outputs=2)
+    x = net.op("Add", x, net.op("Slice", table, start, end, axis, name="positions"), name="sum")
+    net.output(net.dense(net.op("Mul", net.op("Add", x, first), net.op("Add", y, second)), 6, 3))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert places(program)["sum"] == "kernels"
+    assert reasons(program)["positions"] == "it makes an operand of the kernels out of constants"
 
 
 @pytest.mark.parametrize("shape", [(6, 1, 1), (1, 6, 1, 1)])
