@@ -12,6 +12,8 @@ namespace {
 
 // Rows whose sums go from the last slice's kernel to the epilogue while they are in the first-level cache.
 constexpr std::int64_t kEpilogueRows = 8;
+// Weights of a row that take longer to multiply than the lines of its output do to come.
+constexpr std::int64_t kLongRow = 128;
 // Rows between two bits of prefetching.
 constexpr std::int64_t kPrefetchRows = 16;
 
@@ -148,6 +150,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   list_scatters(job, place, scratch.scatters);
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
 
+  const bool long_rows = job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >=
+                                                      kLongRow * job.row_count;
+
   RowsArgs rows{};
   rows.panel = reinterpret_cast<const std::byte*>(panel);
   rows.pitch = job.panel.pitch * kLanes * static_cast<std::ptrdiff_t>(sizeof(float));
@@ -204,7 +209,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       rows.direct = {};
       epilogue.order = ordered ? slice.order.data() + row : nullptr;
       // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
-      if (last && (!is_direct || (job.slices.size() > 1 && !direct->streams))) {
+      if (last && (!is_direct || (long_rows && !direct->streams))) {
         for (std::int64_t i = 0; i < stored; ++i) {
           const float* const plane = out + first + (ordered ? epilogue.order[i] : i) * out_plane;
           for (const Scatter& entry : scratch.scatters) __builtin_prefetch(plane + entry.target, 1);
