@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from sift_onnx.backends.cpu.dims import Dim, Dims
+from sift_onnx.backends.cpu.dims import Dim, Dims, divided
 from sift_onnx.backends.cpu.graph import GraphView, names_read
 from sift_onnx.backends.cpu.scalars import only_reader, scalar
 from sift_onnx.backends.cpu.views import (
@@ -20,7 +20,6 @@ from sift_onnx.backends.cpu.views import (
     NoMatch,
     StridedView,
     axis_size,
-    divided,
     regrouped,
     times_number,
     transposed,
@@ -210,12 +209,12 @@ def _in_order(factors: list[Factor], dims: Dims) -> bool:
 
 
 def _fits(graph: GraphView, mask: str, scores: Dims) -> bool:
-    """Whether the mask's axes are the scores', or 1 but for the keys'."""
+    """Whether the mask's axes are the scores', or 1; those that only a run knows are looked at then."""
     dims = graph.dims(mask)
     if dims is None or not 1 <= len(dims) <= 4 or graph.elem_type(mask) != _FLOAT:
         return False
-    sizes = (*(1,) * (4 - len(dims)), *dims)
-    return sizes[3] == scores[3] and all(size in (1, full) for size, full in zip(sizes, scores, strict=True))
+    sizes = zip((*(1,) * (4 - len(dims)), *dims), scores, strict=True)
+    return all(size in (1, full) or not (isinstance(size, int) and isinstance(full, int)) for size, full in sizes)
 
 
 def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple[bool, list[int]]:
@@ -223,6 +222,8 @@ def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple
     axes = whole(sizes)
     sequences, heads, tokens, depth = axes
     name = graph.nodes[weighed].output[0]
+    # Behind a mask whose sizes are unknown, the graph does not know those of the result.
+    known = dict(zip(graph.dims(name) or (), sizes, strict=False))
     nodes: list[int] = []
     while len(axes) == 4:
         index = only_reader(graph, name, but_shape=True)
@@ -233,7 +234,7 @@ def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple
         if node.op_type == "Transpose":
             behind = transposed(node, axes)
         elif node.op_type == "Reshape" and node.input[0] == name:
-            behind = regrouped(graph, index, axes)
+            behind = regrouped(graph, index, axes, known)
         if behind is None:
             raise NoMatch
         axes, name = behind, node.output[0]

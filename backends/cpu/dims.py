@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Dim", "Dims", "concrete", "product", "quotient", "window"]
+__all__ = ["Dim", "Dims", "concrete", "divided", "product", "quotient", "window"]
 
 Dim = int | str | tuple["Dim", ...]
 Dims = tuple[Dim, ...]
@@ -65,6 +65,14 @@ def quotient(total: Dim, part: Dim) -> Dim:
     if divisor == 0 or factor % divisor:
         return ("quotient", total, part)
     return product([factor // divisor, *symbols])
+
+
+def divided(total: Dim, part: Dim) -> Dim | None:
+    """``total`` by ``part``; None if that is not known to be whole."""
+    if isinstance(total, int) and isinstance(part, int) and (part == 0 or total % part):
+        return None
+    result = quotient(total, part)
+    return None if isinstance(result, tuple) and result[0] == "quotient" else result
 
 
 def _symbols(size: Dim) -> tuple[list[Dim], int]:

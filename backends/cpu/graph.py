@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -11,7 +12,8 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.cpu.dims import Dims
+from sift_onnx.backends.cpu.dims import Dim, Dims
+from sift_onnx.backends.cpu.sizes import Sizes, infer_sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
@@ -21,6 +23,8 @@ __all__ = ["STANDARD_DOMAINS", "GraphView", "names_read", "node_name"]
 
 # Operators, besides Random*, whose results differ between runs.
 _DRAWS = ("Bernoulli", "Multinomial")
+# Elements of constants that sizes are computed with.
+_SMALL = 16
 
 
 class GraphView:
@@ -76,6 +80,25 @@ class GraphView:
             graph = told.graph
         return {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
 
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return infer_sizes(self.nodes, self._inferred_dims, self._small_constant)
+
+    def _small_constant(self, name: str) -> npt.NDArray[np.generic] | None:
+        constant = self.constants.get(name)
+        return array_of(constant) if constant is not None and math.prod(constant.shape) <= _SMALL else None
+
+    def _inferred_dims(self, name: str) -> Dims | None:
+        if name in self.constants:
+            return tuple(int(n) for n in self.constants[name].shape)
+        info = self._inferred.get(name)
+        if info is None or not info.type.tensor_type.HasField("shape"):
+            return None
+        return tuple(
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}[{axis}]"
+            for axis, dim in enumerate(info.type.tensor_type.shape.dim)
+        )
+
     def value_info(self, name: str) -> onnx.ValueInfoProto | None:
         """What inference knows of a value that nodes exchange."""
         return self._inferred.get(name)
@@ -89,15 +112,23 @@ class GraphView:
 
     def dims(self, name: str) -> Dims | None:
         """Sizes of a value; those that inference does not know have a name of their own."""
-        if name in self.constants:
-            return tuple(int(n) for n in self.constants[name].shape)
-        info = self._inferred.get(name)
-        if info is None or not info.type.tensor_type.HasField("shape"):
+        return self._sizes.dims.get(name) or self._inferred_dims(name)
+
+    def vector(self, name: str) -> tuple[Dim, ...] | None:
+        """Elements of a small integer tensor that is a constant, or follows from sizes."""
+        if name in self._sizes.vectors:
+            return self._sizes.vectors[name]
+        values = self._small_constant(name)
+        if values is None or values.ndim > 1 or values.dtype.kind not in "iu":
             return None
-        return tuple(
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}[{axis}]"
-            for axis, dim in enumerate(info.type.tensor_type.shape.dim)
-        )
+        return tuple(int(n) for n in values.reshape(-1))
+
+    def number(self, name: str) -> float | None:
+        """The number that a tensor of one element is, if it is a constant or follows from sizes."""
+        if name in self._sizes.numbers:
+            return self._sizes.numbers[name]
+        values = self._small_constant(name)
+        return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
 
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""

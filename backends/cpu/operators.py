@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.specs import (
     Pool,
     Spec,
 )
+from sift_onnx.errors import UsageError
 
 __all__ = ["build", "build_attention"]
 
@@ -90,11 +91,18 @@ def build_attention(
         mask: those of the mask, if there is one.
         layout: of operands and result.
         isa: instruction set.
+
+    Raises:
+        UsageError: the mask does not fit the scores.
     """
     tokens = operands[0][-2] if spec.tokens is None else spec.tokens
+    sequences = math.prod(operands[0][:-1]) // max(tokens, 1)
+    scores = (sequences, spec.heads, tokens, tokens)
+    if mask is not None and any(size not in (1, full) for size, full in zip(mask, scores, strict=True)):
+        raise UsageError(f"a mask of attention is {list(mask)}, the scores that it is added to are {list(scores)}")
     queries, keys, values = ((sizes[-1], first) for sizes, first in zip(operands, spec.first_channels, strict=True))
     return _kernels.Attention(
-        sequences=math.prod(operands[0][:-1]) // tokens,
+        sequences=sequences,
         tokens=tokens,
         heads=spec.heads,
         depth=spec.depth,

@@ -8,9 +8,8 @@ __all__ = ["only_reader", "other_scalar", "scalar"]
 
 
 def scalar(graph: GraphView, name: str) -> float | None:
-    """The number that a constant of one element is."""
-    values = graph.values_of(name)
-    return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
+    """The number that a constant of one element is, or one that follows from sizes."""
+    return graph.number(name)
 
 
 def other_scalar(graph: GraphView, index: int, name: str) -> float | None:

@@ -7,13 +7,15 @@ Reshape groups their factors anew, and Split, Slice and Gather take one position
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import onnx
 
-from sift_onnx.backends.cpu.dims import Dim, Dims, product, quotient
+from sift_onnx.backends.cpu.dims import Dim, Dims, divided, product
 from sift_onnx.backends.cpu.graph import STANDARD_DOMAINS, GraphView
 from sift_onnx.backends.cpu.scalars import scalar
+from sift_onnx.backends.cpu.sizes import reshaped
 
 __all__ = [
     "Axis",
@@ -21,7 +23,6 @@ __all__ = [
     "NoMatch",
     "StridedView",
     "axis_size",
-    "divided",
     "regrouped",
     "times_number",
     "transposed",
@@ -142,9 +143,23 @@ def _through(graph: GraphView, index: int, name: str, most: int) -> StridedView 
     return _part(graph, node, name, view)
 
 
-def regrouped(graph: GraphView, index: int, before: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
-    """The axes behind a Reshape; None if they are not products of factors of those before it."""
-    target = _target(graph, graph.nodes[index], tuple(axis_size(axis) for axis in before))
+def regrouped(
+    graph: GraphView, index: int, before: tuple[Axis, ...], known: Mapping[Dim, Dim] | None = None
+) -> tuple[Axis, ...] | None:
+    """The axes behind a Reshape; None if they are not products of factors of those before it.
+
+    Args:
+        graph: the model.
+        index: of the Reshape.
+        before: the axes of its operand.
+        known: what sizes are that the graph has other names for.
+    """
+    node = graph.nodes[index]
+    listed = graph.vector(node.input[1])
+    copies_zeros = not any(a.name == "allowzero" and a.i for a in node.attribute)
+    if listed is not None and known is not None:
+        listed = tuple(known.get(size, size) for size in listed)
+    target = reshaped(listed, tuple(axis_size(axis) for axis in before), copies_zeros) if listed is not None else None
     if target is None:
         return None
     left = [factor for axis in before for factor in axis]
@@ -169,35 +184,6 @@ def regrouped(graph: GraphView, index: int, before: tuple[Axis, ...]) -> tuple[A
             need = 1
         axes.append(tuple(taken))
     return None if left else tuple(axes)
-
-
-def _target(graph: GraphView, node: onnx.NodeProto, before: Dims) -> list[Dim] | None:
-    """Sizes of a Reshape's result; None if they are not known."""
-    listed = graph.values_of(node.input[1])
-    if listed is None:
-        known = graph.dims(node.output[0])
-        return list(known) if known else None
-    copies = not any(a.name == "allowzero" and a.i for a in node.attribute)
-    target: list[Dim] = []
-    for axis, size in enumerate(int(n) for n in listed.reshape(-1)):
-        if size == 0 and copies:
-            if axis >= len(before):
-                return None
-            target.append(before[axis])
-        else:
-            target.append(size)
-    if target.count(-1) == 1:
-        rest = divided(product(before), product(size for size in target if size != -1))
-        target = [rest if size == -1 else size for size in target] if rest is not None else []
-    return target or None
-
-
-def divided(total: Dim, part: Dim) -> Dim | None:
-    """``total`` by ``part``; None if that is not known to be whole."""
-    if isinstance(total, int) and isinstance(part, int) and (part == 0 or total % part):
-        return None
-    result = quotient(total, part)
-    return None if isinstance(result, tuple) and result[0] == "quotient" else result
 
 
 def _part(graph: GraphView, node: onnx.NodeProto, name: str, view: StridedView) -> StridedView | None:

@@ -69,7 +69,7 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   check_mask_size(o.mask->sequences, o.sequences);
   check_mask_size(o.mask->heads, o.heads);
   check_mask_size(o.mask->queries, o.tokens);
-  if (o.mask->keys != o.tokens) throw std::invalid_argument("attention: the mask does not fit the scores");
+  check_mask_size(o.mask->keys, o.tokens);
 }
 
 Shape Attention::output_shape(const Shape& in) const {
@@ -114,11 +114,19 @@ void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const
 const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,
                                   std::int64_t blocks) const {
   const MaskShape& shape = *options_.mask;
-  const std::int64_t keys = shape.keys;
-  const float* const of_head =
-      mask + ((shape.sequences > 1 ? sequence : 0) * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * keys;
-  if (shape.queries == 1) return of_head;
+  const std::int64_t keys = options_.tokens;
+  const float* const of_head = mask + ((shape.sequences > 1 ? sequence : 0) * shape.heads +
+                                       (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
+  if (shape.queries == 1 && shape.keys == keys) return of_head;
   float* const turned = floats(tile_scratch().mask, blocks * keys * kLanes);
+  if (shape.keys != keys) {
+    // Softmax is the same whatever is added to all keys, but for infinity and NaN.
+    for (std::int64_t place = 0; place < blocks * keys * kLanes; ++place) {
+      const std::int64_t query = first_query + place / (keys * kLanes) * kLanes + place % kLanes;
+      turned[place] = of_head[std::clamp<std::int64_t>(query, 0, shape.queries - 1)];
+    }
+    return turned;
+  }
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t first = first_query + block * kLanes;
     float* const to = turned + block * keys * kLanes;
@@ -178,7 +186,7 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
         .end_key = end_key,
         .scale = o.scale,
         .nan_to_zero = o.nan_to_zero,
-        .mask_by_query = o.mask && o.mask->queries > 1,
+        .mask_by_query = o.mask && (o.mask->queries > 1 || o.mask->keys != o.tokens),
         .mask = o.mask ? tile_mask(mask, sequence, head, begin * kLanes - first_row, blocks) : nullptr,
         .panel = floats(scratch.panel, o.depth * blocks * kLanes),
         .scores = floats(scratch.scores, ceil_div(end_key, kLanes) * blocks * kLanes * kLanes),

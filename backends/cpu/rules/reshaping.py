@@ -32,7 +32,7 @@ def reshape(node: NodeView) -> Step:
     """Reshape to constant sizes that keep rows, or images, apart."""
     listed = node.array(1)
     if listed is None:
-        raise NotLowered("its target is computed during the run")
+        return _step(node, _computed_target(node))
     dims = node.dims(0)
     target: list[int | tuple[int, int]] = []
     for axis, size in enumerate(int(n) for n in listed.reshape(-1)):
@@ -43,6 +43,25 @@ def reshape(node: NodeView) -> Step:
         else:
             target.append(size)
     return _step(node, tuple(target))
+
+
+def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
+    """Where the target is computed from sizes that the operand has as well."""
+    sizes = node.graph.vector(node.input(1))
+    if sizes is None:
+        raise NotLowered("its target is computed during the run")
+    dims = node.dims(0)
+    target: list[int | tuple[int, int]] = []
+    for size in sizes:
+        if isinstance(size, int):
+            target.append(size)
+        elif size in dims:
+            target.append((dims.index(size), dims.index(size) + 1))
+        elif size == product(dims[:-1]):
+            target.append((0, len(dims) - 1))
+        else:
+            raise NotLowered("its target is computed during the run")
+    return tuple(target)
 
 
 def squeeze(node: NodeView) -> Step:

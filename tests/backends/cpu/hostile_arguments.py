@@ -170,7 +170,7 @@ class Hostile:
         mask = None
         if self.rng.random() < 0.5:
             mask = tuple(self.rng.choice((1, size)) for size in (sequences, heads, tokens))
-            mask = (*mask, self.rng.choice((tokens, tokens, tokens, 1, 2**62)))
+            mask = (*mask, self.rng.choice((tokens, tokens, 1, 2**62)))
         op = self.kernels.Attention(
             sequences=sequences, tokens=tokens, heads=heads, depth=depth, value_depth=value_depth,
             scale=self.rng.choice((1.0, 0.0, float("nan"))), queries=channels[0], keys=channels[1], values=channels[2],

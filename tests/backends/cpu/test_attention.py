@@ -33,8 +33,8 @@ def attention(q: Any, k: Any, v: Any, scale: float, mask: Any) -> Any:
 def draw_mask(draw: st.DataObject, rng: np.random.Generator, full: tuple[int, int, int, int]) -> Array | None:
     if draw.draw(st.booleans(), "no mask"):
         return None
-    axes = [draw.draw(st.sampled_from((1, size)), "axis of the mask") for size in full[:3]]
-    mask = random_array(rng, (*axes, full[3]))
+    axes = [draw.draw(st.sampled_from((1, size)), "axis of the mask") for size in full]
+    mask = random_array(rng, tuple(axes))
     # The first key is always attended to.
     mask[..., 1:][rng.random(mask[..., 1:].shape) < 0.4] = draw.draw(st.sampled_from((LEAST, -np.inf)))
     return mask

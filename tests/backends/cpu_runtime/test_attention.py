@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from sparse_nets import ONE_THREAD, SparseNet, assert_same_at_batches, places
+from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places
 
 from sift_onnx.backends.cpu import lowering
 from sift_onnx.backends.cpu.program import CpuProgram
@@ -15,6 +16,7 @@ from sift_onnx.backends.cpu.region_program import RegionProgram
 from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.specs import Attention
 from sift_onnx.backends.cpu.worth import is_sparse
+from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -149,6 +151,9 @@ def masked(kind: str) -> AttentionNet:
         mask = net.input("mask", BATCH, HEADS, TOKENS, TOKENS, declared=["n", HEADS, TOKENS, TOKENS])
     else:
         size = 2 * TOKENS if kind == "causal table" else TOKENS
+        if kind == "the same for all keys":
+            mask = net.constant(rng.standard_normal((HEADS, TOKENS, 1)))
+            return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
         causal = np.where(np.arange(size) <= np.arange(size)[:, None], 0.0, LEAST)
         mask = net.constant(rng.standard_normal(TOKENS) if kind == "constant by key" else causal)
         if kind == "causal table":
@@ -174,6 +179,64 @@ def mask_of_the_region() -> AttentionNet:
     return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
 
 
+class DynamicNet(AttentionNet):
+    """Batch and length are known to a run only, and read off the tensors."""
+
+    def __init__(self) -> None:
+        super(AttentionNet, self).__init__(17)
+        self.tokens = TOKENS
+        stem = self.dense(self.input("x", BATCH, TOKENS, 5, declared=["n", "t", 5]), 5, WIDTH, name="stem")
+        self.x = str(self.op("Relu", stem))
+
+    def target(self, value: str, *rest: int) -> str:
+        shape = self.op("Shape", value)
+        sizes = [self.op("Gather", shape, self.constant(axis), axis=0) for axis in range(2)]
+        vectors = [self.op("Unsqueeze", size, self.constant([0])) for size in sizes]
+        return str(self.op("Concat", *vectors, self.constant(rest, dtype=np.int64), axis=0))
+
+    def parted(self, value: str, turned: bool = False) -> str:
+        parted = self.op("Reshape", value, self.target(value, -1, DEPTH))
+        return str(self.op("Transpose", parted, perm=[0, 2, 3, 1] if turned else [0, 2, 1, 3]))
+
+    def joined(self, value: str, *shape: int) -> str:
+        turned = self.op("Transpose", value, perm=[0, 2, 1, 3])
+        return str(self.op("Reshape", turned, self.target(turned, WIDTH), name="joined"))
+
+
+def dynamic_net() -> DynamicNet:
+    """As torch.onnx exports scaled_dot_product_attention: the fourth root of a scale that is computed from sizes."""
+    net = DynamicNet()
+    q, k, v = net.projections()
+    q, k, v = net.parted(q), net.parted(k, turned=True), net.parted(v)
+    last = net.op("Slice", net.op("Shape", q), net.constant([-1]), net.constant([2**63 - 1]))
+    root = net.op("Sqrt", net.op("Cast", last, to=onnx.TensorProto.FLOAT))
+    scale = net.op("Div", net.constant([1.0]), root)
+    q, k = (net.op("Mul", y, net.op("Sqrt", scale)) for y in (q, k))
+    mask = net.input("mask", BATCH, 1, 1, TOKENS, declared=["masks", "heads", "queries", "keys"])
+    net.ends(net.joined(net.attend(q, k, v, mask, nan_to_zero=True)))
+    return net
+
+
+def test_sizes_that_only_a_run_knows() -> None:
+    model = dynamic_net().model()
+    program = CpuProgram(model, ONE_THREAD)
+    assert len(found(program)) == 1
+    for batch, tokens, heads, queries in ((1, 5, 1, 1), (2, 40, HEADS, 1), (3, 17, 1, 17), (2, 1, 1, 1)):
+        rng = np.random.default_rng(tokens)
+        shapes = {"x": (batch, tokens, 5), "mask": (batch, heads, queries, tokens)}
+        feeds = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+        assert_same_as_onnxruntime(model, feeds, program)
+        feeds["mask"] = feeds["mask"][..., :1]
+        assert_same_as_onnxruntime(model, feeds, program)
+
+
+def test_a_mask_larger_than_the_scores_is_refused_in_the_run() -> None:
+    program = CpuProgram(dynamic_net().model(), ONE_THREAD)
+    feeds = {"x": np.ones((1, 7, 5), np.float32), "mask": np.ones((2, 1, 1, 7), np.float32)}
+    with pytest.raises(UsageError, match=r"mask of attention is \[2, 1, 1, 7\], the scores .* are \[1, 3, 7, 7\]"):
+        program.run(feeds)
+
+
 SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
     "plain": plain,
     "queries are scaled": lambda: scaled("queries"),
@@ -189,6 +252,7 @@ SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
     "mask by key": lambda: masked("by key"),
     "mask by query and head": lambda: masked("by query and head"),
     "causal": lambda: masked("causal"),
+    "mask the same for all keys": lambda: masked("the same for all keys"),
     "causal table": lambda: masked("causal table"),
     "constant by key": lambda: masked("constant by key"),
     "nan to zero": nan_to_zero,
@@ -292,13 +356,6 @@ def values_of_other_tokens() -> AttentionNet:
     return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), whole)))
 
 
-def mask_larger_than_the_scores() -> AttentionNet:
-    net = AttentionNet()
-    q, k, v = net.projections()
-    mask = net.constant(np.ones((HEADS, TOKENS, 1)))
-    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
-
-
 OTHERS: dict[str, tuple[Callable[[], AttentionNet], int]] = {
     "scores are an output": (lambda: read_twice("scores"), 0),
     "weights are an output": (lambda: read_twice("weights"), 0),
@@ -307,7 +364,6 @@ OTHERS: dict[str, tuple[Callable[[], AttentionNet], int]] = {
     "heads stay apart": (heads_stay_apart, 0),
     "heads between channels": (heads_between_channels, 0),
     "mask before scaling": (masked_before_scaling, 0),
-    "mask without keys": (mask_larger_than_the_scores, 0),
     # This one is attention: the values merely come from a node that the kernels do not have.
     "values of other tokens": (values_of_other_tokens, 1),
 }
