@@ -56,8 +56,8 @@ void check_mask_size(std::int64_t size, std::int64_t full) {
 Attention::Attention(const AttentionOptions& options, const KernelTable& kernels)
     : options_(options), kernels_(kernels) {
   const AttentionOptions& o = options_;
-  if (o.sequences < 1 || o.tokens < 1 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
-    throw std::invalid_argument("attention: sequences, tokens, heads and depths must be positive");
+  if (o.sequences < 0 || o.tokens < 0 || o.heads < 1 || o.depth < 1 || o.value_depth < 1) {
+    throw std::invalid_argument("attention: heads and depths must be positive, sequences and tokens not negative");
   }
   check_channels(o.queries, o.heads, o.depth);
   check_channels(o.keys, o.heads, o.depth);
@@ -87,6 +87,7 @@ OtherSizes Attention::other_sizes(const Shape&) const {
 
 void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   const Shape out_shape = output_shape(shape);
+  if (rows() == 0) return;
   if (others.second == nullptr || others.third == nullptr || (options_.mask && others.mask == nullptr)) {
     throw std::invalid_argument("attention: keys, values or the mask are missing");
   }

@@ -45,7 +45,7 @@ struct AttentionOptions {
 // [sequences tokens][heads value_depth]. Operands may be the same tensor.
 class Attention final : public Op {
  public:
-  // Throws std::invalid_argument for sizes below one, heads that an operand has no channels for, and a mask that does
+  // Throws std::invalid_argument for sizes below one, but for sequences and tokens, of which there may be none, heads that an operand has no channels for, and a mask that does
   // not fit the scores.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 

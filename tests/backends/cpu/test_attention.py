@@ -102,6 +102,13 @@ def test_tokens_that_attend_to_nothing(isa: str, nan_to_zero: bool) -> None:
     np.testing.assert_allclose(found, np.nan_to_num(expected) if nan_to_zero else expected, rtol=0, atol=3e-5)
 
 
+@pytest.mark.parametrize("sizes", [{"sequences": 0}, {"tokens": 0}, {"tokens": 0, "mask": (1, 1, 1, 0)}])
+def test_nothing_to_attend(sizes: dict[str, Any]) -> None:
+    op = make(layout="planes", **sizes)
+    nothing = np.empty((0, 6, 1, 1), np.float32)
+    assert run(_kernels.ThreadPool(1), op, nothing, nothing, third=nothing).shape == (0, 6, 1, 1)
+
+
 def test_large_scores_do_not_overflow() -> None:
     x = random_array(np.random.default_rng(0), (20, 8, 1, 1)) * 1e3
     op = _kernels.Attention(
@@ -120,7 +127,8 @@ def make(**changes: Any) -> _kernels.Attention:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": 0}, "must be positive"),
+        ({"heads": 0}, "must be positive"),
+        ({"tokens": -1}, "not negative"),
         ({"heads": 3}, "no channels for all heads"),
         ({"keys": (6, 1)}, "no channels for all heads"),
         ({"values": (7, -1)}, "no channels for all heads"),

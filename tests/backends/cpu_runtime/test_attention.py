@@ -267,6 +267,10 @@ def test_every_spelling_runs_in_the_kernels(name: str) -> None:
     assert places(program)["softmax" if "scaled" not in name else "joined"] == "kernels"
 
 
+def test_no_sequences() -> None:
+    assert len(found(assert_same_at_batches(masked("by key").model(), [0, 2]))) == 1
+
+
 def test_sequences_share_blocks_of_lanes() -> None:
     for tokens in (1, 3, 16, 17, 40):
         net = AttentionNet(tokens=tokens)
