@@ -74,6 +74,8 @@ def _match(graph: GraphView, softmax: int) -> SpelledAttention | None:
         return _attention(graph, softmax)
     except NoMatch:
         return None
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None  # nodes that contradict themselves; onnxruntime says what is wrong with them
 
 
 def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
@@ -100,6 +102,9 @@ def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
     core = {softmax, product_of_keys, weighed, *upper, *lower, *joining}
     core |= queries.nodes | keys.nodes | values.nodes
     operands = (queries.source, keys.source, values.source)
+    # What one is followed through may be where another one ends.
+    if any(graph.producers.get(name) in core for name in (*operands, mask)):
+        raise NoMatch
     nodes = _closed(graph, core, joining[-1], {*operands, mask})
     return SpelledAttention(
         operands,

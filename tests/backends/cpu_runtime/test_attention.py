@@ -360,11 +360,23 @@ def values_of_other_tokens() -> AttentionNet:
     return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), whole)))
 
 
+def queries_end_within_the_keys() -> AttentionNet:
+    """Keys are followed back to the layer, queries only to what they share with the keys."""
+    net = AttentionNet()
+    q, _, v = net.projections()
+    shape = net.constant([0, TOKENS, HEADS, DEPTH], dtype=np.int64)
+    shared = net.op("Reshape", q, shape)
+    halves = net.op("Mul", shared, net.constant(np.full(DEPTH, 0.5)))
+    q, k = net.op("Transpose", halves, perm=[0, 2, 1, 3]), net.op("Transpose", shared, perm=[0, 2, 3, 1])
+    return net.ends(net.joined(net.attend(q, k, net.parted(v))))
+
+
 OTHERS: dict[str, tuple[Callable[[], AttentionNet], int]] = {
     "scores are an output": (lambda: read_twice("scores"), 0),
     "weights are an output": (lambda: read_twice("weights"), 0),
     "values are an output": (lambda: read_twice("weighed"), 0),
     "softmax over another axis": (other_axis, 0),
+    "queries end within the keys": (queries_end_within_the_keys, 0),
     "heads stay apart": (heads_stay_apart, 0),
     "heads between channels": (heads_between_channels, 0),
     "mask before scaling": (masked_before_scaling, 0),
