@@ -33,7 +33,7 @@ class GraphView:
     Attributes:
         proto: the model without the data of large constants.
         nodes: in topological order.
-        constants: initializers by name, and what Constant nodes hold.
+        constants: initializers by name, what Constant nodes hold, and what Identity names anew.
         derived: values that depend on constants alone, with the index of the node that makes them; who reads one
             brings that node along.
         inputs: names of the graph's inputs, without those that have a default.
@@ -48,10 +48,16 @@ class GraphView:
         self.proto = model.skeleton()
         self.nodes = list(self.proto.graph.node)
         self.constants: dict[str, gs.Constant] = model.initializers()
+        outputs = {info.name for info in self.proto.graph.output}
         for node in self.nodes:
             if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and len(node.attribute) == 1:
                 constant = _constant_of(node)
                 if constant is not None:
+                    self.constants[node.output[0]] = constant
+            elif node.op_type == "Identity" and node.domain in STANDARD_DOMAINS:
+                # torch.onnx stores equal parameters once.
+                constant = self.constants.get(node.input[0])
+                if constant is not None and node.output[0] not in outputs:
                     self.constants[node.output[0]] = constant
         initializers = {t.name for t in self.proto.graph.initializer}
         self.derived = _derived(self.proto.graph, initializers)

@@ -71,6 +71,20 @@ def test_elementwise_of_matrices(name, rows):
     assert set(places(program).values()) == {"kernels"}
 
 
+def test_parameters_that_are_stored_once():
+    """torch.onnx gives equal parameters their names by Identity."""
+    net = SparseNet()
+    weight, ones, zeros = net.weight(6, 6), net.constant(np.ones(6)), net.constant(np.zeros(6))
+    x = net.dense(net.input("x", 3, 5, 4, declared=["n", 5, 4]), 4, 6)
+    for _ in range(2):
+        x = net.op("Add", net.op("MatMul", x, net.op("Identity", weight)), net.op("Identity", zeros))
+        x = net.op("LayerNormalization", x, net.op("Identity", ones), net.op("Identity", zeros))
+    net.output(net.dense(x, 6, 3))
+    net.output(net.op("Identity", ones, name="identity of a constant"))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert {place for name, place in places(program).items() if "identity" not in name} == {"kernels"}
+
+
 def test_operands_that_nodes_make_out_of_constants():
     """As a table of positions, cut to the length of the sequence."""
     net = SparseNet()
