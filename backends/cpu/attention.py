@@ -13,7 +13,7 @@ import onnx
 
 from sift_onnx.backends.cpu.dims import Dim, Dims, divided
 from sift_onnx.backends.cpu.graph import GraphView, names_read
-from sift_onnx.backends.cpu.scalars import only_reader, scalar
+from sift_onnx.backends.cpu.specs import Attention
 from sift_onnx.backends.cpu.views import (
     Axis,
     Factor,
@@ -35,30 +35,16 @@ class SpelledAttention:
     """One occurrence.
 
     Attributes:
+        spec: what it computes.
         operands: names of queries, keys and values.
-        first_channels: of each operand, where the first head begins.
         mask: name of what is added to the scores, which may be a constant; empty if nothing is.
-        heads: how many there are.
-        depth: channels of a head's queries and keys.
-        value_depth: channels of its values.
-        tokens: of a sequence; None: the last but one axis of the operands.
-        scale: of the scores.
-        nan_to_zero: whether a token that attends to nothing gets zeros.
-        joins_rows: whether the result is a matrix, whatever the operands are.
         softmax: index of its softmax.
         nodes: indices of all of its nodes, ascending; the last one makes the result.
     """
 
+    spec: Attention
     operands: tuple[str, str, str]
-    first_channels: tuple[int, int, int]
     mask: str
-    heads: int
-    depth: int
-    value_depth: int
-    tokens: int | None
-    scale: float
-    nan_to_zero: bool
-    joins_rows: bool
     softmax: int
     nodes: tuple[int, ...]
 
@@ -106,20 +92,18 @@ def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
     if any(graph.producers.get(name) in core for name in (*operands, mask)):
         raise NoMatch
     nodes = _closed(graph, core, joining[-1], {*operands, mask})
-    return SpelledAttention(
-        operands,
-        (queries.offset, keys.offset, values.offset),
-        mask,
+    spec = Attention(
         heads,
         depth,
         value_depth,
+        (queries.offset, keys.offset, values.offset),
         tokens,
         scale * queries.scale * keys.scale,
+        bool(mask),
         nan_to_zero,
         joins_rows,
-        softmax,
-        nodes,
     )
+    return SpelledAttention(spec, operands, mask, softmax, nodes)
 
 
 def _scores(graph: GraphView, softmax: int) -> tuple[int, float, str, list[int]]:
@@ -168,11 +152,11 @@ def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
         chosen = next((node for node in readers if node.op_type == "Where"), None)
         if tested is None or chosen is None or list(chosen.input)[::2] != [tested.output[0], weights]:
             raise NoMatch
-        if scalar(graph, chosen.input[1]) != 0:
+        if graph.number(chosen.input[1]) != 0:
             raise NoMatch
         between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
         weights = chosen.output[0]
-    index = only_reader(graph, weights)
+    index = graph.only_reader(weights)
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
         raise NoMatch
     return index, nan_to_zero, between
@@ -231,7 +215,7 @@ def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple
     known = dict(zip(graph.dims(name) or (), sizes, strict=False))
     nodes: list[int] = []
     while len(axes) == 4:
-        index = only_reader(graph, name, but_shape=True)
+        index = graph.only_reader(name, but_shape=True)
         if index is None:
             raise NoMatch
         node = graph.nodes[index]

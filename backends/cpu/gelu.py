@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.graph import GraphView
-from sift_onnx.backends.cpu.scalars import only_reader, other_scalar, scalar
 
 __all__ = ["SpelledGelu", "find_gelus"]
 
@@ -35,15 +34,15 @@ def _match(graph: GraphView, erf: int) -> SpelledGelu | None:
     if scaling is None:
         return None
     operand = _scaled_by_root(graph, scaling)
-    plus_one = only_reader(graph, graph.nodes[erf].output[0])
-    if operand is None or plus_one is None or only_reader(graph, graph.nodes[erf].input[0]) is None:
+    plus_one = graph.only_reader(graph.nodes[erf].output[0])
+    if operand is None or plus_one is None or graph.only_reader(graph.nodes[erf].input[0]) is None:
         return None
-    if graph.nodes[plus_one].op_type != "Add" or other_scalar(graph, plus_one, graph.nodes[erf].output[0]) != 1:
+    if graph.nodes[plus_one].op_type != "Add" or _other_number(graph, plus_one, graph.nodes[erf].output[0]) != 1:
         return None
     nodes = {scaling, erf, plus_one}
     value, missing = graph.nodes[plus_one].output[0], {"operand", "half"}
     while missing:
-        product = only_reader(graph, value)
+        product = graph.only_reader(value)
         if product is None or graph.nodes[product].op_type != "Mul":
             return None
         factors = list(graph.nodes[product].input)
@@ -61,12 +60,12 @@ def _factor(graph: GraphView, name: str, operand: str, nodes: set[int]) -> set[s
     """Which factors of the formula ``name`` is; the node of x/2 joins ``nodes``."""
     if name == operand:
         return {"operand"}
-    if scalar(graph, name) == 0.5:
+    if graph.number(name) == 0.5:
         return {"half"}
     half = graph.producers.get(name)
     if half is None or graph.nodes[half].op_type != "Mul" or operand not in graph.nodes[half].input:
         return set()
-    if other_scalar(graph, half, operand) != 0.5 or only_reader(graph, name) is None:
+    if _other_number(graph, half, operand) != 0.5 or graph.only_reader(name) is None:
         return set()
     nodes.add(half)
     return {"operand", "half"}
@@ -76,11 +75,16 @@ def _scaled_by_root(graph: GraphView, index: int) -> str | None:
     """x, of a node that makes x / sqrt(2)."""
     node = graph.nodes[index]
     if node.op_type == "Div":
-        value = scalar(graph, node.input[1])
+        value = graph.number(node.input[1])
         return node.input[0] if value is not None and math.isclose(value, math.sqrt(2), rel_tol=1e-6) else None
     if node.op_type == "Mul":
         for i in range(2):
-            value = scalar(graph, node.input[i])
+            value = graph.number(node.input[i])
             if value is not None and math.isclose(value, math.sqrt(0.5), rel_tol=1e-6):
                 return str(node.input[1 - i])
     return None
+
+
+def _other_number(graph: GraphView, index: int, name: str) -> float | None:
+    first, second = graph.nodes[index].input
+    return graph.number(second if first == name else first)

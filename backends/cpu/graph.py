@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,7 +12,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu.dims import Dim, Dims
-from sift_onnx.backends.cpu.sizes import Sizes, infer_sizes
+from sift_onnx.backends.cpu.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
@@ -23,8 +22,6 @@ __all__ = ["STANDARD_DOMAINS", "GraphView", "names_read", "node_name"]
 
 # Operators, besides Random*, whose results differ between runs.
 _DRAWS = ("Bernoulli", "Multinomial")
-# Elements of constants that sizes are computed with.
-_SMALL = 16
 
 
 class GraphView:
@@ -88,11 +85,7 @@ class GraphView:
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return infer_sizes(self.nodes, self._inferred_dims, self._small_constant)
-
-    def _small_constant(self, name: str) -> npt.NDArray[np.generic] | None:
-        constant = self.constants.get(name)
-        return array_of(constant) if constant is not None and math.prod(constant.shape) <= _SMALL else None
+        return Sizes(self.nodes, self._inferred_dims, self.constants)
 
     def _inferred_dims(self, name: str) -> Dims | None:
         if name in self.constants:
@@ -118,23 +111,22 @@ class GraphView:
 
     def dims(self, name: str) -> Dims | None:
         """Sizes of a value; those that inference does not know have a name of their own."""
-        return self._sizes.dims.get(name) or self._inferred_dims(name)
+        return self._sizes.dims(name)
 
     def vector(self, name: str) -> tuple[Dim, ...] | None:
         """Elements of a small integer tensor that is a constant, or follows from sizes."""
-        if name in self._sizes.vectors:
-            return self._sizes.vectors[name]
-        values = self._small_constant(name)
-        if values is None or values.ndim > 1 or values.dtype.kind not in "iu":
-            return None
-        return tuple(int(n) for n in values.reshape(-1))
+        return self._sizes.vector(name)
 
     def number(self, name: str) -> float | None:
         """The number that a tensor of one element is, if it is a constant or follows from sizes."""
-        if name in self._sizes.numbers:
-            return self._sizes.numbers[name]
-        values = self._small_constant(name)
-        return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
+        return self._sizes.number(name)
+
+    def only_reader(self, name: str, but_shape: bool = False) -> int | None:
+        """The only node that reads a value, which is no output; with ``but_shape``, Shape does not count."""
+        readers = self.readers.get(name, [])
+        if but_shape:
+            readers = [index for index in readers if self.nodes[index].op_type != "Shape"]
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""

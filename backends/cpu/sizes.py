@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu.dims import Dim, Dims, divided, product
+from sift_onnx.graphs.constants import array_of
+from sift_onnx.stand_ins import STANDARD_DOMAINS
 
-__all__ = ["Sizes", "infer_sizes", "reshaped"]
+__all__ = ["Sizes", "reshaped"]
 
-# Longer vectors are no shapes.
+# Larger constants are no shapes.
 _MOST_ELEMENTS = 16
 
 _SAME = frozenset({
@@ -31,39 +33,6 @@ _BROADCAST = frozenset({
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow",
     "Sub", "Where",
 })  # fmt: skip
-
-
-@dataclass
-class Sizes:
-    """What is known.
-
-    Attributes:
-        dims: sizes of tensors.
-        vectors: elements of integer tensors of one axis, or of none.
-        numbers: tensors of one element that are not integers.
-    """
-
-    dims: dict[str, Dims] = field(default_factory=dict)
-    vectors: dict[str, tuple[Dim, ...]] = field(default_factory=dict)
-    numbers: dict[str, float] = field(default_factory=dict)
-
-
-def infer_sizes(
-    nodes: Sequence[onnx.NodeProto],
-    inferred: Callable[[str], Dims | None],
-    constant: Callable[[str], npt.NDArray[Any] | None],
-) -> Sizes:
-    """Sizes of what the nodes make, where they are known beyond what is ``inferred``.
-
-    Args:
-        nodes: in topological order.
-        inferred: sizes that ONNX's inference has found, by name.
-        constant: values of small constants, by name; None for what is none.
-    """
-    inference = _Inference(inferred, constant)
-    for node in nodes:
-        inference.visit(node)
-    return inference.found
 
 
 def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:
@@ -84,24 +53,65 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
     return tuple(rest if size == -1 and rest is not None else size for size in sizes)
 
 
-class _Inference:
-    def __init__(
-        self, inferred: Callable[[str], Dims | None], constant: Callable[[str], npt.NDArray[Any] | None]
-    ) -> None:
-        self.found = Sizes()
-        self._inferred = inferred
-        self._constant = constant
+class Sizes:
+    """What is known of sizes, beyond what ONNX's inference has found."""
 
-    def visit(self, node: onnx.NodeProto) -> None:
-        if node.domain not in ("", "ai.onnx") or not node.output:
-            return
+    def __init__(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        inferred: Callable[[str], Dims | None],
+        constants: Mapping[str, gs.Constant],
+    ) -> None:
+        """Follow sizes through a graph.
+
+        Args:
+            nodes: in topological order.
+            inferred: sizes that ONNX's inference has found, by name.
+            constants: by name.
+        """
+        self._dims: dict[str, Dims] = {}
+        self._vectors: dict[str, tuple[Dim, ...]] = {}
+        self._numbers: dict[str, float] = {}
+        self._inferred = inferred
+        self._constants = constants
+        for node in nodes:
+            if node.domain in STANDARD_DOMAINS and node.output:
+                self._visit(node)
+
+    def dims(self, name: str) -> Dims | None:
+        """Sizes of a tensor; None if not even its rank is known."""
+        return self._dims.get(name) or self._inferred(name)
+
+    def vector(self, name: str) -> tuple[Dim, ...] | None:
+        """Elements of an integer tensor of one axis, or of none; None for what is none, or unknown."""
+        found = self._vectors.get(name)
+        values = self._constant(name) if found is None else None
+        if values is None or values.ndim > 1 or values.dtype.kind not in "iu":
+            return found
+        return tuple(int(n) for n in values.reshape(-1))
+
+    def number(self, name: str) -> float | None:
+        """The number that a tensor of one element is; None for what is none, or unknown."""
+        if name in self._numbers:
+            return self._numbers[name]
+        values = self._constant(name)
+        if values is not None and values.size == 1:
+            return float(values.reshape(-1)[0])
+        vector = self._vectors.get(name, ())
+        return float(vector[0]) if len(vector) == 1 and isinstance(vector[0], int) else None
+
+    def _constant(self, name: str) -> npt.NDArray[Any] | None:
+        constant = self._constants.get(name)
+        return array_of(constant) if constant is not None and math.prod(constant.shape) <= _MOST_ELEMENTS else None
+
+    def _visit(self, node: onnx.NodeProto) -> None:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("t")}
         try:
-            self._visit(node, attributes)
+            self._infer(node, attributes)
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return  # a node that contradicts itself
 
-    def _visit(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
+    def _infer(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
         name = node.output[0]
         if node.op_type == "Split":
             for output, dims in zip(node.output, self._dims_of_parts(node, attributes), strict=False):
@@ -110,44 +120,23 @@ class _Inference:
         self._know(name, self._dims_of_result(node, attributes))
         vector = self._vector_of_result(node, attributes)
         if vector is not None and len(vector) <= _MOST_ELEMENTS:
-            self.found.vectors[name] = vector
+            self._vectors[name] = vector
         number = self._number_of_result(node)
         if number is not None and math.isfinite(number):
-            self.found.numbers[name] = number
+            self._numbers[name] = number
 
     def _know(self, name: str, dims: Sequence[Dim | None] | None) -> None:
         known = self._inferred(name)
         if dims is None or (known is not None and len(known) != len(dims)):
             return
         unknown = known or [f"{name}[{axis}]" for axis in range(len(dims))]
-        self.found.dims[name] = tuple(
+        self._dims[name] = tuple(
             other if size is None or isinstance(other, int) else size for size, other in zip(dims, unknown, strict=True)
         )
 
-    def dims(self, name: str) -> Dims | None:
-        return self.found.dims.get(name) or self._inferred(name)
-
-    def vector(self, name: str) -> tuple[Dim, ...] | None:
-        found = self.found.vectors.get(name)
-        if found is not None:
-            return found
-        values = self._constant(name)
-        if values is None or values.ndim > 1 or values.size > _MOST_ELEMENTS or values.dtype.kind not in "iu":
-            return None
-        return tuple(int(n) for n in values.reshape(-1))
-
-    def number(self, name: str) -> float | None:
-        if name in self.found.numbers:
-            return self.found.numbers[name]
-        values = self._constant(name)
-        if values is not None and values.size == 1 and values.dtype.kind in "fiu":
-            return float(values.reshape(-1)[0])
-        vector = self.found.vectors.get(name, ())
-        return float(vector[0]) if len(vector) == 1 and isinstance(vector[0], int) else None
-
     def _is_float(self, name: str) -> bool:
         values = self._constant(name)
-        return name in self.found.numbers or (values is not None and values.dtype == np.float32)
+        return name in self._numbers or (values is not None and values.dtype == np.float32)
 
     def _dims_of_result(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> Sequence[Dim | None] | None:
         if node.op_type in _BROADCAST:

@@ -12,7 +12,7 @@ from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.backends.cpu.gelu import find_gelus
 from sift_onnx.backends.cpu.graph import GraphView, names_read
 from sift_onnx.backends.cpu.rules import NotLowered, Step, View, lower_node
-from sift_onnx.backends.cpu.specs import Attention, Conv, Depthwise, Elementwise, Matmul, result_dims
+from sift_onnx.backends.cpu.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
 from sift_onnx.backends.cpu.weights import read_weights
 
 __all__ = ["Unit", "find_units"]
@@ -116,20 +116,9 @@ def _attention_step(graph: GraphView, found: SpelledAttention, views: Mapping[st
             raise NotLowered(f"{name!r} is a constant, or comes in the layout of images")
         if graph.elem_type(name) != onnx.TensorProto.FLOAT:
             raise NotLowered(f"{name!r} is not known to be float")
-    spec = Attention(
-        found.heads,
-        found.depth,
-        found.value_depth,
-        found.first_channels,
-        found.tokens,
-        found.scale,
-        bool(found.mask),
-        found.nan_to_zero,
-        found.joins_rows,
-    )
     output = graph.nodes[found.nodes[-1]].output[0]
     others = tuple(index for index in found.nodes if index != found.softmax)
-    return Step(spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
+    return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
 
 
 def _needed(units: list[Unit], graph: GraphView) -> list[Unit]:

@@ -14,7 +14,6 @@ import onnx
 
 from sift_onnx.backends.cpu.dims import Dim, Dims, divided, product
 from sift_onnx.backends.cpu.graph import STANDARD_DOMAINS, GraphView
-from sift_onnx.backends.cpu.scalars import scalar
 from sift_onnx.backends.cpu.sizes import reshaped
 
 __all__ = [
@@ -75,11 +74,11 @@ def times_number(graph: GraphView, index: int) -> tuple[str, float]:
     """Of a node that makes a value times a number: the value's name and the number; no name if it is no such node."""
     node = graph.nodes[index]
     if node.op_type == "Div":
-        value = scalar(graph, node.input[1])
+        value = graph.number(node.input[1])
         return (node.input[0], 1 / value) if value else ("", 1.0)
     if node.op_type == "Mul":
         for i in range(2):
-            value = scalar(graph, node.input[i])
+            value = graph.number(node.input[i])
             if value is not None and math.isfinite(value):
                 return node.input[1 - i], value
     return "", 1.0
