@@ -209,10 +209,16 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       rows.direct = {};
       epilogue.order = ordered ? slice.order.data() + row : nullptr;
       // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
-      if (last && (!is_direct || (long_rows && !direct->streams))) {
+      // What is added to them is read, and waited for, as soon as a row is done.
+      const bool ask_for_output = last && (!is_direct || (long_rows && !direct->streams));
+      const bool ask_for_residual = last && residual != nullptr;
+      if (ask_for_output || ask_for_residual) {
         for (std::int64_t i = 0; i < stored; ++i) {
-          const float* const plane = out + first + (ordered ? epilogue.order[i] : i) * out_plane;
-          for (const Scatter& entry : scratch.scatters) __builtin_prefetch(plane + entry.target, 1);
+          const std::int64_t plane = first + (ordered ? epilogue.order[i] : i) * out_plane;
+          for (const Scatter& entry : scratch.scatters) {
+            if (ask_for_output) __builtin_prefetch(out + plane + entry.target, 1);
+            if (ask_for_residual) __builtin_prefetch(residual + plane + entry.target, 0);
+          }
         }
       }
       if (is_direct) {
