@@ -44,6 +44,7 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
   nb::dict result;
   result["algorithm"] = name_of(kAlgorithms, description.algorithm);
   result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
+  result["runs_on"] = tile.runs_on;
   result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
   result["form"] = name_of(kWeightForms, description.form);
   result["slice_channels"] = description.slice_channels;

@@ -257,13 +257,11 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
   }
   const std::int64_t rows = problem.tiling.rows;
   const std::int64_t groups = options_.geometry.groups;
-  const std::int64_t tiles_y = ceil_div(t.out_h, tile.rows * tile.lanes_h);
-  const std::int64_t tiles_x = ceil_div(t.out_w, tile.cols * tile.outputs_w());
-  const std::int64_t tiles_n = ceil_div(t.units, tile.images);
-  const std::int64_t tiles = tiles_y * tiles_x * tiles_n * groups;
+  const TileCounts counts = count_tiles(tile, t.units, t.out_h, t.out_w);
+  const std::int64_t tiles = counts.all() * groups;
   // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
   // and come from memory: those of few rows stay in a cache until the next tile needs them.
-  const bool weights_first = tiles_y * tiles_x == 1 && algorithm_ == Algorithm::dense;
+  const bool weights_first = counts.y * counts.x == 1 && algorithm_ == Algorithm::dense;
   const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
   const std::vector<std::int64_t> chunks =
       balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks(), tiles, pool.threads(), for_sums);
@@ -284,10 +282,10 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
       number /= count;
       return index;
     };
-    const std::int64_t y = take(tiles_y);
-    const std::int64_t x = take(tiles_x);
-    const std::int64_t inner = take(weights_first ? tiles_n : chunk_count);
-    const std::int64_t outer = take(weights_first ? chunk_count : tiles_n);
+    const std::int64_t y = take(counts.y);
+    const std::int64_t x = take(counts.x);
+    const std::int64_t inner = take(weights_first ? counts.n : chunk_count);
+    const std::int64_t outer = take(weights_first ? chunk_count : counts.n);
     const std::int64_t n = weights_first ? inner : outer;
     return Task{{y * tile.rows, x * tile.cols, n * tile.images},
                 number,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "aligned_buffer.h"
+#include "tile_input.h"
 #include "tile_output.h"
 
 namespace sift::cpu {
@@ -20,9 +21,8 @@ constexpr std::int64_t kPrefetchRows = 16;
 struct Scratch {
   AlignedBuffer panel;
   AlignedBuffer acc;
-  std::vector<Gather> full;
-  std::vector<Gather> masked;
-  std::vector<std::ptrdiff_t> fresh;  // places in a channel that the tile above did not read
+  TileInput input;
+  std::vector<LaneRun> runs;
   std::vector<Scatter> scatters;
 };
 
@@ -63,64 +63,13 @@ class Prefetcher {
   std::int64_t per_step_ = 0;
 };
 
-// Lanes l < count with 0 <= first + l * stride < size.
-std::uint32_t lanes_inside(std::int64_t first, std::int64_t stride, std::int64_t count, std::int64_t size) {
-  std::uint32_t mask = 0;
-  for (std::int64_t lane = 0; lane < count; ++lane) {
-    const std::int64_t at = first + lane * stride;
-    if (at >= 0 && at < size) mask |= 1U << lane;
-  }
-  return mask;
-}
-
-// Fills scratch.full, .masked and .fresh; true if some of the panel's lanes lie in no entry, and must be zero.
-bool list_gathers(const ConvJob& job, const ConvTile& place, Scratch& scratch) {
-  const ConvGeometry& g = job.geometry;
+// Floats from a channel's first to where the tile's first tap of its first lane would read.
+std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
   const ConvTensors& t = job.tensors;
-  const TileShape& tile = job.tile;
-  const bool planes = t.layout == Layout::planes;
-  const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
-  const std::int64_t lanes_w = planes ? tile.lanes_w : 1;
-  const std::uint32_t all = (1U << tile.lanes_w) - 1U;
-  scratch.full.clear();
-  scratch.masked.clear();
-  scratch.fresh.clear();
-  const std::int64_t seen = place.row == 0 ? -1
-                                           : (place.row * tile.lanes_h - 1) * g.stride_h +
-                                                 (g.kernel_h - 1) * g.dilation_h - g.pad_top;
-  bool has_zeros = false;
-  std::size_t copy_index = 0;
-  for (const TapAxis::Copy& copy_y : job.panel.y.copies) {
-    for (const TapAxis::Copy& copy_x : job.panel.x.copies) {
-      const std::int64_t copy_block = job.panel.copy_blocks[copy_index++];
-      const std::int64_t cols = tile.cols + copy_x.shifts;
-      for (std::int64_t row = 0; row < tile.rows + copy_y.shifts; ++row) {
-        for (std::int64_t col = 0; col < cols; ++col) {
-          const std::int64_t x = (place.col + col) * tile.outputs_w() * g.stride_w + copy_x.first - g.pad_left;
-          const std::uint32_t mask = lanes_inside(x, g.stride_w, lanes_w, t.in_w);
-          for (std::int64_t image = 0; image < tile.images; ++image) {
-            const std::int64_t unit = place.unit + image;
-            const std::int64_t block = copy_block + row * job.panel.pitch + col * tile.images + image;
-            for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
-              const std::int64_t y =
-                  ((place.row + row) * tile.lanes_h + lane_row) * g.stride_h + copy_y.first - g.pad_top;
-              if (mask == 0 || y < 0 || y >= t.in_h || unit >= t.units) {
-                has_zeros = true;
-                continue;
-              }
-              const std::int64_t source =
-                  (unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
-              const Gather entry{source, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w), mask};
-              (!planes || mask == all ? scratch.full : scratch.masked).push_back(entry);
-              // In planes the copies along x are the same cache lines.
-              if (y > seen && (!planes || &copy_x == &job.panel.x.copies.front())) scratch.fresh.push_back(source);
-            }
-          }
-        }
-      }
-    }
-  }
-  return has_zeros;
+  const Corner corner = corner_of(t, job.tile, place);
+  return (corner.unit * t.in_channels * t.in_h * t.in_w + corner.y * job.geometry.stride_h * t.in_w +
+          corner.x * job.geometry.stride_w) *
+         (t.layout == Layout::planes ? 1 : kLanes);
 }
 
 }  // namespace
@@ -136,18 +85,17 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::int64_t acc_row = job.tile.blocks() * kLanes;
   const std::int64_t channel_floats = job.panel.blocks_per_channel * kLanes;
   const std::int64_t slice_channels = job.slices.front().channels;
-  const std::int64_t next_tile =
-      (next_place.unit - place.unit) * t.in_channels * in_plane +
-      ((next_place.row - place.row) * job.tile.lanes_h * job.geometry.stride_h * t.in_w +
-       (next_place.col - place.col) * job.tile.outputs_w() * job.geometry.stride_w) * lane_factor;
+  const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
   float* const panel = scratch.panel.floats(static_cast<std::size_t>(slice_channels * channel_floats));
   float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin) * acc_row));
-  if (list_gathers(job, place, scratch)) {
+  list_gathers(job, place, scratch.input);
+  if (scratch.input.has_zeros) {
     // The same places are zero in every channel of every slice: once is enough.
     std::memset(panel, 0, static_cast<std::size_t>(slice_channels * channel_floats) * sizeof(float));
   }
-  list_scatters(job, place, scratch.scatters);
+  list_runs(t, job.tile, place, job.tile.cols, scratch.runs);
+  list_scatters(job, scratch.runs, scratch.scatters);
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
 
   const bool long_rows = job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >=
@@ -175,11 +123,11 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     gather.target = panel;
     gather.target_stride = channel_floats;
     gather.channels = static_cast<std::uint32_t>(slice.channels);
-    gather.entries = scratch.full.data();
-    gather.count = static_cast<std::uint32_t>(scratch.full.size());
+    gather.entries = scratch.input.full.data();
+    gather.count = static_cast<std::uint32_t>(scratch.input.full.size());
     if (gather.count > 0) job.kernels.gather_full(gather);
-    gather.entries = scratch.masked.data();
-    gather.count = static_cast<std::uint32_t>(scratch.masked.size());
+    gather.entries = scratch.input.masked.data();
+    gather.count = static_cast<std::uint32_t>(scratch.input.masked.size());
     if (gather.count > 0) job.kernels.gather_masked(gather);
 
     slice.describe(rows);
@@ -189,9 +137,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     const std::int64_t step = last ? kEpilogueRows : kPrefetchRows;
     const std::int64_t steps = (row_end - row_begin + step - 1) / step;
     // After the last slice comes the first of the next tile.
-    Prefetcher next = last ? Prefetcher(scratch.fresh, in + job.first_in_channel * in_plane + next_tile, in_plane,
+    Prefetcher next = last ? Prefetcher(scratch.input.fresh, in + job.first_in_channel * in_plane + next_tile, in_plane,
                                         slice_channels, steps)
-                           : Prefetcher(scratch.fresh, gather.source + slice.channels * in_plane, in_plane,
+                           : Prefetcher(scratch.input.fresh, gather.source + slice.channels * in_plane, in_plane,
                                         (&slice)[1].channels, steps);
     for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
       // In order, a row is a place: what stands there belongs to another row of the band.

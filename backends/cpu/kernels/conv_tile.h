@@ -8,27 +8,10 @@
 #include "kernel_table.h"
 #include "op.h"
 #include "packed_weights.h"
+#include "tile_places.h"
 #include "tiling.h"
 
 namespace sift::cpu {
-
-struct ConvTensors {
-  Layout layout = Layout::planes;
-  std::int64_t units = 0;  // images, or groups of 16
-  std::int64_t in_channels = 0;
-  std::int64_t in_h = 0;
-  std::int64_t in_w = 0;
-  std::int64_t out_channels = 0;
-  std::int64_t out_h = 0;
-  std::int64_t out_w = 0;
-};
-
-// Where a tile lies, in blocks.
-struct ConvTile {
-  std::int64_t row = 0;
-  std::int64_t col = 0;
-  std::int64_t unit = 0;
-};
 
 struct ConvJob {
   const KernelTable& kernels;

@@ -61,7 +61,7 @@ using RowsFunction = void (*)(const RowsArgs&);
 struct Gather {
   std::ptrdiff_t source;  // floats from the channel's first
   std::uint32_t target;   // floats from the channel's part of the panel
-  std::uint32_t mask;     // bit per lane; the lanes left out become zero
+  std::uint32_t mask;     // bit per lane, side by side; the lanes left out stay as they are
 };
 
 // Copies `count` entries for each of `channels` channels. Lane l of an entry comes from source + l * lane_stride.

@@ -1,33 +1,27 @@
 #include "tile_output.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 
 namespace sift::cpu {
 
-void list_scatters(const ConvJob& job, const ConvTile& place, std::vector<Scatter>& scatters) {
+void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::vector<Scatter>& scatters) {
   const ConvTensors& t = job.tensors;
   const TileShape& tile = job.tile;
   const bool planes = t.layout == Layout::planes;
   const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
   scatters.clear();
-  std::int64_t block = 0;
   for (std::int64_t row = 0; row < tile.rows; ++row) {
-    for (std::int64_t col = 0; col < tile.cols; ++col) {
-      for (std::int64_t image = 0; image < tile.images; ++image, ++block) {
-        const std::int64_t unit = place.unit + image;
-        const std::int64_t x = (place.col + col) * tile.outputs_w();
-        if (unit >= t.units || x >= t.out_w) continue;
-        for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
-          const std::int64_t y = (place.row + row) * tile.lanes_h + lane_row;
-          if (y >= t.out_h) continue;
-          const std::int64_t target =
-              (unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + x) * floats_per_pixel;
-          const std::int64_t lanes = planes ? std::min(tile.outputs_w(), t.out_w - x) : kLanes;
-          scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w),
-                              static_cast<std::uint32_t>(lanes)});
-        }
+    for (const LaneRun& run : runs) {
+      if (run.outputs <= 0) continue;
+      const std::int64_t block = row * tile.cols * tile.images + run.block;
+      for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
+        const std::int64_t y = run.corner.y + row * tile.lanes_h + lane_row;
+        if (y >= t.out_h) continue;
+        const std::int64_t target =
+            (run.corner.unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + run.corner.x) * floats_per_pixel;
+        scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w + run.lane),
+                            static_cast<std::uint32_t>(planes ? run.outputs : kLanes)});
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache.h"
+#include "tile_places.h"
 
 namespace sift::cpu {
 namespace {
@@ -62,12 +63,13 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
                        : form == WeightForm::by_turn    ? costs.list * static_cast<double>(problem.geometry.kernel_w)
                                                         : costs.list;
   const double per_row = nnz * per_nnz + turns + costs.sum * blocks + lists;
-  const double packing = static_cast<double>(panel.blocks_per_channel * tile.lanes_h) * channels *
+  // A block whose lanes run on is copied in parts.
+  const double parts = tile.runs_on ? 1.0 + static_cast<double>(tile.lanes_w - 1) / static_cast<double>(problem.output_w)
+                                    : static_cast<double>(tile.lanes_h);
+  const double packing = static_cast<double>(panel.blocks_per_channel) * parts * channels *
                          (problem.layout == Layout::planes ? 2.5 : 2.0);
   const double per_tile = slices * (static_cast<double>(problem.rows) * per_row + packing);
-  const double tiles = static_cast<double>(ceil_div(problem.units, tile.images) *
-                                           ceil_div(problem.output_h, tile.rows * tile.lanes_h) *
-                                           ceil_div(problem.output_w, tile.cols * tile.outputs_w()));
+  const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
   return tiles * per_tile;
 }
 
@@ -195,6 +197,8 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   Tiling best{};
   const auto consider = [&](const TileShape& tile) {
     const PanelShape panel(problem.geometry, tile);
+    // What lies beside a block must be to the right of it throughout.
+    if (tile.runs_on && panel.x.most_shifts() > 0) return;
     const std::int64_t channel_bytes = panel.blocks_per_channel * kBlockBytes;
     if (channel_bytes > kOffsetLimit) return;
     const RowsChoice rows = rows_for(tile, panel, problem.algorithm, kernels);
@@ -209,10 +213,12 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   };
   const auto consider_sizes = [&](TileShape tile) {
     const std::int64_t block_rows = ceil_div(problem.output_h, tile.lanes_h);
-    const std::int64_t block_cols = ceil_div(problem.output_w, tile.outputs_w());
+    const std::int64_t units = tile.runs_on ? 1 : problem.units;
     for (tile.rows = 1; tile.rows <= std::min(block_rows, kMostBlocks); ++tile.rows) {
-      for (tile.cols = 1; tile.cols <= std::min(block_cols, kMostBlocks / tile.rows); ++tile.cols) {
-        const std::int64_t most_images = std::min(problem.units, kMostBlocks / (tile.rows * tile.cols));
+      tile.cols = tile.images = 1;
+      const std::int64_t block_cols = count_tiles(tile, problem.units, problem.output_h, problem.output_w).x;
+      for (; tile.cols <= std::min(block_cols, kMostBlocks / tile.rows); ++tile.cols) {
+        const std::int64_t most_images = std::min(units, kMostBlocks / (tile.rows * tile.cols));
         for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile);
       }
     }
@@ -220,7 +226,8 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const auto consider_all = [&](const auto& lane_shapes) {
     for (const auto& [lanes_h, lanes_w] : lane_shapes) {
       const std::int64_t rotated_w = lanes_w > 1 ? rotated_outputs(problem, lanes_w) : 0;
-      consider_sizes({lanes_h, lanes_w});
+      consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w});
+      if (lanes_h == 1 && lanes_w > 1) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .runs_on = true});
       if (rotated_w > 0) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .rotated_w = rotated_w});
     }
   };

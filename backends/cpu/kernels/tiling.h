@@ -68,6 +68,7 @@ struct TileShape {
   std::int64_t cols = 1;
   std::int64_t images = 1;
   std::int64_t rotated_w = 0;  // outputs in a block's row of lanes if taps along x turn them; 0: taps read copies
+  bool runs_on = false;        // the lanes after the end of a strip of `rows` rows hold the beginning of the next strip
 
   bool rotates() const { return rotated_w > 0; }
   std::int64_t outputs_w() const { return rotates() ? rotated_w : lanes_w; }

@@ -317,6 +317,45 @@ def test_taps_that_turn_lanes_agree_with_numpy(
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("images", "size", "kernel", "geometry"),
+    [
+        (1, (28, 28), (3, 3), {"pads": (1, 1, 1, 1)}),
+        (1, (7, 7), (3, 3), {"pads": (1, 1, 1, 1)}),  # a block holds parts of two strips
+        (3, (5, 5), (3, 3), {"pads": (1, 1, 1, 1)}),  # and of two images
+        (5, (9, 3), (3, 3), {"pads": (0, 1, 2, 1)}),  # the last strip is shorter, a block holds several of them
+        (1, (48, 51), (3, 3), {"pads": (1, 1, 1, 1), "stride": (2, 2)}),
+        (2, (18, 28), (1, 3), {"pads": (0, 1, 0, 1), "stride": (1, 3), "dilation": (1, 2)}),
+        (5, (7, 7), (1, 1), {"groups": 2}),
+    ],
+)
+@pytest.mark.parametrize("activation", [("none", 0.0, 0.0), ("clip", 0.0, 6.0)])
+def test_lanes_that_run_on_agree_with_numpy(
+    pool: _kernels.ThreadPool,
+    isa: str,
+    images: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    geometry: dict[str, Any],
+    activation: tuple[str, float, float],
+) -> None:
+    """Behind the end of a strip of rows, a block holds the beginning of the next: lanes of many widths stay busy."""
+    rng = np.random.default_rng(12)
+    groups = geometry.get("groups", 1)
+    x = random_array(rng, (images, 96 * groups, *size))
+    weights = random_sparse(rng, (100 * groups, 96, *kernel), 0.1)
+    bias = random_array(rng, (len(weights),))
+    residual = random_array(rng, conv(x, weights, **geometry).shape)
+    source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
+    op = _kernels.Conv(
+        source, bias, kernel=kernel, layout="planes", isa=isa, core="intel", activation=activation, **geometry
+    )
+    assert op.describe(x.shape, pool.threads)["runs_on"]
+    expected = conv(x, weights, bias, **geometry, activation=activation, residual=residual)
+    assert_close(run(pool, op, x, residual), expected, weights[0].size)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("core", ["amd", "intel"])
 @pytest.mark.parametrize("rows", [1, 3, 16, 18, 130, 700])
 def test_rows_side_by_side_agree_with_numpy(pool: _kernels.ThreadPool, isa: str, core: str, rows: int) -> None:

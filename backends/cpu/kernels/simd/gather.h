@@ -1,6 +1,9 @@
 // Copying input lanes into a panel.
 #pragma once
 
+#include <bit>
+#include <type_traits>
+
 #include "../kernel_table.h"
 #include "vec.h"
 
@@ -18,31 +21,48 @@ template <int Width>
   for (int lane = 0; lane < Width; ++lane) target[lane] = source[2 * lane];
 }
 
+// Only the lanes of the mask are read and written; they are side by side.
+template <int Width>
+[[gnu::always_inline]] inline void copy_masked_lanes(float* target, const float* source, std::ptrdiff_t stride,
+                                                     std::uint32_t mask) {
+  const int end = std::bit_width(mask);
+  for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
+}
+
 #if defined(__AVX512F__)
+inline __m512 even_lanes(__m512 low, __m512 high) {
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  return _mm512_permutex2var_ps(low, even, high);
+}
+
 template <>
 [[gnu::always_inline]] inline void copy_even_lanes<16>(float* target, const float* source) {
-  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
   // The last float of the pair of vectors may lie past the tensor: only 31 are read.
-  const __m512 low = _mm512_loadu_ps(source);
   const __m512 high = _mm512_maskz_loadu_ps(0x7fff, source + 16);
-  _mm512_store_ps(target, _mm512_permutex2var_ps(low, even, high));
+  _mm512_store_ps(target, even_lanes(_mm512_loadu_ps(source), high));
 }
-#endif
 
-template <int Width>
-[[gnu::always_inline]] inline void copy_masked_lanes(float* target, const float* source, std::uint32_t mask) {
-#if defined(__AVX512VL__)
-  if constexpr (Width == 16) {
-    _mm512_store_ps(target, _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), source));
-  } else if constexpr (Width == 8) {
-    _mm256_store_ps(target, _mm256_maskz_loadu_ps(static_cast<__mmask8>(mask), source));
-  } else {
-    _mm_store_ps(target, _mm_maskz_loadu_ps(static_cast<__mmask8>(mask), source));
+template <>
+[[gnu::always_inline]] inline void copy_masked_lanes<16>(float* target, const float* source, std::ptrdiff_t stride,
+                                                         std::uint32_t mask) {
+  const auto lanes = static_cast<__mmask16>(mask);
+  if (stride == 1) {
+    _mm512_mask_storeu_ps(target, lanes, _mm512_maskz_loadu_ps(lanes, source));
+    return;
   }
-#else
-  for (int lane = 0; lane < Width; ++lane) target[lane] = (mask >> lane) & 1U ? source[lane] : 0.0F;
-#endif
+  if (stride == 2) {
+    // All floats between the first and the last lane's.
+    const int last = std::bit_width(mask) - 1;
+    const std::uint32_t floats = (2U << (2 * last)) - (1U << (2 * std::countr_zero(mask)));
+    const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(floats), source);
+    const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(floats >> 16), source + 16);
+    _mm512_mask_storeu_ps(target, lanes, even_lanes(low, high));
+    return;
+  }
+  const int end = std::bit_width(mask);
+  for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
 }
+#endif
 
 // Calls copy(target, source, entry) for every entry of every channel. Four channels at a time share the reading of
 // the list, which otherwise costs as much as the copies.
@@ -94,16 +114,14 @@ void gather_full_of_width(GatherArgs args) {
 
 template <int Width>
 void gather_masked_of_width(GatherArgs args) {
-  if (args.lane_stride == 1) {
-    for_each_entry(args, [](float* to, const float* from, const Gather& entry) {
-      copy_masked_lanes<Width>(to, from, entry.mask);
-    });
-  } else {
-    const std::ptrdiff_t stride = args.lane_stride;
+  const auto copy_of_stride = [&args](auto stride) {
     for_each_entry(args, [stride](float* to, const float* from, const Gather& entry) {
-      for (int lane = 0; lane < Width; ++lane) to[lane] = (entry.mask >> lane) & 1U ? from[lane * stride] : 0.0F;
+      copy_masked_lanes<Width>(to, from, stride, entry.mask);
     });
-  }
+  };
+  if (args.lane_stride == 1) return copy_of_stride(std::integral_constant<std::ptrdiff_t, 1>{});
+  if (args.lane_stride == 2) return copy_of_stride(std::integral_constant<std::ptrdiff_t, 2>{});
+  copy_of_stride(static_cast<std::ptrdiff_t>(args.lane_stride));
 }
 
 inline void gather_full(GatherArgs args) {
