@@ -124,10 +124,9 @@ void rows_side_by_side(const RowsArgs& args) {
     const std::uint16_t* end = args.offsets + *++ends;
 #pragma GCC unroll 1
     for (; offset != end; offset += 2, value += 2) {
-      const Vec longer_weight = splat(value[0]);
-      for_each_vec<Rows, Cols>(panel + offset[0], pitch, [&](int v, Vec x) { longer.vec[v] += longer_weight * x; });
-      const Vec shorter_weight = splat(value[1]);
-      for_each_vec<Rows, Cols>(panel + offset[1], pitch, [&](int v, Vec x) { shorter.vec[v] += shorter_weight * x; });
+      const VecPair weights = splat_pair(value);
+      for_each_vec<Rows, Cols>(panel + offset[0], pitch, [&](int v, Vec x) { longer.vec[v] += weights.first * x; });
+      for_each_vec<Rows, Cols>(panel + offset[1], pitch, [&](int v, Vec x) { shorter.vec[v] += weights.second * x; });
     }
     shorter.finish(args, rows[1]);
     end = args.offsets + *++ends;

@@ -48,6 +48,22 @@ typedef float UnalignedVec __attribute__((vector_size(kVecBytes), aligned(4), ma
 typedef std::int32_t IntVec __attribute__((vector_size(kVecBytes), may_alias));
 
 inline Vec splat(float value) { return value - Vec{}; }
+// Two floats, one after the other, in every lane of a vector each.
+struct VecPair {
+  Vec first;
+  Vec second;
+};
+inline VecPair splat_pair(const float* at) {
+#if defined(__AVX512F__)
+  // One load and two shuffles: it is loads that multiply-adds with operands in memory are short of.
+  double pair;
+  __builtin_memcpy(&pair, at, sizeof pair);
+  const __m512 pairs = _mm512_castpd_ps(_mm512_set1_pd(pair));
+  return {reinterpret_cast<Vec>(_mm512_moveldup_ps(pairs)), reinterpret_cast<Vec>(_mm512_movehdup_ps(pairs))};
+#else
+  return {splat(at[0]), splat(at[1])};
+#endif
+}
 inline Vec load(const void* at) { return *static_cast<const Vec*>(at); }
 inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
 inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
