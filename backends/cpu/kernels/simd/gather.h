@@ -25,6 +25,18 @@ template <int Width>
 template <int Width>
 [[gnu::always_inline]] inline void copy_masked_lanes(float* target, const float* source, std::ptrdiff_t stride,
                                                      std::uint32_t mask) {
+#if defined(__AVX512VL__)
+  static_assert(Width == 8 || Width == 4);
+  if (stride == 1) {
+    const auto lanes = static_cast<__mmask8>(mask);
+    if constexpr (Width == 8) {
+      _mm256_mask_storeu_ps(target, lanes, _mm256_maskz_loadu_ps(lanes, source));
+    } else {
+      _mm_mask_storeu_ps(target, lanes, _mm_maskz_loadu_ps(lanes, source));
+    }
+    return;
+  }
+#endif
   const int end = std::bit_width(mask);
   for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
 }
