@@ -15,8 +15,8 @@ namespace {
 constexpr std::int64_t kEpilogueRows = 8;
 // Weights of a row that take longer to multiply than the lines of its output do to come.
 constexpr std::int64_t kLongRow = 128;
-// Rows between two bits of prefetching.
-constexpr std::int64_t kPrefetchRows = 16;
+// Rows between two bits of prefetching: each time, the kernel of the rows ends and starts again.
+constexpr std::int64_t kPrefetchRows = 64;
 
 struct Scratch {
   AlignedBuffer panel;
@@ -137,9 +137,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     const std::int64_t step = last ? kEpilogueRows : kPrefetchRows;
     const std::int64_t steps = (row_end - row_begin + step - 1) / step;
     // After the last slice comes the first of the next tile.
-    Prefetcher next = last ? Prefetcher(scratch.input.fresh, in + job.first_in_channel * in_plane + next_tile, in_plane,
+    Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
                                         slice_channels, steps)
-                           : Prefetcher(scratch.input.fresh, gather.source + slice.channels * in_plane, in_plane,
+                           : Prefetcher(scratch.input.lines, gather.source + slice.channels * in_plane, in_plane,
                                         (&slice)[1].channels, steps);
     for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
       // In order, a row is a place: what stands there belongs to another row of the band.

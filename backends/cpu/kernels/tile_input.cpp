@@ -28,10 +28,7 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
   const std::uint32_t all = planes ? (1U << tile.lanes_w) - 1U : 1U;
   input.full.clear();
   input.masked.clear();
-  input.fresh.clear();
-  const std::int64_t seen = place.row == 0 ? -1
-                                           : (place.row * tile.lanes_h - 1) * g.stride_h +
-                                                 (g.kernel_h - 1) * g.dilation_h - g.pad_top;
+  input.lines.clear();
   const std::int64_t channel_lanes = job.panel.blocks_per_channel * tile.lanes_h * tile.lanes_w;
   std::int64_t lanes_filled = 0;
   std::size_t copy_index = 0;
@@ -54,8 +51,9 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
                                static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w), mask};
             (mask == all ? input.full : input.masked).push_back(entry);
             lanes_filled += std::popcount(mask);
-            // In planes the copies along x are the same cache lines.
-            if (y > seen && (!planes || &copy_x == &job.panel.x.copies.front())) input.fresh.push_back(source);
+            // In planes the copies along x are the same cache lines. What the tile above has read, too, has left the
+            // second-level cache by now where weights and sums are many.
+            if (!planes || &copy_x == &job.panel.x.copies.front()) input.lines.push_back(source);
           }
         }
       }

@@ -11,7 +11,7 @@ namespace sift::cpu {
 struct TileInput {
   std::vector<Gather> full;
   std::vector<Gather> masked;
-  std::vector<std::ptrdiff_t> fresh;  // places in a channel that the tile above did not read
+  std::vector<std::ptrdiff_t> lines;  // places in a channel, to be prefetched
   bool has_zeros = false;             // some lanes of the panel are in no entry, and must be zero
   std::vector<LaneRun> runs;
 };
