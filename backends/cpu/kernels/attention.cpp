@@ -10,8 +10,6 @@
 namespace sift::cpu {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // Of a thread that attends.
 struct TileScratch {
   AlignedBuffer panel;

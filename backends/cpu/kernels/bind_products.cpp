@@ -26,7 +26,7 @@ using Indices = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::d
 
 constexpr Names<Algorithm, 3> kAlgorithms{
     {{"single", Algorithm::single}, {"pair", Algorithm::pair}, {"dense", Algorithm::dense}}};
-constexpr Names<Core, 2> kCores{{{"amd", Core::amd}, {"intel", Core::intel}}};
+constexpr Names<Core, 3> kCores{{{"amd", Core::amd}, {"zen4", Core::zen4}, {"intel", Core::intel}}};
 constexpr Names<WeightForm, 5> kWeightForms{{{"by_row", WeightForm::by_row},
                                              {"by_turn", WeightForm::by_turn},
                                              {"side_by_side", WeightForm::side_by_side},
@@ -115,7 +115,7 @@ void bind_products(nb::module_& module) {
           "activation"_a = kNoActivation, "layout"_a = "images16",
           "algorithm"_a = "auto", "isa"_a = "", "core"_a = "",
           "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw]. "
-          "Tiles are chosen for this machine's core, or for that of 'amd' or 'intel'.")
+          "Tiles are chosen for this machine's core, or for that of 'amd', 'zen4' or 'intel'.")
       .def(
           "prepare",
           [](const Conv& conv, const Shape4& shape, int threads) {

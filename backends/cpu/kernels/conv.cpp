@@ -22,8 +22,6 @@ constexpr std::int64_t kMostTaps = 4096;
 // lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
 constexpr double kMostStreamedWork = 192;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
 }

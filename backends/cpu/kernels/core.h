@@ -5,7 +5,8 @@
 
 namespace sift::cpu {
 
-enum class Core : std::uint8_t { amd, intel };
+// zen4: AMD's with AVX-512 in halves, one block a cycle; amd: AMD's others.
+enum class Core : std::uint8_t { amd, zen4, intel };
 
 // This machine's. Others' processors are taken for AMD's.
 Core detected_core();

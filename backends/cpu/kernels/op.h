@@ -20,6 +20,8 @@ class ThreadPool;
 
 inline constexpr std::int64_t kLanes = 16;
 
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 enum class Layout : std::uint8_t { planes, images16 };
 
 struct Shape {
@@ -44,7 +46,7 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
     }
     if (size > 0) room /= size;  // an empty tensor is not a way around it
   }
-  const std::int64_t images = layout == Layout::images16 ? (shape.n + kLanes - 1) / kLanes * kLanes : shape.n;
+  const std::int64_t images = layout == Layout::images16 ? ceil_div(shape.n, kLanes) * kLanes : shape.n;
   return images * shape.c * shape.h * shape.w;
 }
 

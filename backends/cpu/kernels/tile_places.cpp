@@ -3,11 +3,6 @@
 #include <algorithm>
 
 namespace sift::cpu {
-namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 TileCounts count_tiles(const TileShape& tile, std::int64_t units, std::int64_t out_h, std::int64_t out_w) {
   const std::int64_t strips = ceil_div(out_h, tile.rows * tile.lanes_h);

@@ -19,8 +19,6 @@ constexpr std::int64_t kMostBlocks = 14;
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kImageBlocks{{{1, 1}}};
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 std::int64_t output_extent(std::int64_t in, std::int64_t pads, std::int64_t kernel, std::int64_t dilation,
                            std::int64_t stride) {
   const std::int64_t span = in + pads - (kernel - 1) * dilation - 1;
@@ -37,12 +35,22 @@ struct Costs {
   double equal_list;  // the same in lists by length, per row
 };
 
-// Fitted to measurements on Zen 5 and on a Xeon of family 6, model 207.
+// Fitted to measurements on Zen 5, on Zen 4, and on a Xeon of family 6, model 207.
 constexpr Costs costs_of(Core core) {
   // On Intel's, one of the two ports that multiply is the one that shuffles.
   constexpr Costs kIntel{.operand = 0.65, .turn = 0.3, .weight = 1.3, .sum = 3.3, .list = 20.0, .equal_list = 14.0};
   constexpr Costs kAmd{.operand = 0.675, .turn = 0.03, .weight = 0.62, .sum = 2.0, .list = 4.0, .equal_list = 4.0};
-  return core == Core::intel ? kIntel : kAmd;
+  // A shuffle takes one of the two halves' multipliers.
+  constexpr Costs kZen4{.operand = 1.0, .turn = 0.13, .weight = 1.0, .sum = 3.5, .list = 10.0, .equal_list = 8.0};
+  switch (core) {
+    case Core::intel:
+      return kIntel;
+    case Core::zen4:
+      return kZen4;
+    case Core::amd:
+      break;
+  }
+  return kAmd;
 }
 
 // Estimated cycles for the whole layer on one core.

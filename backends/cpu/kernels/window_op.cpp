@@ -9,8 +9,6 @@
 namespace sift::cpu {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // ONNX pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
 std::int64_t extent_of(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
                        std::int64_t pad_begin, std::int64_t pad_end, bool ceil_mode) {

@@ -12,8 +12,6 @@ namespace {
 // The maximum over a window that holds nothing but padding, as onnxruntime has it.
 constexpr float kNothing = std::numeric_limits<float>::lowest();
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 struct Scratch {
   AlignedBuffer rows;
   std::vector<std::ptrdiff_t> taps;

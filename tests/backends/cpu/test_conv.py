@@ -356,7 +356,7 @@ def test_lanes_that_run_on_agree_with_numpy(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("core", ["amd", "intel"])
+@pytest.mark.parametrize("core", ["amd", "zen4", "intel"])
 @pytest.mark.parametrize("rows", [1, 3, 16, 18, 130, 700])
 def test_rows_side_by_side_agree_with_numpy(pool: _kernels.ThreadPool, isa: str, core: str, rows: int) -> None:
     """Lists of every length, rows of zeros among them, in bands of which the last may be shorter."""

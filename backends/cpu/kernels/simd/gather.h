@@ -22,6 +22,11 @@ template <int Width>
 }
 
 // Only the lanes of the mask are read and written; they are side by side.
+inline void copy_lane_by_lane(float* target, const float* source, std::ptrdiff_t stride, std::uint32_t mask) {
+  const int end = std::bit_width(mask);
+  for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
+}
+
 template <int Width>
 [[gnu::always_inline]] inline void copy_masked_lanes(float* target, const float* source, std::ptrdiff_t stride,
                                                      std::uint32_t mask) {
@@ -37,8 +42,7 @@ template <int Width>
     return;
   }
 #endif
-  const int end = std::bit_width(mask);
-  for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
+  copy_lane_by_lane(target, source, stride, mask);
 }
 
 #if defined(__AVX512F__)
@@ -71,8 +75,7 @@ template <>
     _mm512_mask_storeu_ps(target, lanes, even_lanes(low, high));
     return;
   }
-  const int end = std::bit_width(mask);
-  for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
+  copy_lane_by_lane(target, source, stride, mask);
 }
 #endif
 
