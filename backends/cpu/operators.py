@@ -25,6 +25,10 @@ from sift_onnx.errors import UsageError
 
 __all__ = ["build", "build_attention"]
 
+# What the kernels of Winograd's algorithm take: as dense as is multiplied as dense elsewhere, and two groups of rows.
+_MINIMAL_ABOVE = 0.85
+_LEAST_MINIMAL_ROWS = 16
+
 
 class _Window(TypedDict):
     kernel: tuple[int, int]
@@ -43,6 +47,11 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         isa: instruction set.
     """
     match spec:
+        case Conv() if weights is not None and _is_minimal(spec):
+            return _kernels.Winograd(
+                weights, spec.bias, kernel=spec.geometry.kernel, stride=spec.geometry.stride, pads=spec.geometry.pads,
+                activation=spec.activation, layout=layout, isa=isa,
+            )  # fmt: skip
         case Conv() if weights is not None:
             return _kernels.Conv(
                 weights, spec.bias, groups=spec.groups, activation=spec.activation, layout=layout, isa=isa,
@@ -115,6 +124,22 @@ def build_attention(
         nan_to_zero=spec.nan_to_zero,
         layout=layout,
         isa=isa,
+    )
+
+
+def _is_minimal(spec: Conv) -> bool:
+    """Whether Winograd's algorithm does it with fewer multiply-adds: dense, of few channels, with 3x3 or 4x4 taps."""
+    weights, geometry = spec.weights, spec.geometry
+    return (
+        weights.density > _MINIMAL_ABOVE
+        and weights.rows >= _LEAST_MINIMAL_ROWS
+        and _kernels.Winograd.suits(
+            weights.columns,
+            kernel=geometry.kernel,
+            stride=geometry.stride,
+            dilation=geometry.dilation,
+            groups=spec.groups,
+        )
     )
 
 

@@ -158,6 +158,8 @@ class RegionProgram:
         if isinstance(spec, Attention):
             return f"attention {layout}"
         op = self._op(step, layout)
+        if isinstance(op, _kernels.Winograd):
+            return f"conv winograd {layout} tile {op.tile}x{op.tile}"
         if not isinstance(op, _kernels.Conv):
             return f"{type(op).__name__.lower()} {layout}"
         told = op.describe(shape, self.pool.threads)

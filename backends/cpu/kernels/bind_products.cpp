@@ -15,6 +15,7 @@
 #include "conv.h"
 #include "matmul.h"
 #include "sparse_weights.h"
+#include "winograd.h"
 
 namespace sift::cpu {
 namespace {
@@ -130,6 +131,27 @@ void bind_products(nb::module_& module) {
       .def("source", &Conv::source, "The weights; unpacked if they were given up.")
       .def("describe", &describe, "shape"_a, "threads"_a,
            "How inputs of this shape are run by so many threads: algorithm, form of the weights, tile, slices, bytes.");
+
+  nb::class_<Winograd, Op>(module, "Winograd", "A dense convolution of few channels, with the operands of Conv.")
+      .def(
+          "__init__",
+          [](Winograd* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias, const Pair& kernel,
+             const Pair& stride, const Shape4& pads, const ActivationSpec& activation, const std::string& layout,
+             const std::string& isa) {
+            new (self) Winograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
+                                activation_of(activation), named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "Keeps no reference to the weights.")
+      .def_static(
+          "suits",
+          [](std::int64_t columns, const Pair& kernel, const Pair& stride, const Pair& dilation, std::int64_t groups) {
+            return Winograd::suits(geometry_of(kernel, stride, dilation, {0, 0, 0, 0}, groups), columns);
+          },
+          "columns"_a, nb::kw_only(), "kernel"_a, "stride"_a, "dilation"_a, "groups"_a,
+          "Whether a convolution of rows of so many weights is one of three or four taps per phase, few phases deep.")
+      .def_prop_ro("tile", &Winograd::tile, "Outputs of a tile along an axis.");
 
   nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
       .def(

@@ -94,6 +94,7 @@ struct EpilogueArgs {
   const std::uint16_t* order;  // [rows], which rows of acc, out and residual; null: the first ones
   std::uint32_t rows;
   Activation activation;
+  bool streams;                // whole blocks go past the caches; all places are aligned then
 };
 
 // What a sliding window does with its taps.
@@ -122,6 +123,23 @@ struct WindowArgs {
   std::ptrdiff_t ahead;        // floats from a block's operands to the first of these rows
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
+};
+
+// Winograd's convolution, see winograd.h.
+inline constexpr int kWinogradRows = 8;     // of weights, side by side
+inline constexpr int kWinogradPoints = 36;  // 6 x 6
+inline constexpr float kWinogradInner = 0.75F;
+inline constexpr float kWinogradOuter = 1.5F;
+
+// kWinogradRows rows of weights times the points of 16 tiles.
+struct WinogradArgs {
+  const float* points;   // [36][phases][16], aligned to 64 bytes
+  const float* weights;  // [36][phases][kWinogradRows]
+  std::int64_t phases;
+  int outputs;           // of a tile along an axis: 3 or 4
+  bool in_turns;         // tiles lie side by side: a row of outputs is that of the first, that of the second, ...
+  const float* bias;     // [kWinogradRows]
+  float* out;            // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
 };
 
 enum class BinaryKind : std::uint8_t { first, add, subtract, multiply };
@@ -220,6 +238,10 @@ struct KernelTable {
   void (*stream)(const StreamArgs&);
   void (*normalize_row)(NormalizeArgs);    // x [channels]
   void (*normalize_lanes)(NormalizeArgs);  // x [channels][16], each lane by itself; aligned to 64 bytes
+
+  // 6 x 6 pixels of each phase, [phases][36][16], to their points, [36][phases][16].
+  void (*winograd_input)(const float* patch, std::int64_t phases, float* points);
+  void (*winograd_rows)(const WinogradArgs&);
 
   void (*attend)(const AttentionArgs&);
   std::int64_t most_query_blocks;

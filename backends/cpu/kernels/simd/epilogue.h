@@ -26,7 +26,12 @@ struct Epilogue {
           if (lanes >= kVecLanes) {
             Vec sum = load_unaligned(acc + entry.source + v * kVecLanes);
             if (residual != nullptr) sum += load_unaligned(residual + at);
-            store_unaligned(out + at, activate<Kind>(sum, a, b));
+            sum = activate<Kind>(sum, a, b);
+            if (args.streams) {
+              stream_out(out + at, sum);
+            } else {
+              store_unaligned(out + at, sum);
+            }
           } else if (lanes > 0) {
             Vec sum = load_lanes(acc + entry.source + v * kVecLanes, lanes);
             if (residual != nullptr) sum += load_lanes(residual + at, lanes);

@@ -13,6 +13,7 @@
 #include "rows.h"
 #include "stream.h"
 #include "window.h"
+#include "winograd.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -34,6 +35,8 @@ const KernelTable* kernels() {
       .stream = &stream,
       .normalize_row = &normalize_row,
       .normalize_lanes = &normalize_lanes,
+      .winograd_input = &winograd_input,
+      .winograd_rows = &winograd_rows,
       .attend = [](const AttentionArgs& args) { attend(args); },
       .most_query_blocks = kMostQueryBlocks,
       .split_pairs = &split_pairs,

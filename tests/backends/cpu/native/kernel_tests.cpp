@@ -23,6 +23,7 @@
 #include "reorder.h"
 #include "thread_pool.h"
 #include "window_op.h"
+#include "winograd.h"
 
 namespace sift::cpu {
 namespace {
@@ -178,6 +179,41 @@ void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kern
   Tensor b = run(images, pool, kernels, shape, in, nullptr);
   const std::int64_t count = element_count(planes.output_shape(shape), Layout::planes);
   for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "large kernel, " + isa);
+}
+
+// Beside the same convolution by sums of products.
+void test_winograd(Random& random, std::int64_t kernel, std::int64_t stride, std::int64_t channels, ThreadPool& pool,
+                   const KernelTable& kernels, const std::string& isa) {
+  ConvGeometry g;
+  g.kernel_h = g.kernel_w = kernel;
+  g.stride_h = g.stride_w = stride;
+  g.pad_top = random.between(0, 3);
+  g.pad_left = random.between(0, 3);
+  g.pad_bottom = random.between(0, 3);
+  g.pad_right = random.between(0, 3);
+  const std::int64_t rows = random.between(1, 20);
+  const Shape shape{random.between(1, 18), channels, random.between(7, 29), random.between(7, 29)};
+  std::vector<float> weights(static_cast<std::size_t>(rows * channels * kernel * kernel));
+  for (float& weight : weights) weight = random.value();
+  std::vector<float> bias(static_cast<std::size_t>(rows));
+  for (float& b : bias) b = random.value();
+  const auto packed = std::make_shared<const SparseWeights>(
+      SparseWeights::from_dense(rows, channels * kernel * kernel, weights));
+  Tensor in = random_tensor(random, element_count(shape, Layout::planes));
+  const Activation relu{ActivationKind::clip, 0, std::numeric_limits<float>::infinity()};
+  for (const Layout layout : {Layout::planes, Layout::images16}) {
+    const Conv conv(packed, bias, {g, relu, layout, Algorithm::dense}, kernels);
+    const Winograd winograd(*packed, bias, g, relu, layout, kernels);
+    Tensor residual = random_tensor(random, element_count(conv.output_shape(shape), Layout::planes));
+    Tensor expected = run(conv, pool, kernels, shape, in, &residual);
+    Tensor y = run(winograd, pool, kernels, shape, in, &residual);
+    double worst = 0;
+    for (std::int64_t i = 0; i < element_count(conv.output_shape(shape), Layout::planes); ++i) {
+      const double error = std::abs(double{y[i]} - expected[i]);
+      worst = error <= worst ? worst : error;
+    }
+    check(worst < 1e-4, "winograd, " + isa + ", error " + std::to_string(worst));
+  }
 }
 
 void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
@@ -380,6 +416,8 @@ int main() {
       test_conv(random, usual, pool, kernels, isa);
       test_conv(random, strided_1x1, pool, kernels, isa);
     }
+    test_winograd(random, 7, 2, 3, pool, kernels, isa);
+    test_winograd(random, 3, 1, 4, pool, kernels, isa);
     test_large_kernel(random, pool, kernels, isa);
     test_concurrent_runs(kernels);
   }

@@ -1,0 +1,58 @@
+// Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+// section 4): 36 products per channel for 3x3 outputs of a 4x4 kernel, or for 4x4 outputs of a 3x3 kernel.
+//
+// One with a stride of s is the sum over s x s phases of the image, every s-th pixel from one of s x s places on, of
+// convolutions without stride whose kernels are every s-th tap. A 7x7 kernel with stride 2, three channels deep, is a
+// 4x4 kernel twelve phases deep, and takes 48 multiply-adds per output in place of 147.
+//
+// For dense weights of few phases, as the first layers of image models have: all products of a tile are made while its
+// transformed input stays in the cache. Outputs differ from sums of products by a few more units of rounding; what is
+// infinite or NaN in the input makes the whole tile NaN.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel_table.h"
+#include "op.h"
+#include "page_allocator.h"
+#include "sparse_weights.h"
+#include "tiling.h"
+
+namespace sift::cpu {
+
+class Winograd final : public Op {
+ public:
+  // Whether a convolution of these weights is one of this kind.
+  static bool suits(const ConvGeometry& geometry, std::int64_t columns);
+
+  // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit.
+  Winograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry, Activation activation,
+           Layout layout, const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return layout_; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+  std::int64_t weight_bytes() const override;
+
+  std::int64_t tile() const { return tile_; }  // outputs along an axis
+
+ private:
+  struct Block;
+
+  void gather(const Shape& shape, const Block& block, const float* in, float* patch) const;
+
+  std::int64_t rows_;
+  std::int64_t channels_;
+  std::int64_t phases_;  // of all channels
+  std::int64_t tile_;
+  ConvGeometry geometry_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+  std::vector<std::int64_t> column_places_;           // in a patch, of the pixels that a tile reads in a row
+  std::vector<float> bias_;                           // [groups of rows][8]
+  std::vector<float, PageAllocator<float>> weights_;  // [groups of rows][36][phases][8]
+};
+
+}  // namespace sift::cpu
