@@ -52,31 +52,38 @@ std::int64_t phase_taps(std::int64_t kernel, std::int64_t stride) { return ceil_
 }  // namespace
 
 bool Winograd::suits(const ConvGeometry& g, std::int64_t columns) {
+  // Phases, and with them strides and kernels, are few: nothing below runs over.
+  for (const std::int64_t stride : {g.stride_h, g.stride_w}) {
+    if (stride < 1 || stride > kMostPhases) return false;
+  }
+  for (const std::int64_t kernel : {g.kernel_h, g.kernel_w}) {
+    if (kernel < 1 || kernel > kMostTaps * kMostPhases) return false;
+  }
   const std::int64_t taps = phase_taps(g.kernel_h, g.stride_h);
   const std::int64_t channels = columns / (g.kernel_h * g.kernel_w);
   return g.groups == 1 && g.dilation_h == 1 && g.dilation_w == 1 && (taps == 3 || taps == 4) &&
          phase_taps(g.kernel_w, g.stride_w) == taps && channels > 0 && channels <= kMostPhases &&
-         channels * g.stride_h * g.stride_w <= kMostPhases;
+         channels * g.kernel_h * g.kernel_w == columns && channels * g.stride_h * g.stride_w <= kMostPhases;
 }
 
 Winograd::Winograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
                    Activation activation, Layout layout, const KernelTable& kernels)
     : rows_(weights.rows()),
-      channels_(weights.columns() / (geometry.kernel_h * geometry.kernel_w)),
-      phases_(channels_ * geometry.stride_h * geometry.stride_w),
-      tile_(kExtent + 1 - phase_taps(geometry.kernel_h, geometry.stride_h)),
       geometry_(geometry),
       activation_(activation),
       layout_(layout),
       kernels_(kernels),
       bias_(std::move(bias)) {
   const ConvGeometry& g = geometry;
-  if (rows_ == 0 || !suits(g, weights.columns()) || weights.columns() % (g.kernel_h * g.kernel_w) != 0) {
+  if (rows_ == 0 || !suits(g, weights.columns())) {
     throw std::invalid_argument("winograd: not a convolution of few channels with three or four taps per phase");
   }
   if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != rows_) {
     throw std::invalid_argument("winograd: one bias per output channel");
   }
+  channels_ = weights.columns() / (g.kernel_h * g.kernel_w);
+  phases_ = channels_ * g.stride_h * g.stride_w;
+  tile_ = kExtent + 1 - phase_taps(g.kernel_h, g.stride_h);
   for (std::int64_t x = 0; x < kExtent * g.stride_w; ++x) {
     column_places_.push_back((x % g.stride_w * kWinogradPoints + x / g.stride_w) * kLanes);
   }

@@ -43,9 +43,9 @@ class Winograd final : public Op {
   void gather(const Shape& shape, const Block& block, const float* in, float* patch) const;
 
   std::int64_t rows_;
-  std::int64_t channels_;
-  std::int64_t phases_;  // of all channels
-  std::int64_t tile_;
+  std::int64_t channels_ = 0;
+  std::int64_t phases_ = 0;  // of all channels
+  std::int64_t tile_ = 0;
   ConvGeometry geometry_;
   Activation activation_;
   Layout layout_;
