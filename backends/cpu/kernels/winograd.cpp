@@ -178,6 +178,29 @@ void Winograd::gather(const Shape& shape, const Block& block, const float* in, f
   }
 }
 
+// Fills `scatters` with where the outputs of the tiles go: in planes, up to 16 pixels of a row at a time.
+void Winograd::list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const {
+  const bool planes = layout_ == Layout::planes;
+  const std::int64_t pixel = planes ? 1 : kLanes;
+  const std::int64_t step = planes ? kLanes : 1;
+  scatters.clear();
+  for (std::int64_t tile = 0; tile < block.tiles;) {
+    const Block::Place place = block.place(tile);
+    const std::int64_t tiles = std::min(block.tiles - tile, block.columns - place.x);  // in this row of tiles
+    const std::int64_t width = std::min(tiles * tile_, shape.w - place.x * tile_);
+    for (std::int64_t y = 0; y < std::min(tile_, shape.h - place.y * tile_); ++y) {
+      const std::int64_t line =
+          (place.unit * rows_ * shape.h * shape.w + (place.y * tile_ + y) * shape.w + place.x * tile_) * pixel;
+      for (std::int64_t x = 0; x < width; x += step) {
+        scatters.push_back({line + x * pixel,
+                            static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
+                            static_cast<std::uint32_t>(planes ? std::min(kLanes, width - x) : kLanes)});
+      }
+    }
+    tile += tiles;
+  }
+}
+
 void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   const Shape out_shape = output_shape(shape);
   const std::int64_t out_floats = element_count(out_shape, layout_);
@@ -203,26 +226,8 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
     float* const sums = scratch.sums.floats(static_cast<std::size_t>(kWinogradRows * row_floats));
     gather(shape, block, in, patch);
     kernels_.winograd_input(patch, phases_, points);
-
     std::vector<Scatter>& scatters = scratch.scatters;
-    scatters.clear();
-    for (std::int64_t tile = 0; tile < block.tiles;) {
-      const Block::Place place = block.place(tile);
-      const std::int64_t tiles = std::min(block.tiles - tile, tile_columns - place.x);
-      const std::int64_t width = std::min(tiles * tile_, out_shape.w - place.x * tile_);
-      for (std::int64_t y = 0; y < std::min(tile_, out_shape.h - place.y * tile_); ++y) {
-        const std::int64_t line = ((place.y * tile_ + y) * out_shape.w + place.x * tile_) * pixel +
-                                  place.unit * rows_ * out_plane;
-        const std::int64_t step = planes ? kLanes : 1;  // pixels of a block
-        for (std::int64_t x = 0; x < width; x += step) {
-          scatters.push_back({line + x * pixel,
-                              static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
-                              static_cast<std::uint32_t>(planes ? std::min(kLanes, width - x) : kLanes)});
-        }
-      }
-      tile += tiles;
-    }
-
+    list_outputs(out_shape, block, scatters);
     EpilogueArgs epilogue{};
     epilogue.entries = scatters.data();
     epilogue.count = static_cast<std::uint32_t>(scatters.size());

@@ -41,6 +41,7 @@ class Winograd final : public Op {
   struct Block;
 
   void gather(const Shape& shape, const Block& block, const float* in, float* patch) const;
+  void list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const;
 
   std::int64_t rows_;
   std::int64_t channels_ = 0;
