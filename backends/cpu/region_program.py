@@ -193,7 +193,10 @@ class RegionProgram:
         with self._lock:
             for step in tuple(self._unpacked):
                 ops = self._packing(step)
-                if ops and all(op.release_source() for op in ops):
+                if not ops and any(of == step for of, _ in self._ops):
+                    # Made into something else, which nobody can unpack: another layout's operator needs the weights.
+                    self._unpacked.discard(step)
+                elif ops and all(op.release_source() for op in ops):
                     self._unpacked.discard(step)
                     self._weights.pop(step, None)
         if len(self._weights) < before:

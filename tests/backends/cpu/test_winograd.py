@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions, get_backend
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.region_program import RegionProgram
 
 Array = np.ndarray[Any, Any]
 ISAS = _kernels.supported_isas()
@@ -144,22 +145,28 @@ def test_dilation_groups_and_operands_are_checked(pool: _kernels.ThreadPool) -> 
         run(pool, op, np.ones((1, 4, 9, 9), np.float32))
 
 
-def test_the_first_layer_of_an_image_model_takes_it(tmp_path: Path) -> None:
-    """A dense 7x7 convolution before a sparse layer, at batches of both layouts."""
-    rng = np.random.default_rng(5)
+def image_model(path: Path, rng: np.random.Generator) -> tuple[Array, Array]:
+    """A dense 7x7 convolution, ReLU, and a sparse 3x3 convolution; returns both weights."""
     first = random_array(rng, (32, 3, 7, 7))
-    second = random_array(rng, (64, 32, 3, 3)) * (rng.random((64, 32, 3, 3)) < 0.1)
+    second = (random_array(rng, (64, 32, 3, 3)) * (rng.random((64, 32, 3, 3)) < 0.1)).astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "w0"], ["a"], name="first", strides=[2, 2], pads=[3, 3, 3, 3]),
         helper.make_node("Relu", ["a"], ["b"]),
         helper.make_node("Conv", ["b", "w1"], ["y"], name="second", pads=[1, 1, 1, 1]),
     ]
-    constants = [numpy_helper.from_array(first, "w0"), numpy_helper.from_array(second.astype(np.float32), "w1")]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", None, None, None]) for name in ("x", "y")]
-    ends[0] = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 64, 64])
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
-    path = tmp_path / "model.onnx"
+    constants = [numpy_helper.from_array(first, "w0"), numpy_helper.from_array(second, "w1")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 64, 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", None, None, None])
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return first, second
+
+
+def test_the_first_layer_of_an_image_model_takes_it(tmp_path: Path) -> None:
+    """At batches of both layouts, one after the other: the second is made when the first has run."""
+    rng = np.random.default_rng(5)
+    path = tmp_path / "model.onnx"
+    first, second = image_model(path, rng)
     program = get_backend("cpu").compile(path, CompileOptions(2))
     session = sift_onnx.InferenceSession(str(path))
     for batch, layout in ((2, "planes"), (16, "images16")):
@@ -170,3 +177,16 @@ def test_the_first_layer_of_an_image_model_takes_it(tmp_path: Path) -> None:
         for _ in range(2):  # in the second run weights have been given up
             (y,) = session.run(None, {"x": x})
             assert_close(y, expected, 32 * 9)
+
+
+def test_weights_are_looked_after_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be given up is given up behind the first run, and later runs need not ask again."""
+    path = tmp_path / "model.onnx"
+    image_model(path, np.random.default_rng(6))
+    calls = []
+    release = RegionProgram._release
+    monkeypatch.setattr(RegionProgram, "_release", lambda program: (calls.append(1), release(program)))
+    session = sift_onnx.InferenceSession(str(path))
+    for _ in range(3):
+        session.run(None, {"x": np.zeros((1, 3, 64, 64), np.float32)})
+    assert len(calls) == 1
