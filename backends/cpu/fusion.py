@@ -1,12 +1,13 @@
-"""What follows a convolution or matrix product joins it: normalization, residual, activation.
+"""What follows a convolution or matrix product joins it: normalization, residual, activation, pooling.
 
-Four rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and that
+Five rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and that
 does not leave the region.
 
 1. A step per channel behind a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
 3. An addition to a sole result without activation becomes that operator's second operand.
 4. An activation behind a sole result without activation is applied where the result is stored.
+5. Max pooling behind the sole result of a convolution joins it where one operator does both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sift_onnx.backends.cpu.operators import pools_at_once
 from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.specs import (
     NO_ACTIVATION,
@@ -26,6 +28,7 @@ from sift_onnx.backends.cpu.specs import (
     Depthwise,
     Elementwise,
     Matmul,
+    Pool,
     Spec,
 )
 
@@ -40,7 +43,7 @@ def fuse(steps: Sequence[Step], outputs: Collection[str]) -> list[Step]:
         outputs: values that leave the region.
     """
     region = _Region(list(steps), frozenset(outputs))
-    for rule in (_fold_scale, _gate, _add_residual, _activate):
+    for rule in (_fold_scale, _gate, _add_residual, _activate, _pool):
         region.apply(rule)
     return region.steps
 
@@ -150,6 +153,17 @@ def _activate(region: _Region, step: Step) -> _Merged:
     if before.spec.activation != NO_ACTIVATION:
         return None
     return _merge(before, step, replace(before.spec, activation=step.spec.activation))
+
+
+def _pool(region: _Region, step: Step) -> _Merged:
+    if not isinstance(step.spec, Pool):
+        return None
+    before = region.sole_producer(step.inputs[0])
+    if before is None or not isinstance(before.spec, Conv) or len(before.inputs) != 1:
+        return None
+    if before.spec.pool is not None or not pools_at_once(before.spec, step.spec):
+        return None
+    return _merge(before, step, replace(before.spec, pool=step.spec))
 
 
 def _merge(before: Step, step: Step, spec: Spec) -> tuple[Step, list[Step]]:

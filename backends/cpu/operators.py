@@ -23,7 +23,7 @@ from sift_onnx.backends.cpu.specs import (
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention"]
+__all__ = ["build", "build_attention", "pools_at_once"]
 
 # What the kernels of Winograd's algorithm take: as dense as is multiplied as dense elsewhere, and two groups of rows.
 _MINIMAL_ABOVE = 0.85
@@ -47,6 +47,12 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         isa: instruction set.
     """
     match spec:
+        case Conv(pool=Pool() as pool) if weights is not None:
+            return _kernels.PooledWinograd(
+                weights, spec.bias, kernel=spec.geometry.kernel, stride=spec.geometry.stride, pads=spec.geometry.pads,
+                activation=spec.activation, window=pool.geometry.kernel, window_stride=pool.geometry.stride,
+                window_pads=pool.geometry.pads, ceil_mode=pool.ceil_mode, layout=layout, isa=isa,
+            )  # fmt: skip
         case Conv() if weights is not None and _is_minimal(spec):
             return _kernels.Winograd(
                 weights, spec.bias, kernel=spec.geometry.kernel, stride=spec.geometry.stride, pads=spec.geometry.pads,
@@ -124,6 +130,18 @@ def build_attention(
         nan_to_zero=spec.nan_to_zero,
         layout=layout,
         isa=isa,
+    )
+
+
+def pools_at_once(conv: Conv, pool: Pool) -> bool:
+    """Whether an operator does both, the convolution by Winograd's algorithm."""
+    geometry = pool.geometry
+    begins, ends = geometry.pads[:2], geometry.pads[2:]
+    return (
+        pool.kind == "max"
+        and geometry.dilation == (1, 1)
+        and all(max(pads) < size for *pads, size in zip(begins, ends, geometry.kernel, strict=True))
+        and _is_minimal(conv)
     )
 
 

@@ -147,6 +147,8 @@ class RegionProgram:
     def flops(self, step: int, shape: Shape) -> float:
         """Operations on non-zero weights for an operand of ``shape``; 0 for steps without weights."""
         spec = self.region.steps[step].spec
+        if isinstance(spec, Conv):
+            spec = replace(spec, pool=None)
         if not isinstance(spec, (Conv, Matmul, Depthwise)):
             return 0.0
         sizes = result_dims(spec, shape if not isinstance(spec, Matmul) else shape[:2])
@@ -158,8 +160,9 @@ class RegionProgram:
         if isinstance(spec, Attention):
             return f"attention {layout}"
         op = self._op(step, layout)
-        if isinstance(op, _kernels.Winograd):
-            return f"conv winograd {layout} tile {op.tile}x{op.tile}"
+        if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
+            pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
+            return f"conv winograd {layout} tile {op.tile}x{op.tile}{pooled}"
         if not isinstance(op, _kernels.Conv):
             return f"{type(op).__name__.lower()} {layout}"
         told = op.describe(shape, self.pool.threads)

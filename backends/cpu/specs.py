@@ -58,14 +58,25 @@ class Geometry:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """Maximum or mean of a sliding window."""
+
+    kind: Literal["max", "average"]
+    geometry: Geometry
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+
+
+@dataclass(frozen=True)
 class Conv:
-    """activation(conv(x) + bias + second)."""
+    """pool(activation(conv(x) + bias + second)), pool and second not together."""
 
     weights: WeightMatrix
     bias: Floats | None
     geometry: Geometry
     groups: int = 1
     activation: Activation = NO_ACTIVATION
+    pool: Pool | None = None
 
 
 @dataclass(frozen=True)
@@ -85,16 +96,6 @@ class Depthwise:
     bias: Floats | None
     geometry: Geometry
     activation: Activation = NO_ACTIVATION
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Maximum or mean of a sliding window."""
-
-    kind: Literal["max", "average"]
-    geometry: Geometry
-    ceil_mode: bool = False
-    count_include_pad: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
     """Sizes of the result for an operand of ``dims``, as ONNX has them."""
     match spec:
         case Conv():
-            return (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            convolved = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            return convolved if spec.pool is None else result_dims(spec.pool, convolved)
         case Depthwise():
             return (*dims[:2], *spec.geometry.positions(dims))
         case Pool():

@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "conv.h"
 #include "matmul.h"
+#include "pooled_winograd.h"
 #include "sparse_weights.h"
 #include "winograd.h"
 
@@ -152,6 +153,24 @@ void bind_products(nb::module_& module) {
           "columns"_a, nb::kw_only(), "kernel"_a, "stride"_a, "dilation"_a, "groups"_a,
           "Whether a convolution of rows of so many weights is one of three or four taps per phase, few phases deep.")
       .def_prop_ro("tile", &Winograd::tile, "Outputs of a tile along an axis.");
+
+  nb::class_<PooledWinograd, Op>(module, "PooledWinograd", "A Winograd and the MaxPool behind it, in one.")
+      .def(
+          "__init__",
+          [](PooledWinograd* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias,
+             const Pair& kernel, const Pair& stride, const Shape4& pads, const ActivationSpec& activation,
+             const Pair& window, const Pair& window_stride, const Shape4& window_pads, bool ceil_mode,
+             const std::string& layout, const std::string& isa) {
+            new (self) PooledWinograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
+                                      activation_of(activation),
+                                      geometry_of(window, window_stride, {1, 1}, window_pads), ceil_mode,
+                                      named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation, "window"_a, "window_stride"_a = Pair{1, 1},
+          "window_pads"_a = Shape4{0, 0, 0, 0}, "ceil_mode"_a = false, "layout"_a = "images16", "isa"_a = "",
+          "The window is that of the pooling, behind the activation. Keeps no reference to the weights.")
+      .def_prop_ro("tile", &PooledWinograd::tile, "Outputs of the convolution's tile along an axis.");
 
   nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
       .def(

@@ -142,6 +142,27 @@ struct WinogradArgs {
   float* out;            // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
 };
 
+// Where a tile's outputs go that lie in the window of one pooled pixel.
+struct PoolPart {
+  std::ptrdiff_t target;  // floats from the output channel's first
+  std::uint32_t source;   // floats from the first of a row's sums
+  std::uint16_t rows;     // of the window, in this tile
+  std::uint16_t columns;
+  bool is_first;          // nothing is in the maximum yet
+};
+
+// out = max(out, activation(sums)), pixel by pixel.
+struct PoolArgs {
+  const PoolPart* parts;
+  std::uint32_t count;
+  std::uint32_t tile;         // along an axis
+  float* sums;                // [kWinogradRows][tile][tile][16], overwritten; aligned to 64 bytes, as is `out`
+  float* out;
+  std::ptrdiff_t out_stride;  // floats from one output channel to the next
+  std::uint32_t rows;         // of sums that are stored
+  Activation activation;
+};
+
 enum class BinaryKind : std::uint8_t { first, add, subtract, multiply };
 
 // out = activation(a * scale + shift), or activation(a op b)
@@ -242,6 +263,7 @@ struct KernelTable {
   // 6 x 6 pixels of each phase, [phases][36][16], to their points, [36][phases][16].
   void (*winograd_input)(const float* patch, std::int64_t phases, float* points);
   void (*winograd_rows)(const WinogradArgs&);
+  void (*pool_tile)(PoolArgs);
 
   void (*attend)(const AttentionArgs&);
   std::int64_t most_query_blocks;

@@ -129,25 +129,6 @@ std::int64_t Winograd::weight_bytes() const {
   return static_cast<std::int64_t>((bias_.size() + weights_.size()) * sizeof(float));
 }
 
-// Sixteen tiles: of sixteen images at one place, or, in planes, side by side, and from the end of a row of tiles on to
-// the next row and the next image.
-struct Winograd::Block {
-  struct Place {
-    std::int64_t unit = 0;  // image, or group of 16
-    std::int64_t y = 0;     // in tiles
-    std::int64_t x = 0;
-  };
-  std::int64_t tiles = 1;  // those of 16 that are there
-  std::int64_t rows;       // of tiles, in an image
-  std::int64_t columns;
-  std::int64_t first;
-
-  Place place(std::int64_t tile) const {
-    const std::int64_t at = first + tile;
-    return {at / (rows * columns), at / columns % rows, at % columns};
-  }
-};
-
 // Fills [phases][36][16] with the pixels that the tiles read, zeros around the image.
 void Winograd::gather(const Shape& shape, const Block& block, const float* in, float* patch) const {
   const ConvGeometry& g = geometry_;
@@ -201,6 +182,28 @@ void Winograd::list_outputs(const Shape& shape, const Block& block, std::vector<
   }
 }
 
+const float* Winograd::points_of(const Shape& shape, const Block& block, const float* in) const {
+  Scratch& scratch = thread_scratch();
+  const auto floats = static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes);
+  float* const patch = scratch.patch.floats(floats);
+  float* const points = scratch.points.floats(floats);
+  gather(shape, block, in, patch);
+  kernels_.winograd_input(patch, phases_, points);
+  return points;
+}
+
+float* Winograd::sums_of(const float* points, std::int64_t row) const {
+  float* const sums = thread_scratch().sums.floats(static_cast<std::size_t>(kWinogradRows * tile_floats()));
+  kernels_.winograd_rows({.points = points,
+                          .weights = weights_.data() + row * kWinogradPoints * phases_,
+                          .phases = phases_,
+                          .outputs = static_cast<int>(tile_),
+                          .in_turns = layout_ == Layout::planes,
+                          .bias = bias_.data() + row,
+                          .out = sums});
+  return sums;
+}
+
 void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
   const Shape out_shape = output_shape(shape);
   const std::int64_t out_floats = element_count(out_shape, layout_);
@@ -219,20 +222,13 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
                       .rows = tile_rows,
                       .columns = tile_columns,
                       .first = number * together};
-    Scratch& scratch = thread_scratch();
-    float* const patch = scratch.patch.floats(static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes));
-    float* const points = scratch.points.floats(static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes));
-    const std::int64_t row_floats = tile_ * tile_ * kLanes;
-    float* const sums = scratch.sums.floats(static_cast<std::size_t>(kWinogradRows * row_floats));
-    gather(shape, block, in, patch);
-    kernels_.winograd_input(patch, phases_, points);
-    std::vector<Scatter>& scatters = scratch.scatters;
+    const float* const points = points_of(shape, block, in);
+    std::vector<Scatter>& scatters = thread_scratch().scatters;
     list_outputs(out_shape, block, scatters);
     EpilogueArgs epilogue{};
     epilogue.entries = scatters.data();
     epilogue.count = static_cast<std::uint32_t>(scatters.size());
-    epilogue.acc = sums;
-    epilogue.acc_stride = row_floats;
+    epilogue.acc_stride = tile_floats();
     epilogue.out_stride = out_plane;
     epilogue.activation = activation_;
     epilogue.streams = streams;
@@ -246,13 +242,7 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
           for (const Scatter& entry : scatters) __builtin_prefetch(epilogue.out + i * out_plane + entry.target, 1);
         }
       }
-      kernels_.winograd_rows({.points = points,
-                              .weights = weights_.data() + row * kWinogradPoints * phases_,
-                              .phases = phases_,
-                              .outputs = static_cast<int>(tile_),
-                              .in_turns = planes,
-                              .bias = bias_.data() + row,
-                              .out = sums});
+      epilogue.acc = sums_of(points, row);
       kernels_.epilogue(epilogue);
     }
     if (streams) kernels_.end_streams();

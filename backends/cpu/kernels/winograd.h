@@ -36,10 +36,35 @@ class Winograd final : public Op {
   std::int64_t weight_bytes() const override;
 
   std::int64_t tile() const { return tile_; }  // outputs along an axis
+  std::int64_t rows() const { return rows_; }
+  std::int64_t tile_floats() const { return tile_ * tile_ * kLanes; }  // of a row's sums
+
+  // Sixteen tiles: of sixteen images at one place, or, in planes, side by side, and from the end of a row of tiles on to
+  // the next row and the next image.
+  struct Block {
+    struct Place {
+      std::int64_t unit = 0;  // image, or group of 16
+      std::int64_t y = 0;     // in tiles
+      std::int64_t x = 0;
+    };
+    std::int64_t tiles = 1;  // those of 16 that are there
+    std::int64_t rows;       // of tiles, in an image
+    std::int64_t columns;
+    std::int64_t first;
+
+    Place place(std::int64_t tile) const {
+      const std::int64_t at = first + tile;
+      return {at / (rows * columns), at / columns % rows, at % columns};
+    }
+  };
+
+  // The transformed input of a block. In memory of the calling thread, until it asks for another block's.
+  const float* points_of(const Shape& shape, const Block& block, const float* in) const;
+  // Bias and products of rows [row, row + kWinogradRows), tile_floats() each; those beyond the last row have weights of
+  // zero. In memory of the calling thread, until it asks for other rows'.
+  float* sums_of(const float* points, std::int64_t row) const;
 
  private:
-  struct Block;
-
   void gather(const Shape& shape, const Block& block, const float* in, float* patch) const;
   void list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const;
 

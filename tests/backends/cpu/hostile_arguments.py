@@ -102,7 +102,8 @@ class Hostile:
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
-        others = (self.matmul, self.winograd, self.depthwise, self.pool, self.plain, self.attention)
+        first_layers = (self.winograd, self.pooled_winograd)
+        others = (self.matmul, *first_layers, self.depthwise, self.pool, self.plain, self.attention)
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
 
@@ -120,17 +121,29 @@ class Hostile:
         return conv, inputs * groups
 
     def winograd(self) -> tuple[Any, int]:
+        weights, channels, convolution = self.first_layer()
+        return self.kernels.Winograd(weights, **convolution), channels
+
+    def pooled_winograd(self) -> tuple[Any, int]:
+        weights, channels, convolution = self.first_layer()
+        window = self.rng.choice(((2, 2), (3, 3), self.pair()))
+        op = self.kernels.PooledWinograd(
+            weights, window=window, window_stride=self.pair(), window_pads=self.pads(),
+            ceil_mode=self.rng.random() < 0.5, **convolution,
+        )  # fmt: skip
+        return op, channels
+
+    def first_layer(self) -> tuple[Any, int, dict[str, Any]]:
         suiting = (((3, 3), (1, 1)), ((7, 7), (2, 2)), ((4, 8), (1, 2)))
         kernel, stride = self.rng.choice((*suiting, (self.pair(), self.pair())))
         channels = self.rng.choice((1, 2, 3, 4, self.size()))
         columns = channels * min(kernel[0] * kernel[1], 2**32)
         weights = self.weights(self.size(), min(columns, 2**63 - 1))
         bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
-        op = self.kernels.Winograd(
-            weights, bias, kernel=kernel, stride=stride, pads=self.pads(), activation=self.activation(),
-            layout=self.layout(), isa=self.rng.choice(ISAS),
-        )  # fmt: skip
-        return op, channels
+        return weights, channels, {
+            "bias": bias, "kernel": kernel, "stride": stride, "pads": self.pads(), "activation": self.activation(),
+            "layout": self.layout(), "isa": self.rng.choice(ISAS),
+        }  # fmt: skip
 
     def matmul(self) -> tuple[Any, int]:
         columns = self.size()

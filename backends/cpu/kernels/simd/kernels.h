@@ -8,6 +8,7 @@
 #include "gather.h"
 #include "normalize.h"
 #include "peak.h"
+#include "pool_tile.h"
 #include "reorder.h"
 #include "rotated_rows.h"
 #include "rows.h"
@@ -37,6 +38,7 @@ const KernelTable* kernels() {
       .normalize_lanes = &normalize_lanes,
       .winograd_input = &winograd_input,
       .winograd_rows = &winograd_rows,
+      .pool_tile = &pool_tile,
       .attend = [](const AttentionArgs& args) { attend(args); },
       .most_query_blocks = kMostQueryBlocks,
       .split_pairs = &split_pairs,

@@ -20,6 +20,7 @@
 #include "isa.h"
 #include "matmul.h"
 #include "normalize.h"
+#include "pooled_winograd.h"
 #include "reorder.h"
 #include "thread_pool.h"
 #include "window_op.h"
@@ -213,6 +214,23 @@ void test_winograd(Random& random, std::int64_t kernel, std::int64_t stride, std
       worst = error <= worst ? worst : error;
     }
     check(worst < 1e-4, "winograd, " + isa + ", error " + std::to_string(worst));
+
+    ConvGeometry window;
+    window.kernel_h = random.between(1, 5);
+    window.kernel_w = random.between(1, 5);
+    window.stride_h = random.between(1, 3);
+    window.stride_w = random.between(1, 3);
+    window.pad_top = window.kernel_h / 2;
+    window.pad_left = window.kernel_w / 2;
+    const bool ceil_mode = random.chance(0.5);
+    const MaxPool pooling(window, ceil_mode, layout, kernels);
+    const PooledWinograd together(*packed, bias, g, relu, window, ceil_mode, layout, kernels);
+    const std::int64_t count = element_count(together.output_shape(shape), Layout::planes);
+    if (count == 0) continue;
+    Tensor convolved = run(winograd, pool, kernels, shape, in, nullptr);
+    Tensor after = run(pooling, pool, kernels, winograd.output_shape(shape), convolved, nullptr);
+    Tensor at_once = run(together, pool, kernels, shape, in, nullptr);
+    for (std::int64_t i = 0; i < count; ++i) check(at_once[i] == after[i], "pooled winograd, " + isa);
   }
 }
 
