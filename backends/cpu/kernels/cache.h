@@ -11,6 +11,6 @@ std::int64_t level2_cache_bytes();
 std::int64_t level3_cache_bytes();
 
 // What a process can count on of a last-level cache that others share: larger tensors are read from memory.
-inline constexpr std::int64_t kSharedCacheBytes = 32 << 20;
+inline constexpr std::int64_t kSharedCacheBytes = 8 << 20;
 
 }  // namespace sift::cpu

@@ -17,6 +17,7 @@ constexpr std::int64_t kEpilogueRows = 8;
 constexpr std::int64_t kLongRow = 128;
 // Rows between two bits of prefetching: each time, the kernel of the rows ends and starts again.
 constexpr std::int64_t kPrefetchRows = 64;
+constexpr std::int64_t kLeastSteps = 8;
 
 struct Scratch {
   AlignedBuffer panel;
@@ -134,7 +135,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
     const bool ordered = !slice.order.empty();
     const bool last = &slice == &job.slices.back();
-    const std::int64_t step = last ? kEpilogueRows : kPrefetchRows;
+    const std::int64_t step =
+        last ? kEpilogueRows : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     const std::int64_t steps = (row_end - row_begin + step - 1) / step;
     // After the last slice comes the first of the next tile.
     Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,

@@ -123,6 +123,7 @@ struct WindowArgs {
   std::ptrdiff_t ahead;        // floats from a block's operands to the first of these rows
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
+  bool streams;                // whole blocks go past the caches; all places are aligned then
 };
 
 // Winograd's convolution, see winograd.h.

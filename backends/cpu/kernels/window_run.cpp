@@ -130,6 +130,16 @@ void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place plac
 // Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
 // than what it costs to begin anew, with other taps, three times in a row.
 void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+  pad_or_cut_images16(first, last, in, out);
+  if (streams()) layer_.kernels.end_streams();
+}
+
+// Blocks are aligned, and what is larger than the shared cache will not be found there.
+bool WindowRun::streams() const {
+  return element_count(out_, Layout::images16) * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
+}
+
+void WindowRun::pad_or_cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
   const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
   const std::int64_t pitch = reach_w * kLanes;
@@ -158,6 +168,7 @@ void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in,
       return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes;
     });
     WindowArgs args = start(channel);
+    args.streams = streams();
     args.rows = static_cast<std::uint32_t>(out_.h);
     args.row_step = g_.stride_h * pitch;
     args.out_row_step = out_.w * kLanes;
@@ -182,6 +193,7 @@ void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float*
   for (std::int64_t plane = first; plane < last; ++plane) {
     const auto channel = static_cast<std::size_t>(plane % in_.c);
     WindowArgs args = start(channel);
+    args.streams = streams();
     args.step = g_.stride_w * kLanes;
     args.row_step = g_.stride_h * in_.w * kLanes;
     args.out_row_step = out_.w * kLanes;

@@ -56,6 +56,8 @@ class WindowRun {
   std::int64_t divisor_x(std::int64_t x) const;
 
   WindowArgs start(std::size_t channel) const;
+  bool streams() const;
+  void pad_or_cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   template <typename Place>
   void add_taps(std::size_t channel, Range rows, Range cols, Place place) const;
   void cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;

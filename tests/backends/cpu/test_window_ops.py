@@ -181,3 +181,21 @@ def test_planes_too_many_for_a_cache(pool: _kernels.ThreadPool, isa: str, stride
         for layout in ("images16", "planes")
     )
     assert_close(images16, planes, 9)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("channels", "size"), [(40, 64), (2800, 7)], ids=["planes are cut", "planes are copied"])
+def test_large_outputs_that_go_past_the_caches(
+    pool: _kernels.ThreadPool, isa: str, channels: int, size: int
+) -> None:
+    """8 MiB and more of sixteen images in lanes."""
+    rng = np.random.default_rng(7)
+    x = random_array(rng, (16, channels, size, size))
+    weights = random_array(rng, (channels, 1, 3, 3))
+    window = {"kernel": (3, 3), "pads": (1, 1, 1, 1)}
+    depthwise = _kernels.Depthwise(weights, isa=isa, **window)
+    assert_close(run(pool, depthwise, x), conv(x, weights, groups=channels, pads=(1, 1, 1, 1)), 9)
+    attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    np.testing.assert_array_equal(
+        run(pool, _kernels.MaxPool(isa=isa, **window), x), run_onnxruntime("MaxPool", x, attributes)
+    )

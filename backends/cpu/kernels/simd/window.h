@@ -101,7 +101,9 @@ struct Window {
         }
       }
       value = activate<Kind>(value, args.activation.a, args.activation.b);
-      if (whole) {
+      if (whole && args.streams) {
+        stream_out(out + at, value);
+      } else if (whole) {
         store_unaligned(out + at, value);
       } else {
         store_lanes(out + at, value, lanes);
