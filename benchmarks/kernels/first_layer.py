@@ -1,9 +1,10 @@
-"""Time the first layer of ResNet-18, 7x7 with stride 2, by Winograd's algorithm and as a sum of products, in turns.
+"""Time the first layer of ResNet-18, 7x7 with stride 2, by Winograd's algorithm, and the max pooling behind it.
 
     python benchmarks/kernels/first_layer.py [--rows 202] [--batch 1 16] [--threads 1 2] [--isa avx512 avx2]
 
-Of each: the best time, and of both the median ratio of two neighbouring runs. Then the errors of each on a small image
-of random pixels, as a share of the outputs' standard deviation.
+In turns: the layer as a sum of products and by Winograd's algorithm, and this with the pooling, one after the other and
+in one. Of each the best time, and of both pairs the median ratio of two neighbouring runs. Then the errors of products
+and of Winograd's algorithm on a small image of random pixels, as a share of the outputs' standard deviation.
 """
 
 from __future__ import annotations
@@ -37,23 +38,45 @@ def measure(rows: int, batch: int, threads: int, isa: str, seconds: float) -> st
         "isa": isa,
     }
     bias = np.zeros(rows, np.float32)
-    ops = (_kernels.Conv(weights, bias, **shared), _kernels.Winograd(weights, bias, **shared))
+    conv = _kernels.Conv(weights, bias, **shared)
+    winograd = _kernels.Winograd(weights, bias, **shared)
+    window, window_stride, window_pads = (3, 3), (2, 2), (1, 1, 1, 1)
+    max_pool = _kernels.MaxPool(kernel=window, stride=window_stride, pads=window_pads, layout=layout, isa=isa)
+    pooled = _kernels.PooledWinograd(
+        weights, bias, window=window, window_stride=window_stride, window_pads=window_pads, **shared
+    )
     pool = _kernels.ThreadPool(threads)
     shape = (batch, CHANNELS, PIXELS, PIXELS)
     images = batch if layout == "planes" else -(-batch // LANES) * LANES
     x = page_aligned(images * CHANNELS * PIXELS**2)
     x[:] = rng.standard_normal(x.size, dtype=np.float32)
-    y = page_aligned(images * rows * (PIXELS // STRIDE) ** 2)
-    times: tuple[list[float], list[float]] = ([], [])
+    between = winograd.output_shape(shape)
+    y = page_aligned(images * math.prod(between[1:]))
+    z = page_aligned(images * math.prod(pooled.output_shape(shape)[1:]))
+
+    def winograd_and_pool() -> None:
+        winograd.run(pool, shape, x, y)
+        max_pool.run(pool, between, y, z)
+
+    programs = (
+        lambda: conv.run(pool, shape, x, y),
+        lambda: winograd.run(pool, shape, x, y),
+        winograd_and_pool,
+        lambda: pooled.run(pool, shape, x, z),
+    )
+    times: tuple[list[float], ...] = ([], [], [], [])
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[0]) < 3:
-        for op, own in zip(ops, times, strict=True):
+        for program, own in zip(programs, times, strict=True):
             start = time.perf_counter()
-            op.run(pool, shape, x, y)
+            program()
             own.append(time.perf_counter() - start)
-    direct, winograd = (1e3 * min(own[1:]) for own in times)  # the first runs pack weights
-    gain = statistics.median(a / b for a, b in zip(times[0][1:], times[1][1:], strict=True))
-    return f"{isa:8} {batch:5} {threads:7} {direct:12.2f} {winograd:11.2f} {gain:6.2f}"
+    best = [1e3 * min(own[1:]) for own in times]  # the first runs pack weights
+    gains = [statistics.median(a / b for a, b in zip(times[i][1:], times[i + 1][1:], strict=True)) for i in (0, 2)]
+    return (
+        f"{isa:8} {batch:5} {threads:7} {best[0]:12.2f} {best[1]:11.2f} {gains[0]:6.2f} "
+        f"{best[2]:15.2f} {best[3]:13.2f} {gains[1]:6.2f}"
+    )
 
 
 def errors(isa: str) -> str:
@@ -91,7 +114,7 @@ def main() -> None:
     parser.add_argument("--isa", nargs="+", default=[_kernels.detected_isa()])
     parser.add_argument("--seconds", type=float, default=3.0, help="per row")
     arguments = parser.parse_args()
-    print("isa      batch threads  products ms winograd ms   gain")
+    print("isa      batch threads  products ms winograd ms   gain  and pooling ms     in one ms   gain")
     for isa in arguments.isa:
         for batch in arguments.batch:
             for threads in arguments.threads:

@@ -185,9 +185,7 @@ def test_planes_too_many_for_a_cache(pool: _kernels.ThreadPool, isa: str, stride
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("channels", "size"), [(40, 64), (2800, 7)], ids=["planes are cut", "planes are copied"])
-def test_large_outputs_that_go_past_the_caches(
-    pool: _kernels.ThreadPool, isa: str, channels: int, size: int
-) -> None:
+def test_large_outputs_that_go_past_the_caches(pool: _kernels.ThreadPool, isa: str, channels: int, size: int) -> None:
     """8 MiB and more of sixteen images in lanes."""
     rng = np.random.default_rng(7)
     x = random_array(rng, (16, channels, size, size))

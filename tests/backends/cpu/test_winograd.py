@@ -98,7 +98,7 @@ def test_any_number_of_threads_computes_the_same(layout: str) -> None:
 
 
 def test_large_outputs_that_go_past_the_caches(pool: _kernels.ThreadPool) -> None:
-    """32 MiB and more of sixteen images in lanes."""
+    """8 MiB and more of sixteen images in lanes."""
     rng = np.random.default_rng(4)
     x = random_array(rng, (16, 1, 130, 130))
     weights, bias = random_array(rng, (32, 1, 3, 3)), random_array(rng, (32,))
