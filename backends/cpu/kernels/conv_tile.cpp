@@ -17,6 +17,7 @@ constexpr std::int64_t kEpilogueRows = 8;
 constexpr std::int64_t kLongRow = 128;
 // Rows between two bits of prefetching: each time, the kernel of the rows ends and starts again.
 constexpr std::int64_t kPrefetchRows = 64;
+// Bits of prefetching per slice, if it has eight rows for each: where rows are few, a burst would still be under way.
 constexpr std::int64_t kLeastSteps = 8;
 
 struct Scratch {

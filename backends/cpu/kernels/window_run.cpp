@@ -127,8 +127,6 @@ void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place plac
   }
 }
 
-// Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
-// than what it costs to begin anew, with other taps, three times in a row.
 void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   pad_or_cut_images16(first, last, in, out);
   if (streams()) layer_.kernels.end_streams();
@@ -139,6 +137,8 @@ bool WindowRun::streams() const {
   return element_count(out_, Layout::images16) * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
 }
 
+// Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
+// than what it costs to begin anew, with other taps, three times in a row.
 void WindowRun::pad_or_cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
   const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
