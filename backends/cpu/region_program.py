@@ -214,10 +214,7 @@ class RegionProgram:
         for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
             dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
             if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
-                raise UsageError(
-                    f"node {name_of_step!r}: its window does not fit an input of {list(dims[step.inputs[0]])}; "
-                    "feed a larger one"
-                )
+                raise _too_small(step, name_of_step, dims[step.inputs[0]])
             shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
         outputs = tuple(concrete(dims[name]) for name in self.region.outputs)
         count = next(iter(shapes.values()))[0]
@@ -252,6 +249,15 @@ class RegionProgram:
 
     def _only_rows(self) -> bool:
         return all(step.view == "rows" for step in self.region.steps)
+
+
+def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
+    where = f"node {name!r}"
+    if isinstance(step.spec, Conv) and step.spec.pool is not None:
+        convolved = result_dims(replace(step.spec, pool=None), dims)
+        if 0 not in convolved[1:]:
+            where, dims = f"the pooling behind {where}", convolved
+    return UsageError(f"{where}: its window does not fit an input of {list(dims)}; feed a larger one")
 
 
 def _without_values(step: Step) -> Step:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions, get_backend
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.errors import UsageError
 
 Array = np.ndarray[Any, Any]
 ISAS = _kernels.supported_isas()
@@ -138,7 +139,7 @@ def image_model(path: Path, rng: np.random.Generator, pool: dict[str, Any], leav
         helper.make_node("Conv", ["c", "w1"], ["y"], name="second", pads=[1, 1, 1, 1]),
     ]
     constants = [numpy_helper.from_array(first, "w0"), numpy_helper.from_array(second, "w1")]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 64, 64])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", None, None, None])]
     if leaves:
         outputs.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, ["n", None, None, None]))
@@ -172,6 +173,14 @@ def test_an_image_model_begins_with_it(tmp_path: Path) -> None:
         for _ in range(2):  # in the second run weights have been given up
             (y,) = session.run(None, {"x": x})
             assert_close(y, expected, 32 * 9)
+
+
+def test_the_window_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    image_model(path, np.random.default_rng(7), {"kernel_shape": [5, 5]}, leaves=False)
+    session = sift_onnx.InferenceSession(str(path))
+    with pytest.raises(UsageError, match=r"the pooling behind node 'first'.* \[2, 32, 4, 4\]; feed a larger"):
+        session.run(None, {"x": np.zeros((2, 3, 8, 8), np.float32)})
 
 
 @pytest.mark.parametrize(
