@@ -44,6 +44,7 @@ class Kernels:
         status: ``present``, ``missing`` or ``broken``.
         isa: the best instruction set of the machine; None unless present.
         selected: the one that runs; None unless present, and where ``SIFT_ISA`` cannot be followed.
+        generates: whether sparse layers become generated code; None unless ``selected``.
         features: the processor's features that may be used, as Linux names them.
         error: why the kernels do not load, or why ``SIFT_ISA`` cannot be followed.
     """
@@ -51,6 +52,7 @@ class Kernels:
     status: str
     isa: str | None = None
     selected: str | None = None
+    generates: bool | None = None
     features: list[str] = field(default_factory=list)
     error: str | None = None
 
@@ -80,7 +82,7 @@ def doctor(json_path: str | None, verbosity: int) -> None:
         "problems": problems,
         "versions": versions,
         "host": host,
-        "kernels": {**vars(kernels), "SIFT_ISA": os.environ.get("SIFT_ISA") or None},
+        "kernels": {**vars(kernels), "SIFT_ISA": _setting("SIFT_ISA"), "SIFT_JIT": _setting("SIFT_JIT")},
         "plugins": plugins,
     }
     deliver(document, json_path, lambda: [table_of(versions, host, kernels, plugins, verbosity)])
@@ -123,14 +125,19 @@ def inspect_kernels() -> Kernels:
         return Kernels("missing")
     try:
         from sift_onnx.backends.cpu import _kernels
-        from sift_onnx.backends.cpu.isa import selected_isa
+        from sift_onnx.backends.cpu.isa import generates_code, selected_isa
     except ImportError as error:
         return Kernels("broken", error=" ".join(str(error).split()))
     isa, features = _kernels.detected_isa(), _kernels.cpu_features()
     try:
-        return Kernels("present", isa=isa, selected=selected_isa(), features=features)
+        selected = selected_isa()
+        return Kernels("present", isa, selected, generates_code(selected), features)
     except UsageError as error:
         return Kernels("present", isa=isa, features=features, error=str(error))
+
+
+def _setting(name: str) -> str | None:
+    return os.environ.get(name) or None
 
 
 def inspect_host() -> dict[str, Any]:
@@ -217,7 +224,9 @@ def table_of(
     table.add_row("compiled kernels", Text(kernels_row(kernels)))
     if kernels.isa is not None:
         table.add_row("instruction set", Text(kernels.isa))
-        table.add_row("SIFT_ISA", Text(os.environ.get("SIFT_ISA") or "not set"))
+        table.add_row("SIFT_ISA", Text(_setting("SIFT_ISA") or "not set"))
+        table.add_row("generated code", Text("runs" if kernels.generates else "does not run"))
+        table.add_row("SIFT_JIT", Text(_setting("SIFT_JIT") or "not set"))
         if verbosity > 0:
             table.add_row("cpu features", Text(" ".join(kernels.features)))
     table.add_section()

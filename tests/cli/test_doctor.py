@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from sift_onnx.backends.cpu.isa import generates_code
 from sift_onnx.cli import doctor as room
 from sift_onnx.cli.app import main
 
@@ -23,6 +24,7 @@ DISTRIBUTIONS = ["sift-onnx", "onnx", "onnxruntime", "onnx-graphsurgeon", "numpy
 @pytest.fixture(autouse=True)
 def no_isa_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SIFT_ISA", raising=False)
+    monkeypatch.delenv("SIFT_JIT", raising=False)
 
 
 def run_json() -> dict[str, Any]:
@@ -120,6 +122,25 @@ def test_the_isa_asked_for_is_the_one_selected(monkeypatch: pytest.MonkeyPatch) 
     kernels = run_json()["kernels"]
 
     assert (kernels["SIFT_ISA"], kernels["selected"]) == ("portable", "portable")
+
+
+@pytest.mark.parametrize("isa", ["portable", ""])
+def test_it_says_whether_layers_become_generated_code(monkeypatch: pytest.MonkeyPatch, isa: str) -> None:
+    monkeypatch.setenv("SIFT_ISA", isa)
+    monkeypatch.setenv("SIFT_JIT", "1")
+
+    kernels = run_json()["kernels"]
+
+    assert kernels["SIFT_JIT"] == "1"
+    assert kernels["generates"] == generates_code(kernels["selected"])
+
+
+def test_a_sift_jit_that_is_neither_0_nor_1_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIFT_JIT", "off")
+    result = CliRunner().invoke(main, ["doctor"])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: SIFT_JIT is 'off'")
 
 
 def test_an_isa_that_does_not_exist_is_a_usage_error_after_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

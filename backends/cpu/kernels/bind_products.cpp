@@ -26,14 +26,17 @@ using namespace nb::literals;
 
 using Indices = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-constexpr Names<Algorithm, 3> kAlgorithms{
-    {{"single", Algorithm::single}, {"pair", Algorithm::pair}, {"dense", Algorithm::dense}}};
+constexpr Names<Algorithm, 4> kAlgorithms{{{"single", Algorithm::single},
+                                           {"pair", Algorithm::pair},
+                                           {"dense", Algorithm::dense},
+                                           {"generated", Algorithm::generated}}};
 constexpr Names<Core, 3> kCores{{{"amd", Core::amd}, {"zen4", Core::zen4}, {"intel", Core::intel}}};
-constexpr Names<WeightForm, 5> kWeightForms{{{"by_row", WeightForm::by_row},
+constexpr Names<WeightForm, 6> kWeightForms{{{"by_row", WeightForm::by_row},
                                              {"by_turn", WeightForm::by_turn},
                                              {"side_by_side", WeightForm::side_by_side},
                                              {"in_pairs", WeightForm::in_pairs},
-                                             {"dense", WeightForm::dense}}};
+                                             {"dense", WeightForm::dense},
+                                             {"code", WeightForm::code}}};
 
 int threads_of(int threads) {
   if (threads < 1) throw std::invalid_argument("conv: threads must be positive");

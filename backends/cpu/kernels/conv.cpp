@@ -6,7 +6,9 @@
 
 #include "aligned_buffer.h"
 #include "cache.h"
+#include "code_memory.h"
 #include "conv_tile.h"
+#include "generated_rows.h"
 #include "kernel_parts.h"
 #include "row_chunks.h"
 #include "subsample.h"
@@ -21,7 +23,6 @@ constexpr std::int64_t kMostTaps = 4096;
 // Multiply-adds per output of a layer that waits for memory if its output is large: it stores past the caches, so that
 // lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
 constexpr double kMostStreamedWork = 192;
-
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
 }
@@ -32,6 +33,24 @@ Algorithm choose_algorithm(double density, const ConvOptions& options, const Ker
   const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
   const bool long_lists = options.layout == Layout::images16 && several_taps;
   return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? Algorithm::pair : Algorithm::single;
+}
+
+// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth their
+// start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
+bool suits_code(const TilingProblem& problem) {
+  constexpr double kLeastShared = 2.0;
+  constexpr double kLeastRow = 8.0;
+  constexpr std::int64_t kLeastBlocks = 4;
+  constexpr std::int64_t kLeastBlocksFromMemory = 8;
+  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
+  const ConvGeometry& g = problem.geometry;
+  const double per_row = problem.density * static_cast<double>(problem.channels * g.kernel_h * g.kernel_w);
+  const double shared = problem.density * static_cast<double>(std::min(problem.rows, kCodeRows));
+  const std::int64_t pixels = problem.output_h * problem.output_w;
+  const std::int64_t blocks = problem.units * (problem.layout == Layout::planes ? ceil_div(pixels, kLanes) : pixels);
+  const bool from_memory = kBytes * per_row * static_cast<double>(problem.rows * g.groups) > kSharedCacheBytes;
+  return shared >= kLeastShared && per_row >= kLeastRow &&
+         blocks >= (from_memory ? kLeastBlocksFromMemory : kLeastBlocks);
 }
 
 }  // namespace
@@ -66,6 +85,8 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
       density_(weights->density()),
       options_(options),
       algorithm_(options.algorithm.value_or(choose_algorithm(density_, options, kernels))),
+      may_generate_(!options.algorithm.has_value() && algorithm_ != Algorithm::dense && kernels.runs_generated &&
+                    may_execute_code()),
       kernels_(kernels),
       weights_(std::move(weights)) {
   const ConvGeometry& g = options.geometry;
@@ -74,6 +95,8 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
           "kernel, stride, dilation and groups must be positive");
   // Offsets into a panel have 16 bits, and a panel holds at least the taps of one channel.
   require(g.kernel_h <= kMostTaps && g.kernel_w <= kMostTaps / g.kernel_h, "the kernel has too many taps");
+  require(algorithm_ != Algorithm::generated || kernels.runs_generated, "generated code needs AVX-512");
+  require(algorithm_ != Algorithm::generated || may_execute_code(), "this process may not execute generated code");
   require(rows_ % g.groups == 0, "output channels are not a multiple of groups");
   require(rows_ > 0 && columns_ > 0, "the weights are empty");
   require(columns_ % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");
@@ -137,6 +160,7 @@ Conv::Problem Conv::problem_of(const Shape& shape) const {
   if (gathered) geometry.stride_h = geometry.stride_w = 1;
   problem.tiling = {geometry,       options_.layout,      algorithm_,       t.units,           t.out_h,
                     t.out_w, shape.c / g.groups, out.c / g.groups, density_, options_.core};
+  if (may_generate_ && suits_code(problem.tiling)) problem.tiling.algorithm = Algorithm::generated;
   return problem;
 }
 
@@ -164,6 +188,10 @@ std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Ti
                                                 std::int64_t band_rows) const {
   auto packing = std::make_shared<Packing>(
       Packing{.tiling = tiling, .panel = PanelShape(problem.tiling.geometry, tiling.tile), .band_rows = band_rows});
+  if (tiling.form == WeightForm::code) {
+    packing->panel.turn_inside_out(problem.tiling.reads_in_place() ? problem.tensors.in_channels
+                                                                   : tiling.slice_channels);
+  }
   const std::int64_t rows = problem.tiling.rows;
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
@@ -228,9 +256,10 @@ Conv::Description Conv::describe(const Shape& shape, int threads) const {
     }
     return description;
   }
-  const auto packing = packing_for(shape, problem_of(shape), threads);
+  const Problem problem = problem_of(shape);
+  const auto packing = packing_for(shape, problem, threads);
   const Tiling& tiling = packing->tiling;
-  return {algorithm_, tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
+  return {problem.tiling.algorithm, tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
@@ -301,6 +330,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
               .bias = bias_.data() + group * padded_rows(rows),
               .activation = options_.activation,
               .tensors = t,
+              .in_place = problem.tiling.reads_in_place(),
               .first_in_channel = group * problem.tiling.channels,
               .first_out_channel = group * rows,
               .row_count = rows,

@@ -77,7 +77,8 @@ class Conv final : public Op {
   double density_;
   std::vector<float> bias_;  // [groups][padded_rows]
   ConvOptions options_;
-  Algorithm algorithm_;
+  Algorithm algorithm_;  // where no code is generated
+  bool may_generate_;
   const KernelTable& kernels_;
 
   // Of a kernel too large for one panel: convolutions that are added up. Then there is nothing else.

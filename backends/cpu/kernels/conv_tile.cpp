@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "aligned_buffer.h"
+#include "prefetcher.h"
 #include "tile_input.h"
 #include "tile_output.h"
 
@@ -33,38 +34,6 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
-// Brings the input of the next panel into the second-level cache bit by bit while the present one is multiplied: asked
-// for all at once, the requests would fill the queues and wait like the copy itself.
-class Prefetcher {
- public:
-  Prefetcher() = default;
-  Prefetcher(const std::vector<std::ptrdiff_t>& places, const float* source, std::ptrdiff_t source_stride,
-             std::int64_t channels, std::int64_t steps)
-      : places_(&places),
-        source_(reinterpret_cast<std::uintptr_t>(source)),
-        stride_(static_cast<std::uintptr_t>(source_stride) * sizeof(float)),
-        left_(channels),
-        per_step_((channels + steps - 1) / std::max<std::int64_t>(steps, 1)) {}
-
-  // One part of the channels. The addresses may lie outside the tensor: prefetching them does nothing.
-  void step() {
-    for (const std::int64_t until = std::max<std::int64_t>(left_ - per_step_, 0); left_ > until; --left_) {
-      for (const std::ptrdiff_t place : *places_) {
-        const std::uintptr_t address = source_ + static_cast<std::uintptr_t>(place) * sizeof(float);
-        __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
-      }
-      source_ += stride_;
-    }
-  }
-
- private:
-  const std::vector<std::ptrdiff_t>* places_ = nullptr;
-  std::uintptr_t source_ = 0;
-  std::uintptr_t stride_ = 0;
-  std::int64_t left_ = 0;
-  std::int64_t per_step_ = 0;
-};
-
 // Floats from a channel's first to where the tile's first tap of its first lane would read.
 std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
   const ConvTensors& t = job.tensors;
@@ -72,6 +41,26 @@ std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
   return (corner.unit * t.in_channels * t.in_h * t.in_w + corner.y * job.geometry.stride_h * t.in_w +
           corner.x * job.geometry.stride_w) *
          (t.layout == Layout::planes ? 1 : kLanes);
+}
+
+// Copies what the tile reads of so many channels, the first of which is at `source`.
+void fill_panel(const ConvJob& job, const TileInput& input, const float* source, std::int64_t channels, float* panel) {
+  const ConvTensors& t = job.tensors;
+  const bool planes = t.layout == Layout::planes;
+  GatherArgs gather{};
+  gather.width = static_cast<std::uint32_t>(planes ? job.tile.lanes_w : kLanes);
+  gather.lane_stride = static_cast<std::uint32_t>(planes ? job.geometry.stride_w : 1);
+  gather.source = source;
+  gather.source_stride = t.in_h * t.in_w * (planes ? 1 : kLanes);
+  gather.target = panel;
+  gather.target_stride = job.panel.channel_floats;
+  gather.channels = static_cast<std::uint32_t>(channels);
+  gather.entries = input.full.data();
+  gather.count = static_cast<std::uint32_t>(input.full.size());
+  if (gather.count > 0) job.kernels.gather_full(gather);
+  gather.entries = input.masked.data();
+  gather.count = static_cast<std::uint32_t>(input.masked.size());
+  if (gather.count > 0) job.kernels.gather_masked(gather);
 }
 
 }  // namespace
@@ -85,16 +74,18 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
   const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
   const std::int64_t acc_row = job.tile.blocks() * kLanes;
-  const std::int64_t channel_floats = job.panel.blocks_per_channel * kLanes;
   const std::int64_t slice_channels = job.slices.front().channels;
+  const bool grouped = !job.slices.front().code.empty();
+  if (grouped) row_end = std::min(row_end, job.row_count);
+  const auto panel_floats = static_cast<std::size_t>(slice_channels * job.panel.blocks_per_channel * kLanes);
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
-  float* const panel = scratch.panel.floats(static_cast<std::size_t>(slice_channels * channel_floats));
-  float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin) * acc_row));
+  float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats);
+  float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin + job.band_rows) * acc_row));
   list_gathers(job, place, scratch.input);
-  if (scratch.input.has_zeros) {
+  if (scratch.input.has_zeros && !job.in_place) {
     // The same places are zero in every channel of every slice: once is enough.
-    std::memset(panel, 0, static_cast<std::size_t>(slice_channels * channel_floats) * sizeof(float));
+    std::memset(panel, 0, panel_floats * sizeof(float));
   }
   list_runs(t, job.tile, place, job.tile.cols, scratch.runs);
   list_scatters(job, scratch.runs, scratch.scatters);
@@ -104,51 +95,54 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
                                                       kLongRow * job.row_count;
 
   RowsArgs rows{};
-  rows.panel = reinterpret_cast<const std::byte*>(panel);
-  rows.pitch = job.panel.pitch * kLanes * static_cast<std::ptrdiff_t>(sizeof(float));
+  rows.block_bytes = job.panel.block_floats * static_cast<std::ptrdiff_t>(sizeof(float));
+  rows.pitch = job.panel.pitch * rows.block_bytes;
+  const std::int64_t tile_rows = kernel_rows(job.tile, job.panel);
+  rows.tile_rows = static_cast<std::uint32_t>(tile_rows);
+  // In place there is nothing behind the last images.
+  rows.tile_columns = static_cast<std::uint32_t>(job.in_place ? std::min(job.tile.images, t.units - place.unit)
+                                                              : job.tile.blocks() / tile_rows);
+  rows.group_rows = static_cast<std::uint32_t>(job.band_rows);
   rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
   rows.turns = static_cast<std::uint32_t>(job.geometry.kernel_w);
   rows.turn_lanes = job.turn_lanes.data();
   EpilogueArgs epilogue{};
   epilogue.entries = scratch.scatters.data();
   epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
-  epilogue.acc_stride = acc_row;
+  epilogue.acc_stride = grouped ? kLanes : acc_row;
   epilogue.out_stride = out_plane;
   epilogue.activation = job.activation;
 
   for (const PackedSlice& slice : job.slices) {
-    GatherArgs gather{};
-    gather.width = static_cast<std::uint32_t>(planes ? job.tile.lanes_w : kLanes);
-    gather.lane_stride = static_cast<std::uint32_t>(planes ? job.geometry.stride_w : 1);
-    gather.source = in + (job.first_in_channel + slice.first_channel) * in_plane;
-    gather.source_stride = in_plane;
-    gather.target = panel;
-    gather.target_stride = channel_floats;
-    gather.channels = static_cast<std::uint32_t>(slice.channels);
-    gather.entries = scratch.input.full.data();
-    gather.count = static_cast<std::uint32_t>(scratch.input.full.size());
-    if (gather.count > 0) job.kernels.gather_full(gather);
-    gather.entries = scratch.input.masked.data();
-    gather.count = static_cast<std::uint32_t>(scratch.input.masked.size());
-    if (gather.count > 0) job.kernels.gather_masked(gather);
+    const float* const slice_in = in + (job.first_in_channel + slice.first_channel) * in_plane;
+    if (job.in_place) {
+      rows.panel = reinterpret_cast<const std::byte*>(slice_in + place.unit * t.in_channels * in_plane);
+    } else {
+      fill_panel(job, scratch.input, slice_in, slice.channels, panel);
+      rows.panel = reinterpret_cast<const std::byte*>(panel);
+    }
 
     slice.describe(rows);
     const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
     const bool ordered = !slice.order.empty();
     const bool last = &slice == &job.slices.back();
     const std::int64_t step =
-        last ? kEpilogueRows : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
-    const std::int64_t steps = (row_end - row_begin + step - 1) / step;
+        grouped ? job.band_rows
+        : last  ? kEpilogueRows
+                : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     // After the last slice comes the first of the next tile.
     Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
-                                        slice_channels, steps)
-                           : Prefetcher(scratch.input.lines, gather.source + slice.channels * in_plane, in_plane,
-                                        (&slice)[1].channels, steps);
+                                        slice_channels)
+                           : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane,
+                                        (&slice)[1].channels);
+    const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
+    rows.ahead = grouped ? &next : nullptr;
+    rows.ahead_lines = ceil_div(per_step, job.tile.blocks() * std::max<std::int64_t>(slice.parts, 1));
     for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
       // In order, a row is a place: what stands there belongs to another row of the band.
       const std::int64_t origin = ordered ? row / job.band_rows * job.band_rows : row;
       const std::int64_t end = std::min(ordered ? std::min(row + step, origin + job.band_rows) : row + step, row_end);
-      next.step();
+      if (!grouped) next.step(per_step);
       rows.acc = acc + (origin - row_begin) * acc_row;
       rows.bias = bias == nullptr || !ordered ? bias : bias + origin;
       rows.row_begin = static_cast<std::uint32_t>(row);
@@ -161,8 +155,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       epilogue.order = ordered ? slice.order.data() + row : nullptr;
       // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
       // What is added to them is read, and waited for, as soon as a row is done.
-      const bool ask_for_output = last && (!is_direct || (long_rows && !direct->streams));
-      const bool ask_for_residual = last && residual != nullptr;
+      const bool asks = last && !(grouped && is_direct);  // code does so by itself
+      const bool ask_for_output = asks && (!is_direct || (long_rows && !direct->streams));
+      const bool ask_for_residual = asks && residual != nullptr;
       if (ask_for_output || ask_for_residual) {
         for (std::int64_t i = 0; i < stored; ++i) {
           const std::int64_t plane = first + (ordered ? epilogue.order[i] : i) * out_plane;

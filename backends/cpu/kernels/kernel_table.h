@@ -12,13 +12,22 @@
 
 namespace sift::cpu {
 
+class Prefetcher;
+
 // How a slice of the weights is stored and multiplied; see docs/cpu-runtime.md.
-enum class Algorithm : std::uint8_t { single, pair, dense };
+enum class Algorithm : std::uint8_t { single, pair, dense, generated };
 
 // How a slice of the weights lies in memory. By row: a list of non-zeros for each. By turn: several lists for each row,
 // whose operands are turned alike. Side by side: those of two rows in turns, the rows of a band by the lengths of their
-// lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all.
-enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense };
+// lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all. Code:
+// instructions, see generated_rows.h.
+enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense, code };
+
+// Part of a group of rows that is machine code: some columns of it.
+struct CodePart {
+  const std::byte* body;
+  const float* weights;
+};
 
 // Where sums go that need nothing but bounds: whole blocks, evenly spaced in the output.
 struct DirectOutput {
@@ -49,6 +58,14 @@ struct RowsArgs {
   std::uint32_t turns;            // by turn: lists of a row
   const std::int32_t* turn_lanes; // by turn: [turns][16], the lane of the operand that each lane multiplies
   const std::uint16_t* order;     // side by side: [rows], the row at each place
+  const CodePart* code;           // code: [groups][parts]
+  std::uint32_t parts;            // code: of each group
+  std::uint32_t group_rows;       // code: rows of each group but the last; row_begin is the first of one
+  std::uint32_t tile_rows;        // code: of blocks, `pitch` apart
+  std::uint32_t tile_columns;
+  Prefetcher* ahead;              // code: what comes after these rows
+  std::int64_t ahead_lines;       // code: of it, for each block
+  std::ptrdiff_t block_bytes;     // code: from one of a tile row to the next in the panel
   const float* bias;              // null: continue from acc
   float* acc;                     // aligned to 64 bytes
   DirectOutput direct;            // of the row that acc begins at
@@ -244,6 +261,8 @@ struct KernelTable {
   // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
   // they are multiplied. Null where turning takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);
+  // Whether generated code may use this instruction set's registers.
+  bool runs_generated;
   // Density from which two rows that share operands are faster than one by one.
   double pair_above;
   void (*gather_full)(GatherArgs);  // every lane of every entry is copied

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <span>
+
+#include "pack_code.h"
 
 namespace sift::cpu {
 namespace {
@@ -13,27 +16,12 @@ constexpr std::int64_t kLeastBandRows = 16;
 constexpr std::int64_t kMostBandRows = 256;
 constexpr std::int64_t kBandsPerThread = 4;
 
-struct Row {
-  std::span<const std::uint32_t> columns;
-  std::span<const float> values;
-
-  // Splits off what lies before `column`.
-  Row take_until(std::uint32_t column) {
-    const auto count =
-        static_cast<std::size_t>(std::lower_bound(columns.begin(), columns.end(), column) - columns.begin());
-    const Row taken{columns.first(count), values.first(count)};
-    columns = columns.subspan(count);
-    values = values.subspan(count);
-    return taken;
-  }
-};
-
 std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
 
-void pack_single(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+void pack_single(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                  PackedSlice& slice) {
   slice.starts.push_back(0);
-  for (const Row& row : rows) {
+  for (const WeightRow& row : rows) {
     for (const std::uint32_t column : row.columns) slice.offsets.push_back(offsets[column - first]);
     slice.values.insert(slice.values.end(), row.values.begin(), row.values.end());
     slice.starts.push_back(size_of(slice.offsets));
@@ -41,7 +29,7 @@ void pack_single(std::span<const Row> rows, std::uint32_t first, std::span<const
 }
 
 // For each place of a band of rows the row that stands there.
-std::vector<std::uint16_t> order_of_band(std::span<const Row> band) {
+std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
   std::vector<std::uint16_t> order(band.size());
   std::iota(order.begin(), order.end(), std::uint16_t{0});
   // Rows of zeros that nobody stores come last, as they did.
@@ -50,20 +38,20 @@ std::vector<std::uint16_t> order_of_band(std::span<const Row> band) {
   return order;
 }
 
-void pack_side_by_side(std::span<const Row> rows, std::int64_t band_rows, std::uint32_t first,
+void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, std::uint32_t first,
                        std::span<const std::uint16_t> offsets, PackedSlice& slice) {
   slice.starts.push_back(0);
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(band_rows)) {
     const auto band = rows.subspan(begin, std::min(static_cast<std::size_t>(band_rows), rows.size() - begin));
     const std::vector<std::uint16_t> order = order_of_band(band);
     slice.order.insert(slice.order.end(), order.begin(), order.end());
-    const auto add = [&](const Row& row, std::size_t i) {
+    const auto add = [&](const WeightRow& row, std::size_t i) {
       slice.offsets.push_back(offsets[row.columns[i] - first]);
       slice.values.push_back(row.values[i]);
     };
     for (std::size_t place = 0; place < band.size(); place += 2) {
-      const Row& longer = band[order[place]];
-      const Row& shorter = band[order[place + 1]];
+      const WeightRow& longer = band[order[place]];
+      const WeightRow& shorter = band[order[place + 1]];
       for (std::size_t i = 0; i < shorter.columns.size(); ++i) {
         add(longer, i);
         add(shorter, i);
@@ -75,10 +63,10 @@ void pack_side_by_side(std::span<const Row> rows, std::int64_t band_rows, std::u
   }
 }
 
-void pack_rotated(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+void pack_rotated(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                   std::uint32_t kernel_w, PackedSlice& slice) {
   slice.starts.push_back(0);
-  for (const Row& row : rows) {
+  for (const WeightRow& row : rows) {
     for (std::uint32_t tap = 0; tap < kernel_w; ++tap) {
       for (std::size_t i = 0; i < row.columns.size(); ++i) {
         if (row.columns[i] % kernel_w != tap) continue;
@@ -90,20 +78,20 @@ void pack_rotated(std::span<const Row> rows, std::uint32_t first, std::span<cons
   }
 }
 
-void pack_pair(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+void pack_pair(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                PackedSlice& slice) {
   std::vector<std::uint16_t> only_offsets[2];
   std::vector<float> only_values[2];
   for (std::size_t pair = 0; pair < rows.size(); pair += 2) {
-    const Row& a = rows[pair];
-    const Row& b = rows[pair + 1];
+    const WeightRow& a = rows[pair];
+    const WeightRow& b = rows[pair + 1];
     for (int side = 0; side < 2; ++side) {
       only_offsets[side].clear();
       only_values[side].clear();
     }
     slice.starts.push_back(size_of(slice.offsets));
     slice.value_starts.push_back(static_cast<std::uint32_t>(slice.values.size()));
-    const auto only = [&](std::size_t side, const Row& row, std::size_t i) {
+    const auto only = [&](std::size_t side, const WeightRow& row, std::size_t i) {
       only_offsets[side].push_back(offsets[row.columns[i] - first]);
       only_values[side].push_back(row.values[i]);
     };
@@ -129,7 +117,7 @@ void pack_pair(std::span<const Row> rows, std::uint32_t first, std::span<const s
   slice.starts.push_back(size_of(slice.offsets));
 }
 
-void pack_dense(std::span<const Row> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+void pack_dense(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
                 PackedSlice& slice) {
   slice.columns = static_cast<std::uint32_t>(offsets.size());
   slice.offsets.assign(offsets.begin(), offsets.end());
@@ -147,7 +135,8 @@ void pack_dense(std::span<const Row> rows, std::uint32_t first, std::span<const 
 std::int64_t PackedSlice::bytes() const {
   return static_cast<std::int64_t>(offsets.capacity() * sizeof(offsets[0]) + values.capacity() * sizeof(values[0]) +
                                    (starts.capacity() + value_starts.capacity()) * sizeof(starts[0]) +
-                                   order.capacity() * sizeof(order[0]));
+                                   order.capacity() * sizeof(order[0])) +
+         code_bytes;
 }
 
 void PackedSlice::describe(RowsArgs& args) const {
@@ -156,25 +145,28 @@ void PackedSlice::describe(RowsArgs& args) const {
   args.offsets = offsets.data();
   args.values = values.data();
   args.order = order.data();
+  args.code = code.data();
+  args.parts = parts;
   args.columns = columns;
 }
 
 std::int64_t padded_rows(std::int64_t rows) { return (rows + 3) / 4 * 4; }
 
 std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads) {
+  if (form == WeightForm::code) return ceil_div(padded_rows(rows), ceil_div(padded_rows(rows), kCodeRows));
   if (form != WeightForm::side_by_side) return 4;
   return std::clamp(padded_rows(rows / (kBandsPerThread * threads)), kLeastBandRows, kMostBandRows);
 }
 
-std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel,
+std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel,
                                           std::int64_t channels) {
-  std::vector<std::uint16_t> offsets;
+  std::vector<std::uint32_t> offsets;
   offsets.reserve(static_cast<std::size_t>(channels * geometry.kernel_h * geometry.kernel_w));
   for (std::int64_t channel = 0; channel < channels; ++channel) {
     for (std::int64_t y = 0; y < geometry.kernel_h; ++y) {
       for (std::int64_t x = 0; x < geometry.kernel_w; ++x) {
-        const std::int64_t block = channel * panel.blocks_per_channel + panel.tap_block(y, x);
-        offsets.push_back(static_cast<std::uint16_t>(block * kLanes * 4));
+        const std::int64_t floats = channel * panel.channel_floats + panel.tap_block(y, x) * panel.block_floats;
+        offsets.push_back(static_cast<std::uint32_t>(floats * static_cast<std::int64_t>(sizeof(float))));
       }
     }
   }
@@ -187,14 +179,17 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
                                       std::int64_t band_rows) {
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
-  std::vector<Row> rest(static_cast<std::size_t>(padded_rows(rows)));
+  std::vector<WeightRow> rest(static_cast<std::size_t>(padded_rows(rows)));
   for (std::int64_t row = 0; row < rows; ++row) {
     rest[static_cast<std::size_t>(row)] = {weights.row_columns(first_row + row), weights.row_values(first_row + row)};
   }
-  const std::vector<std::uint16_t> offsets =
+  const std::vector<std::uint32_t> far_offsets =
       column_offsets(geometry, panel, std::min(slice_channels, channels));
+  const std::vector<std::uint16_t> offsets(far_offsets.begin(), far_offsets.end());  // of all but code
+  std::optional<CodePacker> code;
+  if (form == WeightForm::code) code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows);
   std::vector<PackedSlice> slices;
-  std::vector<Row> in_slice(rest.size());
+  std::vector<WeightRow> in_slice(rest.size());
   for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {
     PackedSlice& slice = slices.emplace_back();
     slice.first_channel = channel;
@@ -211,8 +206,12 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_dense(in_slice, first, slice_offsets, slice);
       continue;
     }
-    slice.offsets.reserve(nnz);
     slice.values.reserve(nnz);
+    if (code.has_value()) {
+      code->pack(in_slice, first, columns, slice);
+      continue;
+    }
+    slice.offsets.reserve(nnz);
     if (form == WeightForm::in_pairs) {
       pack_pair(in_slice, first, slice_offsets, slice);
       slice.offsets.shrink_to_fit();
@@ -224,6 +223,7 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_single(in_slice, first, slice_offsets, slice);
     }
   }
+  if (code.has_value()) code->seal();
   return slices;
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "code_memory.h"
 #include "kernel_table.h"
 #include "page_allocator.h"
 #include "sparse_weights.h"
@@ -20,6 +22,10 @@ struct PackedSlice {
   std::vector<std::uint16_t, PageAllocator<std::uint16_t>> offsets;
   std::vector<float, PageAllocator<float>> values;
   std::vector<std::uint16_t> order;  // of rows side by side, see RowsArgs
+  std::shared_ptr<const CodeMemory> memory;  // of rows that are code
+  std::vector<CodePart> code;  // [groups][parts], and two empty ones
+  std::uint32_t parts = 0;
+  std::int64_t code_bytes = 0;
   std::uint32_t columns = 0;
 
   std::int64_t bytes() const;
@@ -31,11 +37,12 @@ struct PackedSlice {
 // Rows are handled four at a time at most: slices have rows of zeros at the end up to a multiple of 4.
 std::int64_t padded_rows(std::int64_t rows);
 
-// Rows that stay together when they are shared out to threads: a band, where they are side by side; else four.
+// Rows that stay together when they are shared out to threads: a band, where they are side by side; a group, where they
+// are code; else four.
 std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads);
 
 // Columns of a slice of so many channels -> bytes into the panel.
-std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
+std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
 
 // The slices of rows [first_row, first_row + rows), one group of a convolution.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,

@@ -14,6 +14,12 @@ std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& grou
   for (const std::vector<PackedSlice>& slices : groups) {
     for (const PackedSlice& slice : slices) {
       if (slice.columns > 0) continue;  // dense: all alike
+      if (!slice.code.empty()) {  // a group is a band
+        for (std::size_t band = 0; band < costs.size(); ++band) {
+          costs[band] += slice.starts[band + 1] - slice.starts[band];
+        }
+        continue;
+      }
       // Lists come in as many per four rows throughout.
       const std::size_t per_quad = (slice.starts.size() - 1) / static_cast<std::size_t>(padded / 4);
       const auto before = [&](std::int64_t row) { return slice.starts[static_cast<std::size_t>(row / 4) * per_quad]; };

@@ -48,7 +48,7 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
             const std::int64_t source =
                 (run.corner.unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
             const Gather entry{source - run.lane * lane_stride,
-                               static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w), mask};
+                               static_cast<std::uint32_t>(block * job.panel.block_floats + lane_row * tile.lanes_w), mask};
             (mask == all ? input.full : input.masked).push_back(entry);
             lanes_filled += std::popcount(mask);
             // In planes the copies along x are the same cache lines. What the tile above has read, too, has left the

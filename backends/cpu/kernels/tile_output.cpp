@@ -10,6 +10,8 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
   const TileShape& tile = job.tile;
   const bool planes = t.layout == Layout::planes;
   const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
+  // Sums of rows that are code lie row behind row, those of others block behind block.
+  const std::int64_t block_sums = job.slices.front().code.empty() ? kLanes : job.band_rows * kLanes;
   scatters.clear();
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     for (const LaneRun& run : runs) {
@@ -20,7 +22,7 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
         if (y >= t.out_h) continue;
         const std::int64_t target =
             (run.corner.unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + run.corner.x) * floats_per_pixel;
-        scatters.push_back({target, static_cast<std::uint32_t>(block * kLanes + lane_row * tile.lanes_w + run.lane),
+        scatters.push_back({target, static_cast<std::uint32_t>(block * block_sums + lane_row * tile.lanes_w + run.lane),
                             static_cast<std::uint32_t>(planes ? run.outputs : kLanes)});
       }
     }

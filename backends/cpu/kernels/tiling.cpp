@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "cache.h"
+#include "generated_rows.h"
 #include "tile_places.h"
 
 namespace sift::cpu {
@@ -14,6 +16,7 @@ namespace {
 constexpr std::int64_t kBlockBytes = kLanes * 4;
 constexpr std::int64_t kOffsetLimit = 1 << 16;  // offsets into a panel are bytes in 16 bits
 constexpr std::int64_t kMostBlocks = 14;
+constexpr std::int64_t kMostGeneratedBlocks = 28;  // whose sums of a group of rows stay in the first two caches
 
 // Lanes of a block, {rows, columns}.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
@@ -57,6 +60,28 @@ constexpr Costs costs_of(Core core) {
   return kAmd;
 }
 
+// Of copying what a tile reads of so many channels.
+double packing_cycles(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel, double channels) {
+  if (problem.reads_in_place()) return 0.0;
+  // A block whose lanes run on is copied in parts.
+  const double parts = tile.runs_on ? 1.0 + static_cast<double>(tile.lanes_w - 1) / static_cast<double>(problem.output_w)
+                                    : static_cast<double>(tile.lanes_h);
+  return static_cast<double>(panel.blocks_per_channel) * parts * channels *
+         (problem.layout == Layout::planes ? 2.5 : 2.0);
+}
+
+// Of one group of rows in a slice of so many channels: a multiply-add takes a cycle, or half of one.
+double group_cycles(const TilingProblem& problem, double blocks, double channels, double rows) {
+  constexpr double kOperand = 0.8;      // from the second-level cache
+  constexpr double kRow = 3.0;          // its sums, from one slice to the next
+  constexpr double kCall = 30.0;
+  constexpr double kInstruction = 0.9;  // from the second-level cache, once for all blocks
+  const double columns = channels * static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
+  const double nnz = problem.density * columns * rows;
+  const double operands = columns * (1.0 - std::pow(1.0 - problem.density, rows));
+  return blocks * (nnz + kOperand * operands + kRow * rows + kCall) + kInstruction * (nnz + operands);
+}
+
 // Estimated cycles for the whole layer on one core.
 double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
                 std::int64_t slice_channels, WeightForm form) {
@@ -75,12 +100,11 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
                        : form == WeightForm::by_turn    ? costs.list * static_cast<double>(problem.geometry.kernel_w)
                                                         : costs.list;
   const double per_row = nnz * per_nnz + turns + costs.sum * blocks + lists;
-  // A block whose lanes run on is copied in parts.
-  const double parts = tile.runs_on ? 1.0 + static_cast<double>(tile.lanes_w - 1) / static_cast<double>(problem.output_w)
-                                    : static_cast<double>(tile.lanes_h);
-  const double packing = static_cast<double>(panel.blocks_per_channel) * parts * channels *
-                         (problem.layout == Layout::planes ? 2.5 : 2.0);
-  const double per_tile = slices * (static_cast<double>(problem.rows) * per_row + packing);
+  const double groups = static_cast<double>(ceil_div(problem.rows, kCodeRows));
+  const double rows = form == WeightForm::code
+                          ? groups * group_cycles(problem, blocks, channels, static_cast<double>(problem.rows) / groups)
+                          : static_cast<double>(problem.rows) * per_row;
+  const double per_tile = slices * (rows + packing_cycles(problem, tile, panel, channels));
   const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
   return tiles * per_tile;
 }
@@ -94,6 +118,7 @@ RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, Algorithm al
   const auto blocks = static_cast<int>(tile.blocks());
   if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::by_turn};
   const auto rows = static_cast<int>(kernel_rows(tile, panel));
+  if (algorithm == Algorithm::generated) return {&rows_generated, WeightForm::code};
   if (algorithm == Algorithm::dense) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::dense};
   if (algorithm == Algorithm::pair) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::in_pairs};
   const RowsFunction side_by_side = kernels.rows_side_by_side(rows, blocks / rows);
@@ -115,7 +140,22 @@ std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
   return std::max<std::int64_t>(lanes - reach, 0);
 }
 
+// What a panel may take. The rest of the cache is left for weights and partial sums.
+std::int64_t most_panel_bytes(Algorithm algorithm) {
+  // Code loads an operand for several rows, and does not wait for the second-level cache.
+  if (algorithm == Algorithm::generated) return level2_cache_bytes() / 4;
+  // Dense rows pass through the whole panel, each four of them, and what has left the cache by then is gone; sparse ones
+  // find most of what they need.
+  const std::int64_t eighths = algorithm == Algorithm::dense ? 5 : 7;
+  return std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit);
+}
+
 }  // namespace
+
+bool TilingProblem::reads_in_place() const {
+  return algorithm == Algorithm::generated && layout == Layout::images16 && geometry.is_pointwise() &&
+         output_h * output_w == 1;
+}
 
 std::int64_t ConvGeometry::output_h(std::int64_t h) const {
   return output_extent(h, pad_top + pad_bottom, kernel_h, dilation_h, stride_h);
@@ -159,6 +199,8 @@ PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
                        : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
+      block_floats(kLanes),
+      channel_floats(0),
       images_(tile.images) {
   for (const TapAxis::Copy& copy : y.copies) {
     for (std::size_t i = 0; i < x.copies.size(); ++i) {
@@ -166,6 +208,12 @@ PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
       blocks_per_channel += (tile.rows + copy.shifts) * pitch;
     }
   }
+  channel_floats = blocks_per_channel * kLanes;
+}
+
+void PanelShape::turn_inside_out(std::int64_t channels) {
+  block_floats = channels * kLanes;
+  channel_floats = kLanes;
 }
 
 std::int64_t PanelShape::tap_block(std::int64_t tap_y, std::int64_t tap_x) const {
@@ -201,10 +249,9 @@ bool panel_fits(const ConvGeometry& geometry, Layout layout) {
 }
 
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
-  // The rest of the cache is left for weights and partial sums. Dense rows pass through the whole panel, each four of
-  // them, and what has left the cache by then is gone; sparse ones find most of what they need.
-  const std::int64_t eighths = problem.algorithm == Algorithm::dense ? 5 : 7;
-  const std::int64_t panel_bytes = std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit);
+  const bool is_code = problem.algorithm == Algorithm::generated;
+  const std::int64_t panel_bytes = most_panel_bytes(problem.algorithm);
+  const std::int64_t most_blocks = is_code ? kMostGeneratedBlocks : kMostBlocks;
   double least = std::numeric_limits<double>::infinity();
   Tiling best{};
   const auto consider = [&](const TileShape& tile) {
@@ -212,7 +259,7 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     // What lies beside a block must be to the right of it throughout.
     if (tile.runs_on && panel.x.most_shifts() > 0) return;
     const std::int64_t channel_bytes = panel.blocks_per_channel * kBlockBytes;
-    if (channel_bytes > kOffsetLimit) return;
+    if (!is_code && channel_bytes > kOffsetLimit) return;
     const RowsChoice rows = rows_for(tile, panel, problem.algorithm, kernels);
     if (rows.function == nullptr) return;
     const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
@@ -226,11 +273,11 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const auto consider_sizes = [&](TileShape tile) {
     const std::int64_t block_rows = ceil_div(problem.output_h, tile.lanes_h);
     const std::int64_t units = tile.runs_on ? 1 : problem.units;
-    for (tile.rows = 1; tile.rows <= std::min(block_rows, kMostBlocks); ++tile.rows) {
+    for (tile.rows = 1; tile.rows <= std::min(block_rows, most_blocks); ++tile.rows) {
       tile.cols = tile.images = 1;
       const std::int64_t block_cols = count_tiles(tile, problem.units, problem.output_h, problem.output_w).x;
-      for (; tile.cols <= std::min(block_cols, kMostBlocks / tile.rows); ++tile.cols) {
-        const std::int64_t most_images = std::min(units, kMostBlocks / (tile.rows * tile.cols));
+      for (; tile.cols <= std::min(block_cols, most_blocks / tile.rows); ++tile.cols) {
+        const std::int64_t most_images = std::min(units, most_blocks / (tile.rows * tile.cols));
         for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile);
       }
     }

@@ -82,8 +82,12 @@ struct PanelShape {
   std::int64_t pitch;               // blocks from one panel row to the next, images included
   std::int64_t blocks_per_channel;
   std::vector<std::int64_t> copy_blocks;  // [copies along y][copies along x], block at which the copy begins
+  std::int64_t block_floats;              // from one block to the next
+  std::int64_t channel_floats;            // from one channel to the next
 
   PanelShape(const ConvGeometry& geometry, const TileShape& tile);
+  // Channels innermost, so many of them, instead of outermost: what lies behind a block is the same one of the next channel.
+  void turn_inside_out(std::int64_t channels);
   // The block that output block 0 of the tile reads through this tap.
   std::int64_t tap_block(std::int64_t tap_y, std::int64_t tap_x) const;
 
@@ -109,6 +113,9 @@ struct TilingProblem {
   std::int64_t rows;             // output channels of a group
   double density;
   Core core;
+
+  // Whether operands lie in the input as generated code reads them, so that there is nothing to copy.
+  bool reads_in_place() const;
 };
 
 struct Tiling {

@@ -2,10 +2,13 @@
 #include <numeric>
 #include <utility>
 
+#include "generated_rows.h"
 #include "packed_weights.h"
 
 namespace sift::cpu {
 namespace {
+
+constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
 
 // Calls take(list, offset, value) for the non-zeros of one row of a slice, in no particular order; side by side, of one
 // place. `list` counts the `lists` lists of a row that is stored by turn.
@@ -35,6 +38,8 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, WeightForm form,
       if (row % 2 == 0) take_list(0, starts[1], starts[2], 1);
       return;
     }
+    case WeightForm::code:  // unpack_code
+      return;
     case WeightForm::in_pairs: {
       const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
       const float* value = slice.values.data() + slice.value_starts[row / 2];
@@ -59,12 +64,41 @@ std::vector<std::size_t> places_of_rows(const PackedSlice& slice, std::int64_t r
   return places;
 }
 
+using Listed = std::vector<std::pair<std::uint32_t, float>>;  // columns and values
+
+void add_row(Listed& row, SparseWeights::Builder& builder) {
+  std::ranges::sort(row, {}, &Listed::value_type::first);
+  for (const auto& [column, value] : row) builder.add(column, value);
+}
+
+// Of one group of a convolution.
+void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std::int64_t taps,
+                 std::span<const std::uint32_t> column_at, std::int64_t group_rows, SparseWeights::Builder& builder) {
+  std::vector<Listed> listed(static_cast<std::size_t>(group_rows));
+  for (std::int64_t begin = 0; begin < rows; begin += group_rows) {
+    for (Listed& row : listed) row.clear();
+    for (const PackedSlice& slice : slices) {
+      const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
+      const CodePart* const parts = slice.code.data() + begin / group_rows * slice.parts;
+      for (const CodePart& part : std::span(parts, slice.parts)) {
+        const float* value = part.weights;
+        for (const CodeEntry& entry : read_body(part.body)) {
+          listed[entry.row].emplace_back(first + column_at[entry.offset / kBlockBytes], *value++);
+        }
+      }
+    }
+    for (std::int64_t row = 0; row < std::min(group_rows, rows - begin); ++row) {
+      add_row(listed[static_cast<std::size_t>(row)], builder);
+      builder.end_row();
+    }
+  }
+}
+
 }  // namespace
 
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
                              WeightForm form, std::int64_t band_rows) {
-  constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   std::size_t nnz = 0;
   std::int64_t most_channels = 0;
@@ -76,16 +110,20 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
   }
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
   const std::size_t lists = form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
-  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
-  std::vector<std::uint32_t> column_at((std::size_t{1} << 16) / kBlockBytes);
+  const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
+  std::vector<std::uint32_t> column_at(static_cast<std::size_t>(most_channels * panel.blocks_per_channel));
   for (std::size_t column = 0; column < offsets.size(); column += lists) {
     column_at[offsets[column] / kBlockBytes] = static_cast<std::uint32_t>(column);
   }
   SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
                                  static_cast<std::int64_t>(nnz));
-  std::vector<std::pair<std::uint32_t, float>> row_of_slice;
+  Listed row_of_slice;
   std::vector<std::vector<std::size_t>> places;
   for (const std::vector<PackedSlice>& slices : groups) {
+    if (form == WeightForm::code) {
+      unpack_code(slices, rows_per_group, taps, column_at, band_rows, builder);
+      continue;
+    }
     places.clear();
     for (const PackedSlice& slice : slices) places.push_back(places_of_rows(slice, rows_per_group, band_rows));
     for (std::int64_t row = 0; row < rows_per_group; ++row) {
@@ -98,8 +136,7 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
                           const std::uint32_t column = column_at[offset / kBlockBytes];
                           row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
                         });
-        std::ranges::sort(row_of_slice, {}, &std::pair<std::uint32_t, float>::first);
-        for (const auto& [column, value] : row_of_slice) builder.add(column, value);
+        add_row(row_of_slice, builder);
       }
       builder.end_row();
     }

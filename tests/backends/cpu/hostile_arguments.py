@@ -113,7 +113,7 @@ class Hostile:
         columns = inputs * min(kernel[0] * kernel[1], 2**32)
         weights = self.weights(groups * self.size(), min(columns, 2**63 - 1))
         bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
-        algorithm = self.rng.choice(("auto", "auto", "single", "pair", "dense"))
+        algorithm = self.rng.choice(("auto", "auto", "single", "pair", "dense", "generated"))
         conv = self.kernels.Conv(
             weights, bias, kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(), groups=groups,
             activation=self.activation(), layout=self.layout(), algorithm=algorithm, isa=self.rng.choice(ISAS),

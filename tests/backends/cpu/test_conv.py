@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from kernel_reference import ACTIVATIONS, LAYOUTS, assert_close, conv, random_array, random_sparse, run
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.isa import generates_code
 
 ISAS = _kernels.supported_isas()
 SLOW_MACHINE = (HealthCheck.too_slow, HealthCheck.filter_too_much)
-ALGORITHMS = ("single", "pair", "dense")
+GENERATES = generates_code(_kernels.detected_isa())
+ALGORITHMS = ("single", "pair", "dense", *(["generated"] if GENERATES else []))
 DENSITIES = (0.0, -1.0, 0.03, 0.1, 0.4, 0.9, 1.0)
 
 
@@ -46,7 +48,7 @@ cases = st.builds(
     Case,
     n=st.sampled_from((1, 2, 5, 15, 16, 17, 33)),
     channels=st.integers(1, 40),
-    rows=st.integers(1, 24),
+    rows=st.one_of(st.integers(1, 24), st.integers(25, 90)),
     size=pairs(1, 20),
     kernel=st.one_of(st.just((1, 1)), st.just((3, 3)), pairs(1, 5)),
     stride=st.one_of(st.just((1, 1)), pairs(1, 3)),
@@ -86,6 +88,7 @@ def test_every_convolution_agrees_with_numpy(
     has_residual: bool,
 ) -> None:
     assume(output_exists(case))
+    assume(algorithm != "generated" or generates_code(isa))
     rng = np.random.default_rng(case.seed)
     x = random_array(rng, (case.n, case.groups * case.channels, *case.size))
     weights = random_sparse(rng, (case.groups * case.rows, case.channels, *case.kernel), case.density)
@@ -306,7 +309,7 @@ def test_taps_that_turn_lanes_agree_with_numpy(
         weights = random_sparse(rng, (40 * groups, 48, *kernel), 0.12)
         residual = random_array(rng, conv(x, weights, **geometry).shape)
         source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
-        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, core="amd", **geometry)
+        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, core="amd", algorithm="single", **geometry)
         rotated += op.describe(x.shape, pool.threads)["form"] == "by_turn"
         assert_close(run(pool, op, x, residual), conv(x, weights, **geometry, residual=residual), weights[0].size)
         # Packed anew from the lists of one or the other kind.
@@ -348,8 +351,9 @@ def test_lanes_that_run_on_agree_with_numpy(
     residual = random_array(rng, conv(x, weights, **geometry).shape)
     source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
     op = _kernels.Conv(
-        source, bias, kernel=kernel, layout="planes", isa=isa, core="intel", activation=activation, **geometry
-    )
+        source, bias, kernel=kernel, layout="planes", algorithm="single", isa=isa, core="intel", activation=activation,
+        **geometry,
+    )  # fmt: skip
     assert op.describe(x.shape, pool.threads)["runs_on"]
     expected = conv(x, weights, bias, **geometry, activation=activation, residual=residual)
     assert_close(run(pool, op, x, residual), expected, weights[0].size)
@@ -367,7 +371,7 @@ def test_rows_side_by_side_agree_with_numpy(pool: _kernels.ThreadPool, isa: str,
     residual = random_array(rng, (16, 2 * rows, 1, 1))
     expected = conv(x, weights, bias, groups=2, residual=residual)
     source = _kernels.SparseWeights.from_dense(2 * rows, 45, weights)
-    op = _kernels.Conv(source, bias, groups=2, isa=isa, core=core)
+    op = _kernels.Conv(source, bias, groups=2, algorithm="single", isa=isa, core=core)
     assert op.describe(x.shape, pool.threads)["form"] == "side_by_side"
     for threads in (1, 2, 9):
         assert_close(run(_kernels.ThreadPool(threads), op, x, residual), expected, 45)

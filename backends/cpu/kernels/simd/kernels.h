@@ -24,6 +24,7 @@ const KernelTable* kernels() {
       .rows = &find_rows,
       .rows_side_by_side = &find_rows_side_by_side,
       .rotated_rows = &find_rotated_rows,
+      .runs_generated = kRunsGenerated,
       .pair_above = kPairAbove,
       .gather_full = &gather_full,
       .gather_masked = &gather_masked,

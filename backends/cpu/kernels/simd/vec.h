@@ -22,21 +22,25 @@ inline constexpr int kVecBytes = 64;
 inline constexpr int kRegisters = 32;
 inline constexpr bool kMemoryOperands = true;
 inline constexpr double kPairAbove = 0.3;  // Zen 5
+inline constexpr bool kRunsGenerated = true;
 #elif defined(__AVX2__)
 inline constexpr int kVecBytes = 32;
 inline constexpr int kRegisters = 16;
 inline constexpr bool kMemoryOperands = true;
 inline constexpr double kPairAbove = 1.0;  // Zen 5: never; the sums of two rows halve the tile
+inline constexpr bool kRunsGenerated = false;
 #elif defined(__aarch64__)
 inline constexpr int kVecBytes = 16;
 inline constexpr int kRegisters = 32;
 inline constexpr bool kMemoryOperands = false;
 inline constexpr double kPairAbove = 0.18;  // not measured
+inline constexpr bool kRunsGenerated = false;
 #else
 inline constexpr int kVecBytes = 16;
 inline constexpr int kRegisters = 16;
 inline constexpr bool kMemoryOperands = false;
 inline constexpr double kPairAbove = 0.18;  // not measured
+inline constexpr bool kRunsGenerated = false;
 #endif
 
 inline constexpr int kBlock = 16;                           // floats in a block, whatever the instruction set

@@ -1,0 +1,33 @@
+// Memory for machine code: first it can be written, then executed, never both.
+#pragma once
+
+#include <cstddef>
+
+namespace sift::cpu {
+
+class CodeMemory {
+ public:
+  // Room for `most` bytes, as address space: pages are taken as they are written. Throws std::bad_alloc.
+  explicit CodeMemory(std::size_t most);
+  ~CodeMemory();
+  CodeMemory(const CodeMemory&) = delete;
+  CodeMemory& operator=(const CodeMemory&) = delete;
+
+  std::byte* begin() { return begin_; }
+  const std::byte* begin() const { return begin_; }
+  std::size_t size() const { return size_; }
+
+  // Gives back what lies behind the first `used` bytes; these can be executed from here on, and no longer written.
+  // Throws std::system_error where the system forbids it.
+  void seal(std::size_t used);
+
+ private:
+  std::byte* begin_ = nullptr;
+  std::size_t size_ = 0;  // whole pages
+};
+
+// Whether this process may write code and execute it: on Linux and macOS on x86-64, if no policy of the system forbids it
+// and SIFT_JIT is not 0. Found out once.
+bool may_execute_code();
+
+}  // namespace sift::cpu
