@@ -42,15 +42,13 @@ bool suits_code(const TilingProblem& problem) {
   constexpr double kLeastRow = 8.0;
   constexpr std::int64_t kLeastBlocks = 4;
   constexpr std::int64_t kLeastBlocksFromMemory = 8;
-  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
   const ConvGeometry& g = problem.geometry;
   const double per_row = problem.density * static_cast<double>(problem.channels * g.kernel_h * g.kernel_w);
   const double shared = problem.density * static_cast<double>(std::min(problem.rows, kCodeRows));
   const std::int64_t pixels = problem.output_h * problem.output_w;
   const std::int64_t blocks = problem.units * (problem.layout == Layout::planes ? ceil_div(pixels, kLanes) : pixels);
-  const bool from_memory = kBytes * per_row * static_cast<double>(problem.rows * g.groups) > kSharedCacheBytes;
   return shared >= kLeastShared && per_row >= kLeastRow &&
-         blocks >= (from_memory ? kLeastBlocksFromMemory : kLeastBlocks);
+         blocks >= (problem.code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ namespace {
 constexpr std::int64_t kBlockBytes = kLanes * 4;
 constexpr std::int64_t kOffsetLimit = 1 << 16;  // offsets into a panel are bytes in 16 bits
 constexpr std::int64_t kMostBlocks = 14;
-constexpr std::int64_t kMostGeneratedBlocks = 28;  // whose sums of a group of rows stay in the first two caches
+// Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
+constexpr std::int64_t kMostGeneratedBlocks = 28;
+constexpr std::int64_t kMostBlocksFromMemory = 56;
 
 // Lanes of a block, {rows, columns}.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
@@ -70,12 +72,15 @@ double packing_cycles(const TilingProblem& problem, const TileShape& tile, const
          (problem.layout == Layout::planes ? 2.5 : 2.0);
 }
 
-// Of one group of rows in a slice of so many channels: a multiply-add takes a cycle, or half of one.
-double group_cycles(const TilingProblem& problem, double blocks, double channels, double rows) {
-  constexpr double kOperand = 0.8;      // from the second-level cache
-  constexpr double kRow = 3.0;          // its sums, from one slice to the next
+// Of one group of rows in a slice of so many channels, where a multiply-add takes one cycle.
+double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels, double rows) {
+  const bool is_large = channels * static_cast<double>(panel.blocks_per_channel * kBlockBytes) >
+                        static_cast<double>(level2_cache_bytes() / 4);
+  const double kOperand = is_large ? 1.0 : 0.8;  // from the second-level cache
+  constexpr double kRow = 3.0;                   // its sums, from one slice to the next
   constexpr double kCall = 30.0;
-  constexpr double kInstruction = 0.9;  // from the second-level cache, once for all blocks
+  // Once for all blocks, from the second-level cache or from memory.
+  const double kInstruction = problem.code_is_far() ? 3.0 : 0.9;
   const double columns = channels * static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * columns * rows;
   const double operands = columns * (1.0 - std::pow(1.0 - problem.density, rows));
@@ -102,7 +107,7 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double per_row = nnz * per_nnz + turns + costs.sum * blocks + lists;
   const double groups = static_cast<double>(ceil_div(problem.rows, kCodeRows));
   const double rows = form == WeightForm::code
-                          ? groups * group_cycles(problem, blocks, channels, static_cast<double>(problem.rows) / groups)
+                          ? groups * group_cycles(problem, panel, blocks, channels, static_cast<double>(problem.rows) / groups)
                           : static_cast<double>(problem.rows) * per_row;
   const double per_tile = slices * (rows + packing_cycles(problem, tile, panel, channels));
   const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
@@ -141,16 +146,25 @@ std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
 }
 
 // What a panel may take. The rest of the cache is left for weights and partial sums.
-std::int64_t most_panel_bytes(Algorithm algorithm) {
+std::vector<std::int64_t> panel_limits(const TilingProblem& problem) {
   // Code loads an operand for several rows, and does not wait for the second-level cache.
-  if (algorithm == Algorithm::generated) return level2_cache_bytes() / 4;
+  if (problem.algorithm == Algorithm::generated) {
+    if (!problem.code_is_far()) return {level2_cache_bytes() / 4};
+    return {level2_cache_bytes() / 4, level2_cache_bytes() / 2};
+  }
   // Dense rows pass through the whole panel, each four of them, and what has left the cache by then is gone; sparse ones
   // find most of what they need.
-  const std::int64_t eighths = algorithm == Algorithm::dense ? 5 : 7;
-  return std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit);
+  const std::int64_t eighths = problem.algorithm == Algorithm::dense ? 5 : 7;
+  return {std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit)};
 }
 
 }  // namespace
+
+bool TilingProblem::code_is_far() const {
+  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
+  const std::int64_t weights = rows * geometry.groups * channels * geometry.kernel_h * geometry.kernel_w;
+  return kBytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
+}
 
 bool TilingProblem::reads_in_place() const {
   return algorithm == Algorithm::generated && layout == Layout::images16 && geometry.is_pointwise() &&
@@ -250,8 +264,10 @@ bool panel_fits(const ConvGeometry& geometry, Layout layout) {
 
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const bool is_code = problem.algorithm == Algorithm::generated;
-  const std::int64_t panel_bytes = most_panel_bytes(problem.algorithm);
-  const std::int64_t most_blocks = is_code ? kMostGeneratedBlocks : kMostBlocks;
+  const std::vector<std::int64_t> limits = panel_limits(problem);
+  const std::int64_t most_blocks = !is_code                ? kMostBlocks
+                                   : problem.code_is_far() ? kMostBlocksFromMemory
+                                                           : kMostGeneratedBlocks;
   double least = std::numeric_limits<double>::infinity();
   Tiling best{};
   const auto consider = [&](const TileShape& tile) {
@@ -262,12 +278,14 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     if (!is_code && channel_bytes > kOffsetLimit) return;
     const RowsChoice rows = rows_for(tile, panel, problem.algorithm, kernels);
     if (rows.function == nullptr) return;
-    const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
-    const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
-    const double cycles = estimate(problem, tile, panel, slice_channels, rows.form);
-    if (cycles < least) {
-      least = cycles;
-      best = {tile, slice_channels, rows.function, rows.form};
+    for (const std::int64_t panel_bytes : limits) {
+      const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
+      const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
+      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form);
+      if (cycles < least) {
+        least = cycles;
+        best = {tile, slice_channels, rows.function, rows.form};
+      }
     }
   };
   const auto consider_sizes = [&](TileShape tile) {

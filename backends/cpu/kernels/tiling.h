@@ -10,6 +10,8 @@
 // Or, in planes, there is one copy along x: a row of a block has the pixels left and right of its outputs that the taps
 // read too, and the micro-kernel turns its lanes. It then has fewer outputs than lanes.
 //
+// For generated code, channels are innermost: [copy along y][copy along x][rows + shifts][pitch][images][channel][16].
+//
 // Along an axis, output block b and lane l read input ((b * extent + l) * stride + tap * dilation - pad). Taps whose
 // tap * dilation agree modulo extent * stride read the same blocks, shifted: they share a copy.
 #pragma once
@@ -114,6 +116,8 @@ struct TilingProblem {
   double density;
   Core core;
 
+  // Whether generated code would be larger than what a process can count on of the last-level cache.
+  bool code_is_far() const;
   // Whether operands lie in the input as generated code reads them, so that there is nothing to copy.
   bool reads_in_place() const;
 };
