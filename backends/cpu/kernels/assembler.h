@@ -39,6 +39,7 @@ class Assembler {
   void multiply_add(Zmm sum, Zmm a, Memory b) {
     vector({kMap0F38, k66, 0xB8, sizeof(float), true}, sum, a, b);
   }
+  void prefetch(Memory from) { bytes({0x0F, 0x18, 0x80 | 2 << 3 | low(from.base)}), imm32(from.displacement); }  // t1
   void clear_upper() { bytes({0xC5, 0xF8, 0x77}); }  // vzeroupper
 
   void add(Gpr to, std::int32_t value) { bytes({0x48, 0x81, 0xC0 | low(to)}), imm32(value); }

@@ -194,7 +194,7 @@ std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Ti
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
     packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
-                                           tiling.slice_channels, tiling.form, band_rows));
+                                           tiling.slice_channels, tiling.form, band_rows, tiling.tile.blocks()));
   }
   packing->band_costs = band_costs(packing->groups, rows, band_rows);
   packing->turn_lanes = turned_lanes(problem.tiling.geometry, tiling.tile);

@@ -22,6 +22,8 @@ constexpr std::int32_t kWeightReach = 128 * kWeightBytes;
 constexpr Gpr kCall = Gpr::rcx;      // the CodeCall
 constexpr Gpr kOperands = Gpr::rdi;
 constexpr Gpr kWeights = Gpr::rsi;
+constexpr Gpr kCodeAhead = Gpr::rax;  // what is prefetched
+constexpr Gpr kWeightsAhead = Gpr::rdx;
 // Before it and after it.
 constexpr Gpr kPlace = Gpr::rdx;     // of a row's sums, biases or outputs, from the last row to the first
 constexpr Gpr kStep = Gpr::rax;      // bytes from one row to the next
@@ -44,6 +46,8 @@ struct CodeCall {
   const void* finish_place;   // the last row's sums, or its output
   std::ptrdiff_t finish_step;
   const void* residual;       // as its output
+  const std::byte* code_ahead;
+  const std::byte* weights_ahead;
   float low;
   float high;
 };
@@ -161,27 +165,6 @@ std::int32_t step_to(std::int64_t offset, std::int64_t now, std::int32_t reach) 
   return static_cast<std::int32_t>(offset < now + reach ? 0 : offset + reach - now);
 }
 
-// Memory that is asked for in so many steps.
-class LineRange {
- public:
-  LineRange(const void* begin, const void* end, std::int64_t steps)
-      : at_(reinterpret_cast<std::uintptr_t>(begin)),
-        left_(ceil_div(reinterpret_cast<std::intptr_t>(end) - reinterpret_cast<std::intptr_t>(begin), kBlockBytes)),
-        per_step_(ceil_div(left_, steps)) {}
-
-  void step() {
-    for (const std::int64_t until = std::max<std::int64_t>(left_ - per_step_, 0); left_ > until; --left_) {
-      prefetch_line(at_);
-      at_ += kBlockBytes;
-    }
-  }
-
- private:
-  std::uintptr_t at_;
-  std::int64_t left_;
-  std::int64_t per_step_;
-};
-
 // What rows are stored over, or what is added to them, is asked for while the block before is multiplied.
 void ask_for_output(const DirectOutput& direct, std::int64_t first, std::int64_t rows, std::ptrdiff_t block) {
   for (std::int64_t row = first; row < first + rows; ++row) {
@@ -201,11 +184,15 @@ std::uint32_t body_parts(std::size_t nnz, std::size_t columns) {
 
 std::size_t most_body_bytes(std::size_t nnz, std::size_t columns) {
   // An addition takes 7 bytes, an instruction with a near displacement as well, one with another 10.
-  return 7 * (nnz + nnz / 256 + 1) + 17 * columns + 16;
+  return 7 * (nnz + nnz / 256 + 1) + 17 * columns + 32;
 }
 
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries) {
+std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::uint32_t code_ahead,
+                      std::uint32_t weights_ahead) {
   Assembler code(at);
+  code.load(kCodeAhead, field(offsetof(CodeCall, code_ahead)));
+  code.load(kWeightsAhead, field(offsetof(CodeCall, weights_ahead)));
+  std::uint32_t asked = 0;
   std::int64_t operands = kOperandReach;
   std::int64_t weights = kWeightReach;
   std::int64_t weight = 0;
@@ -227,6 +214,12 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries) {
     }
     code.multiply_add(static_cast<Zmm>(entries[i].row), operand,
                       {kWeights, static_cast<std::int32_t>(weight - weights)});
+    // Evenly spread: asked for all at once, they would fill the queues, and operands would wait.
+    for (; asked * entries.size() < (i + 1) * (code_ahead + weights_ahead); ++asked) {
+      const bool is_code = asked < code_ahead;
+      code.prefetch({is_code ? kCodeAhead : kWeightsAhead,
+                     static_cast<std::int32_t>(is_code ? asked : asked - code_ahead) * kBlockBytes});
+    }
   }
   code.jump(field(offsetof(CodeCall, finish)));
   return code.at();
@@ -238,7 +231,9 @@ std::vector<CodeEntry> read_body(const std::byte* body) {
   std::int64_t operands = kOperandReach;
   std::uint32_t offset = 0;
   for (;;) {
-    if (byte(0) == 0x48) {  // an addition
+    if (byte(0) == 0x0F || (byte(0) == 0x48 && byte(1) == 0x8B)) {  // prefetching
+      body += 7;
+    } else if (byte(0) == 0x48) {  // an addition
       std::int32_t step;
       std::memcpy(&step, body + 3, sizeof(step));
       if ((byte(2) & 7) == static_cast<int>(kOperands)) operands += step;
@@ -287,8 +282,8 @@ void rows_generated(const RowsArgs& args) {
       call.finish = finish.begin;
       call.finish_rows = finish.rows[static_cast<std::size_t>(rows)];
       call.finish_step = (is_direct ? direct.row_stride : kLanes) * kWeightBytes;
-      LineRange next_body(parts[part + 1].body, parts[part + 2].body, blocks);
-      LineRange next_weights(parts[part + 1].weights, parts[part + 2].weights, blocks);
+      call.code_ahead = parts[part + 1].body;
+      call.weights_ahead = reinterpret_cast<const std::byte*>(parts[part + 1].weights);
       if (is_direct) ask_for_output(direct, first, rows, output_of(0));
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
@@ -303,9 +298,9 @@ void rows_generated(const RowsArgs& args) {
           if (block + 1 < blocks) ask_for_output(direct, first, rows, output_of(block + 1));
         }
         args.ahead->step(args.ahead_lines);
-        next_body.step();
-        next_weights.step();
         enter(&call);
+        call.code_ahead += parts[part].code_ahead * kBlockBytes;
+        call.weights_ahead += parts[part].weights_ahead * kBlockBytes;
       }
     }
   }

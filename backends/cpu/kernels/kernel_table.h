@@ -27,6 +27,9 @@ enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, 
 struct CodePart {
   const std::byte* body;
   const float* weights;
+  // Lines of the next part's that the body prefetches for each block.
+  std::uint32_t code_ahead;
+  std::uint32_t weights_ahead;
 };
 
 // Where sums go that need nothing but bounds: whole blocks, evenly spaced in the output.

@@ -7,6 +7,8 @@
 namespace sift::cpu {
 namespace {
 
+constexpr std::size_t kLine = 64;
+
 std::size_t nnz_of(std::span<const WeightRow> rows) {
   std::size_t nnz = 0;
   for (const WeightRow& row : rows) nnz += row.values.size();
@@ -19,15 +21,23 @@ std::size_t most_code_bytes(std::span<const WeightRow> rows, std::size_t slice_c
   const std::int64_t groups = ceil_div(static_cast<std::int64_t>(rows.size()), group_rows) * slices;
   const std::size_t columns = std::min(nnz, static_cast<std::size_t>(groups) * slice_columns);
   const std::size_t parts = body_parts(nnz, columns) + 2 * static_cast<std::size_t>(groups);
-  return most_body_bytes(nnz, columns) + parts * most_body_bytes(0, 0);
+  const std::size_t bytes = most_body_bytes(nnz, columns) + parts * most_body_bytes(0, 0);
+  // A line is asked for by one instruction or, in parts of few lines, by several.
+  const std::size_t lines = (bytes + nnz * sizeof(float)) / kLine + 2 * parts;
+  return bytes + 2 * lines * kPrefetchBytes;
+}
+
+std::uint32_t lines_per_block(std::size_t bytes, std::size_t blocks) {
+  return static_cast<std::uint32_t>((bytes + kLine * blocks - 1) / (kLine * blocks));
 }
 
 }  // namespace
 
 CodePacker::CodePacker(std::span<const WeightRow> rows, std::span<const std::uint32_t> offsets, std::int64_t slices,
-                       std::int64_t group_rows)
+                       std::int64_t group_rows, std::int64_t tile_blocks)
     : offsets_(offsets),
       group_rows_(static_cast<std::size_t>(group_rows)),
+      tile_blocks_(static_cast<std::size_t>(tile_blocks)),
       memory_(std::make_shared<CodeMemory>(most_code_bytes(rows, offsets.size(), slices, group_rows))),
       at_(memory_->begin()) {}
 
@@ -47,15 +57,19 @@ void CodePacker::pack(std::span<const WeightRow> rows, std::uint32_t first, std:
     std::size_t done = 0;
     for (std::uint32_t part = 0; part < slice.parts; ++part) {
       const std::size_t end = std::max(done, end_of_column(entries_.size() * (part + 1) / slice.parts));
-      slice.code.push_back({at_, values + done});
-      at_ = write_body(at_, std::span(entries_).subspan(done, end - done));
+      // The next part is about as long.
+      const std::size_t nnz = end - done;
+      const CodePart& written =
+          slice.code.emplace_back(CodePart{at_, values + done, lines_per_block(8 * nnz, tile_blocks_),
+                                           lines_per_block(sizeof(float) * nnz, tile_blocks_)});
+      at_ = write_body(at_, std::span(entries_).subspan(done, nnz), written.code_ahead, written.weights_ahead);
       done = end;
     }
     values += entries_.size();
     slice.starts.push_back(static_cast<std::uint32_t>(values - slice.values.data()));
   }
-  // Where the last part ends, and what comes after it.
-  slice.code.insert(slice.code.end(), 2, {at_, values});
+  // Behind the last part.
+  slice.code.push_back({at_, values, 0, 0});
   slice.code_bytes = at_ - begin;
 }
 

@@ -35,7 +35,7 @@ class CodePacker {
  public:
   // `rows` in full; `offsets` of the columns of the largest slice.
   CodePacker(std::span<const WeightRow> rows, std::span<const std::uint32_t> offsets, std::int64_t slices,
-             std::int64_t group_rows);
+             std::int64_t group_rows, std::int64_t tile_blocks);
 
   // `rows` in the slice of so many columns that begins at column `first`.
   void pack(std::span<const WeightRow> rows, std::uint32_t first, std::size_t columns, PackedSlice& slice);
@@ -50,6 +50,7 @@ class CodePacker {
 
   std::span<const std::uint32_t> offsets_;
   std::size_t group_rows_;
+  std::size_t tile_blocks_;
   std::shared_ptr<CodeMemory> memory_;
   std::byte* at_;
   std::vector<std::uint32_t> ranks_;  // the place of each column among all, in ascending order of their offsets

@@ -176,7 +176,7 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
                                       std::int64_t slice_channels, WeightForm form,
-                                      std::int64_t band_rows) {
+                                      std::int64_t band_rows, std::int64_t tile_blocks) {
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
   std::vector<WeightRow> rest(static_cast<std::size_t>(padded_rows(rows)));
@@ -187,7 +187,7 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       column_offsets(geometry, panel, std::min(slice_channels, channels));
   const std::vector<std::uint16_t> offsets(far_offsets.begin(), far_offsets.end());  // of all but code
   std::optional<CodePacker> code;
-  if (form == WeightForm::code) code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows);
+  if (form == WeightForm::code) code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows, tile_blocks);
   std::vector<PackedSlice> slices;
   std::vector<WeightRow> in_slice(rest.size());
   for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {

@@ -23,7 +23,7 @@ struct PackedSlice {
   std::vector<float, PageAllocator<float>> values;
   std::vector<std::uint16_t> order;  // of rows side by side, see RowsArgs
   std::shared_ptr<const CodeMemory> memory;  // of rows that are code
-  std::vector<CodePart> code;  // [groups][parts], and two empty ones
+  std::vector<CodePart> code;  // [groups][parts], and an empty one
   std::uint32_t parts = 0;
   std::int64_t code_bytes = 0;
   std::uint32_t columns = 0;
@@ -47,7 +47,8 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 // The slices of rows [first_row, first_row + rows), one group of a convolution.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
-                                      std::int64_t slice_channels, WeightForm form, std::int64_t band_rows);
+                                      std::int64_t slice_channels, WeightForm form, std::int64_t band_rows,
+                                      std::int64_t tile_blocks);
 
 // What pack_weights was made from, out of all groups' slices; zeros that the source listed may be missing.
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,

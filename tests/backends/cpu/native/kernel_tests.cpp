@@ -394,6 +394,7 @@ void test_encodings() {
   code.min(26, 29, 26);
   code.multiply_add(27, 31, {Gpr::rsi, -512});
   code.multiply_add(12, 3, {Gpr::rsi, 2});
+  code.prefetch({Gpr::rdx, 0x12340});
   code.clear_upper();
   code.add(Gpr::rdi, 16384);
   code.subtract(Gpr::rdx, Gpr::rax);
@@ -413,6 +414,7 @@ void test_encodings() {
       0x62, 0x01, 0x14, 0x40, 0x5d, 0xd2,                          // vminps %zmm26,%zmm29,%zmm26
       0x62, 0x62, 0x05, 0x50, 0xb8, 0x5e, 0x80,                    // vfmadd231ps -0x200(%rsi){1to16},%zmm31,%zmm27
       0x62, 0x72, 0x65, 0x58, 0xb8, 0xa6, 0x02, 0x00, 0x00, 0x00,  // vfmadd231ps 0x2(%rsi){1to16},%zmm3,%zmm12
+      0x0f, 0x18, 0x92, 0x40, 0x23, 0x01, 0x00,                    // prefetcht1 0x12340(%rdx)
       0xc5, 0xf8, 0x77,                                            // vzeroupper
       0x48, 0x81, 0xc7, 0x00, 0x40, 0x00, 0x00,                    // add $0x4000,%rdi
       0x48, 0x29, 0xc2,                                            // sub %rax,%rdx
@@ -436,8 +438,8 @@ void test_bodies(Random& random) {
       if (random.chance(0.1)) entries.push_back({offset, row});
     }
   }
-  std::vector<std::byte> written(most_body_bytes(entries.size(), 900));
-  const std::byte* const end = write_body(written.data(), entries);
+  std::vector<std::byte> written(most_body_bytes(entries.size(), 900) + 60 * kPrefetchBytes);
+  const std::byte* const end = write_body(written.data(), entries, 40, 20);
   check(end <= written.data() + written.size(), "bodies have room");
   check(read_body(written.data()) == entries, "bodies are read back");
 }
