@@ -19,21 +19,21 @@ constexpr std::int32_t kOperandReach = 128 * kBlockBytes;
 constexpr std::int32_t kWeightReach = 128 * kWeightBytes;
 
 // While a body runs.
-constexpr Gpr kCall = Gpr::rcx;      // the CodeCall
+constexpr Gpr kCall = Gpr::rcx;  // the CodeCall
 constexpr Gpr kOperands = Gpr::rdi;
 constexpr Gpr kWeights = Gpr::rsi;
 constexpr Gpr kCodeAhead = Gpr::rax;  // what is prefetched
 constexpr Gpr kWeightsAhead = Gpr::rdx;
 // Before it and after it.
-constexpr Gpr kPlace = Gpr::rdx;     // of a row's sums, biases or outputs, from the last row to the first
-constexpr Gpr kStep = Gpr::rax;      // bytes from one row to the next
+constexpr Gpr kPlace = Gpr::rdx;  // of a row's sums, biases or outputs, from the last row to the first
+constexpr Gpr kStep = Gpr::rax;   // bytes from one row to the next
 constexpr Gpr kResidual = Gpr::rsi;
 constexpr Zmm kFirstOperand = kCodeRows;
 constexpr int kOperandRegisters = 4;
 constexpr Zmm kLow = kFirstOperand;
 constexpr Zmm kHigh = kFirstOperand + 1;
 
-// What the parts of a group's code read.
+// What a body and the pieces around it read.
 struct CodeCall {
   const std::byte* operands;  // of the block, kOperandReach beyond the first
   const std::byte* weights;   // kWeightReach beyond the first
@@ -54,7 +54,7 @@ struct CodeCall {
 
 Memory field(std::size_t offset) { return {kCall, static_cast<std::int32_t>(offset)}; }
 
-// The parts that all groups share, for each number of rows.
+// The pieces that all bodies share, for each number of rows.
 class SharedCode {
  public:
   using Enter = void (*)(const CodeCall*);
@@ -266,7 +266,7 @@ void rows_generated(const RowsArgs& args) {
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
     const std::int64_t rows = std::min<std::int64_t>(args.row_end - row, args.group_rows);
     const std::int64_t first = row - args.row_begin;
-    // The last row's, at which the shared parts begin.
+    // The last row, at which the shared pieces begin.
     float* const group_sums = args.acc + first * blocks * kLanes + (rows - 1) * kLanes;
     const std::ptrdiff_t last_output = (first + rows - 1) * direct.row_stride;
     const CodePart* const parts = args.code + row / args.group_rows * args.parts;

@@ -1,12 +1,12 @@
-// Sparse rows as machine code: which operand a non-zero multiplies, and to which sum it is added, is in the instructions.
+// Sparse rows as machine code: which operand a non-zero multiplies, and to which sum it is added, is in the
+// instructions.
 //
-// Up to kCodeRows rows are one group. Its sums of a block, a register for each row, stay in registers while the columns of
-// the slice go by: the operand of a column is loaded once for all rows of the group, and each non-zero is one
-// instruction, which reads 4 bytes, its weight, where the other forms read 64, an operand. So weights limit the rate no
-// more than the multipliers do, whatever cache the operands are in.
+// Up to kCodeRows rows are one group. Its sums of a block stay in registers, one for each row, while the columns of the
+// slice go by: the operand of a column is loaded once for all rows of the group, and each non-zero is one instruction,
+// which reads 4 bytes, its weight, where the other forms read 64, an operand.
 //
-// The code of a group is a body, which multiplies, between two parts that all groups share: a start, which sets the sums,
-// and a finish, which stores them.
+// A group's columns are cut into parts. The code of a part is a body, which multiplies, between two pieces that all
+// share: a start, which sets the sums, and a finish, which stores them.
 #pragma once
 
 #include <cstddef>

@@ -76,15 +76,15 @@ double packing_cycles(const TilingProblem& problem, const TileShape& tile, const
 double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels, double rows) {
   const bool is_large = channels * static_cast<double>(panel.blocks_per_channel * kBlockBytes) >
                         static_cast<double>(level2_cache_bytes() / 4);
-  const double kOperand = is_large ? 1.0 : 0.8;  // from the second-level cache
-  constexpr double kRow = 3.0;                   // its sums, from one slice to the next
+  const double operand = is_large ? 1.0 : 0.8;  // from the second-level cache
+  constexpr double kRow = 3.0;                  // its sums, from one slice to the next
   constexpr double kCall = 30.0;
   // Once for all blocks, from the second-level cache or from memory.
-  const double kInstruction = problem.code_is_far() ? 3.0 : 0.9;
+  const double instruction = problem.code_is_far() ? 3.0 : 0.9;
   const double columns = channels * static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
   const double nnz = problem.density * columns * rows;
   const double operands = columns * (1.0 - std::pow(1.0 - problem.density, rows));
-  return blocks * (nnz + kOperand * operands + kRow * rows + kCall) + kInstruction * (nnz + operands);
+  return blocks * (nnz + operand * operands + kRow * rows + kCall) + instruction * (nnz + operands);
 }
 
 // Estimated cycles for the whole layer on one core.
@@ -105,11 +105,12 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
                        : form == WeightForm::by_turn    ? costs.list * static_cast<double>(problem.geometry.kernel_w)
                                                         : costs.list;
   const double per_row = nnz * per_nnz + turns + costs.sum * blocks + lists;
+  const auto rows = static_cast<double>(problem.rows);
   const double groups = static_cast<double>(ceil_div(problem.rows, kCodeRows));
-  const double rows = form == WeightForm::code
-                          ? groups * group_cycles(problem, panel, blocks, channels, static_cast<double>(problem.rows) / groups)
-                          : static_cast<double>(problem.rows) * per_row;
-  const double per_tile = slices * (rows + packing_cycles(problem, tile, panel, channels));
+  const double multiplying = form == WeightForm::code
+                                 ? groups * group_cycles(problem, panel, blocks, channels, rows / groups)
+                                 : rows * per_row;
+  const double per_tile = slices * (multiplying + packing_cycles(problem, tile, panel, channels));
   const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
   return tiles * per_tile;
 }
