@@ -25,8 +25,9 @@ from sift_onnx.errors import UsageError
 
 __all__ = ["build", "build_attention", "pools_at_once"]
 
-# What the kernels of Winograd's algorithm take: as dense as is multiplied as dense elsewhere, and two groups of rows.
-_MINIMAL_ABOVE = 0.85
+# Density from which kernels multiply all weights, zeros too.
+_DENSE_ABOVE = 0.85
+# What the kernels of Winograd's algorithm take: two groups of rows.
 _LEAST_MINIMAL_ROWS = 16
 
 
@@ -66,6 +67,8 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         case Matmul() if weights is not None:
             if layout == "planes":
                 return _kernels.Matmul(weights, spec.bias, activation=spec.activation, isa=isa)
+            if spec.weights.density > _DENSE_ABOVE and _kernels.DenseProduct.suits(weights.rows, weights.columns):
+                return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
             # Rows in lanes: the 1x1 convolution of images of one pixel.
             return _kernels.Conv(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
         case Depthwise():
@@ -149,7 +152,7 @@ def _is_minimal(spec: Conv) -> bool:
     """Whether Winograd's algorithm does it with fewer multiply-adds: dense, of few channels, with 3x3 or 4x4 taps."""
     weights, geometry = spec.weights, spec.geometry
     return (
-        weights.density > _MINIMAL_ABOVE
+        weights.density > _DENSE_ABOVE
         and weights.rows >= _LEAST_MINIMAL_ROWS
         and _kernels.Winograd.suits(
             weights.columns,

@@ -163,6 +163,9 @@ class RegionProgram:
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
             return f"conv winograd {layout} tile {op.tile}x{op.tile}{pooled}"
+        if isinstance(op, _kernels.DenseProduct):
+            algorithm = "strassen" if op.halves(shape) else "dense"
+            return f"matmul {algorithm} {layout} tile {op.tile_rows}x1"
         if not isinstance(op, _kernels.Conv):
             return f"{type(op).__name__.lower()} {layout}"
         told = op.describe(shape, self.pool.threads)
@@ -185,10 +188,10 @@ class RegionProgram:
             self._ops[step, layout] = found
         return found
 
-    def _packing(self, step: int) -> list[_kernels.Conv | _kernels.Matmul]:
-        """The operators of a step that have weights."""
+    def _packing(self, step: int) -> list[_kernels.Conv | _kernels.DenseProduct | _kernels.Matmul]:
+        """The operators of a step whose weights can be had back."""
         ops = [op for (of, _), op in self._ops.items() if of == step]
-        return [op for op in ops if isinstance(op, (_kernels.Conv, _kernels.Matmul))]
+        return [op for op in ops if isinstance(op, (_kernels.Conv, _kernels.DenseProduct, _kernels.Matmul))]
 
     def _release(self) -> None:
         """Let go of the weights that every operator has packed in a run: packed and not, they take twice the memory."""

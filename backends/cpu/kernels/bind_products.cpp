@@ -13,6 +13,7 @@
 #include "binding_types.h"
 #include "bindings.h"
 #include "conv.h"
+#include "dense_product.h"
 #include "matmul.h"
 #include "pooled_winograd.h"
 #include "sparse_weights.h"
@@ -174,6 +175,26 @@ void bind_products(nb::module_& module) {
           "window_pads"_a = Shape4{0, 0, 0, 0}, "ceil_mode"_a = false, "layout"_a = "images16", "isa"_a = "",
           "The window is that of the pooling, behind the activation. Keeps no reference to the weights.")
       .def_prop_ro("tile", &PooledWinograd::tile, "Outputs of the convolution's tile along an axis.");
+
+  nb::class_<DenseProduct, Op>(module, "DenseProduct",
+                               "activation(x @ weights.T + bias + second), dense weights, rows of x in lanes.")
+      .def(
+          "__init__",
+          [](DenseProduct* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias,
+             const ActivationSpec& activation, const std::string& isa) {
+            new (self) DenseProduct(weights, vector_of(bias), activation_of(activation), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
+          "For inputs of shape (m, columns, 1, 1) in images16. Keeps no reference to the weights.")
+      .def_static("suits", &DenseProduct::suits, "rows"_a, "columns"_a,
+                  "Whether dense weights of this size are multiplied faster so than by a Conv.")
+      .def(
+          "halves", [](const DenseProduct& product, const Shape4& shape) { return product.halves(shape_of(shape)); },
+          "shape"_a, "Whether inputs of this shape are multiplied by Strassen's algorithm, as long as they are finite.")
+      .def_prop_ro("tile_rows", &DenseProduct::tile_rows, "Rows of weights whose sums are in registers together.")
+      .def("source", &DenseProduct::source, "The weights, out of what was packed of them.")
+      .def(
+          "release_source", [](const DenseProduct&) { return true; }, "As that of Conv; there is no share to give up.");
 
   nb::class_<Matmul, Op>(module, "Matmul", "activation(x @ weights.T + bias + second) of row-major matrices.")
       .def(

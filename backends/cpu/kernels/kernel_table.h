@@ -251,6 +251,43 @@ struct AttentionArgs {
 // Half of a small first-level cache.
 inline constexpr int kLoopOperands = 4096;
 
+// A product of dense rows and a block of 16 tokens, see dense_product.h; added to up to two sums.
+struct DenseTileArgs {
+  const float* weights;   // [depth][dense_rows]
+  const float* operands;  // [depth][16], aligned to 64 bytes
+  std::int64_t depth;
+  struct Target {
+    float* sums;  // [dense_rows][16], aligned to 64 bytes; null: none
+    float sign;
+  };
+  Target targets[2];
+  const float* ahead;     // what is fetched meanwhile, a line of 64 bytes per step of the depth
+  std::int64_t ahead_lines;
+};
+
+// out = first * first_scales + second * second_scales, [count / 16][16], all aligned to 64 bytes.
+struct CombineArgs {
+  const float* first;
+  const float* first_scales;   // [16]
+  const float* second;
+  const float* second_scales;  // [16]
+  float* out;
+  std::int64_t count;          // a multiple of 16
+};
+
+// out = activation(sums * row_scales * lane_scales + bias + residual), [rows][16], all aligned to 64 bytes.
+struct DenseFinishArgs {
+  const float* sums;
+  const float* row_scales;   // [rows]
+  const float* lane_scales;  // [16]
+  const float* bias;         // [rows]
+  const float* residual;     // null: none
+  float* out;
+  std::int64_t rows;
+  Activation activation;
+  bool streams;              // past the caches
+};
+
 // Arguments of kernels that store with every step come by value: behind a reference, each store might change them as
 // far as the compiler knows, and it would read them again. Rows and streams store once per list: there copying them
 // takes longer.
@@ -287,6 +324,13 @@ struct KernelTable {
   void (*winograd_input)(const float* patch, std::int64_t phases, float* points);
   void (*winograd_rows)(const WinogradArgs&);
   void (*pool_tile)(PoolArgs);
+
+  void (*dense_tile)(const DenseTileArgs&);
+  std::int64_t dense_rows;
+  void (*combine)(CombineArgs);
+  // Of each of 16 lanes, [count / 16][16]: the largest magnitude, NaN if a value is not finite. All aligned to 64 bytes.
+  void (*lane_magnitudes)(const float* in, std::int64_t count, float* out);
+  void (*dense_finish)(DenseFinishArgs);
 
   void (*attend)(const AttentionArgs&);
   std::int64_t most_query_blocks;

@@ -103,7 +103,7 @@ class Hostile:
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
         first_layers = (self.winograd, self.pooled_winograd)
-        others = (self.matmul, *first_layers, self.depthwise, self.pool, self.plain, self.attention)
+        others = (self.matmul, self.dense_product, *first_layers, self.depthwise, self.pool, self.plain, self.attention)
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
 
@@ -150,6 +150,13 @@ class Hostile:
         weights = self.weights(self.size(), columns)
         bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
         return self.kernels.Matmul(weights, bias, activation=self.activation(), isa=self.rng.choice(ISAS)), columns
+
+    def dense_product(self) -> tuple[Any, int]:
+        columns = self.rng.choice((self.size(), 256, 1100))
+        weights = self.weights(self.rng.choice((self.size(), 90)), columns)
+        bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
+        isa = self.rng.choice(ISAS)
+        return self.kernels.DenseProduct(weights, bias, activation=self.activation(), isa=isa), columns
 
     def depthwise(self) -> tuple[Any, int]:
         kernel, channels = self.pair(), self.size()

@@ -3,6 +3,7 @@
 
 #include "../kernel_table.h"
 #include "attention.h"
+#include "dense_tile.h"
 #include "elementwise.h"
 #include "epilogue.h"
 #include "gather.h"
@@ -40,6 +41,11 @@ const KernelTable* kernels() {
       .winograd_input = &winograd_input,
       .winograd_rows = &winograd_rows,
       .pool_tile = &pool_tile,
+      .dense_tile = &dense_tile,
+      .dense_rows = kDenseRows,
+      .combine = &combine,
+      .lane_magnitudes = &lane_magnitudes,
+      .dense_finish = &dense_finish,
       .attend = [](const AttentionArgs& args) { attend(args); },
       .most_query_blocks = kMostQueryBlocks,
       .split_pairs = &split_pairs,

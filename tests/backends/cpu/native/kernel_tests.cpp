@@ -17,6 +17,7 @@
 #include "attention.h"
 #include "code_memory.h"
 #include "conv.h"
+#include "dense_product.h"
 #include "elementwise.h"
 #include "generated_rows.h"
 #include "global_pool.h"
@@ -259,6 +260,26 @@ void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, c
   }
 }
 
+void test_dense_product(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const std::int64_t rows = random.between(1, 70);
+  const std::int64_t columns = random.between(200, 400);
+  const Shape shape{random.between(1, 150), columns, 1, 1};
+  std::vector<float> weights(static_cast<std::size_t>(rows * columns));
+  for (float& weight : weights) weight = random.value();
+  Tensor in = random_tensor(random, shape.n * columns);
+  const DenseProduct product(SparseWeights::from_dense(rows, columns, weights), {}, {}, kernels);
+  Tensor y = run(product, pool, kernels, shape, in, nullptr);
+  for (std::int64_t m = 0; m < shape.n; ++m) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        sum += double{weights[static_cast<std::size_t>(row * columns + c)]} * in[m * columns + c];
+      }
+      check(std::abs(sum - y[m * rows + row]) < 1e-3, "dense product, " + isa);
+    }
+  }
+}
+
 // Values are compared with numpy elsewhere; here both layouts must agree, and stay inside their tensors.
 void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   ConvGeometry g;
@@ -495,6 +516,7 @@ int main() {
     for (int i = 0; i < 9; ++i) {
       test_conv(random, random_geometry(random), pool, kernels, isa);
       test_matmul(random, pool, kernels, isa);
+      test_dense_product(random, pool, kernels, isa);
       test_windows(random, pool, kernels, isa);
       test_normalization(random, pool, kernels, isa);
       test_attention(random, pool, kernels, isa);
