@@ -13,4 +13,11 @@ std::int64_t level3_cache_bytes();
 // What a process can count on of a last-level cache that others share: larger tensors are read from memory.
 inline constexpr std::int64_t kSharedCacheBytes = 8 << 20;
 
+// Whether an output of so many floats is stored past the caches: where it will not be found in one anyway, and lines need
+// not be fetched to be overwritten. Where it takes the place of `operand`, its lines have just been read, and storing
+// past them would first throw them out.
+inline bool passes_caches(std::int64_t floats, const float* out, const float* operand) {
+  return floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes && out != operand;
+}
+
 }  // namespace sift::cpu

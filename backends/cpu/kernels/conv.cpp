@@ -292,8 +292,8 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
       balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
-  const std::int64_t out_bytes = element_count(output_shape(shape), t.layout) * static_cast<std::int64_t>(sizeof(float));
-  const bool streams = out_bytes >= kSharedCacheBytes && density_ * static_cast<double>(columns_) <= kMostStreamedWork;
+  const bool streams = passes_caches(element_count(output_shape(shape), t.layout), out, residual) &&
+                       density_ * static_cast<double>(columns_) <= kMostStreamedWork;
 
   struct Task {
     ConvTile place;

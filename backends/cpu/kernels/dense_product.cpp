@@ -351,7 +351,7 @@ void DenseProduct::run(ThreadPool& pool, const Shape& shape, const float* in, co
   job.residual = others.second;
   job.out = out;
   job.blocks = ceil_div(shape.n, kLanes);
-  job.streams = out_floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
+  job.streams = passes_caches(out_floats, out, others.second);
 
   float* const scales = scratch.scales.floats(index(2 * (job.blocks + 1) * kLanes));
   float* const unscales = scales + (job.blocks + 1) * kLanes;

@@ -170,7 +170,7 @@ void ask_for_output(const DirectOutput& direct, std::int64_t first, std::int64_t
   for (std::int64_t row = first; row < first + rows; ++row) {
     const std::ptrdiff_t at = row * direct.row_stride + block;
     if (direct.residual != nullptr) __builtin_prefetch(direct.residual + at, 0);
-    if (!direct.streams) __builtin_prefetch(direct.out + at, 1);
+    if (!direct.streams && direct.out != direct.residual) __builtin_prefetch(direct.out + at, 1);
   }
 }
 

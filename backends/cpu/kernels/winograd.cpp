@@ -216,7 +216,7 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   const std::int64_t tile_columns = ceil_div(out_shape.w, tile_);
   const std::int64_t all = units * tile_rows * tile_columns;
   const std::int64_t together = planes ? kLanes : 1;
-  const bool streams = !planes && out_floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
+  const bool streams = !planes && passes_caches(out_floats, out, others.second);
   pool.parallel_for(ceil_div(all, together), [&](std::int64_t number) {
     const Block block{.tiles = std::min(together, all - number * together),
                       .rows = tile_rows,

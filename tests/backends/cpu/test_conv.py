@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from kernel_reference import ACTIVATIONS, LAYOUTS, assert_close, conv, random_array, random_sparse, run
+from kernel_reference import ACTIVATIONS, LAYOUTS, assert_close, conv, random_array, random_sparse, run, to_layout
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import generates_code
@@ -186,17 +186,29 @@ def test_far_dilation_needs_no_panel_for_the_pixels_between(pool: _kernels.Threa
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_output_may_be_the_residual(pool: _kernels.ThreadPool, layout: str) -> None:
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("size", [9, 70])  # 8 MiB and more with 70
+def test_the_output_may_be_the_residual(pool: _kernels.ThreadPool, layout: str, algorithm: str, size: int) -> None:
     rng = np.random.default_rng(3)
-    x = random_array(rng, (16, 8, 9, 9))
-    weights = random_sparse(rng, (8, 8, 3, 3), 0.3)
+    x = random_array(rng, (16, 30, size, size))
+    weights = random_sparse(rng, (30, 30, 3, 3), 0.3)
     residual = random_array(rng, x.shape)
     op = _kernels.Conv(
-        _kernels.SparseWeights.from_dense(8, 72, weights), kernel=(3, 3), pads=(1, 1, 1, 1), layout="planes"
+        _kernels.SparseWeights.from_dense(30, 270, weights),
+        kernel=(3, 3),
+        pads=(1, 1, 1, 1),
+        activation=("clip", 0.0, np.inf),
+        layout=layout,
+        algorithm=algorithm,
     )
-    out = residual.copy()
-    op.run(pool, x.shape, x, out, out)
-    assert_close(out, conv(x, weights, pads=(1, 1, 1, 1), residual=residual), 72)
+    apart = run(pool, op, x, residual)
+    assert_close(apart, conv(x, weights, pads=(1, 1, 1, 1), residual=residual, activation=("clip", 0.0, np.inf)), 270)
+    inside, both = (to_layout(pool, array, layout) for array in (x, residual.copy()))
+    op.run(pool, x.shape, inside, both, both)
+    together = np.empty_like(apart) if layout == "images16" else both
+    if layout == "images16":
+        _kernels.Reorder("images16").run(pool, x.shape, both, together)
+    np.testing.assert_array_equal(together, apart)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
