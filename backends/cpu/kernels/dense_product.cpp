@@ -65,32 +65,6 @@ struct Taken {
   bool is_one() const { return signs[1] == 0; }
 };
 
-// Weights that come next: some lines of them are fetched with each tile that is multiplied before.
-class WeightsAhead {
- public:
-  WeightsAhead() = default;
-  // `floats` of them, and, unless `half` is zero, as many so far behind them; within `calls` tiles.
-  WeightsAhead(const float* first, std::int64_t half, std::int64_t floats, std::int64_t calls)
-      : at_(first), half_(half), floats_(floats), lines_(ceil_div((half == 0 ? 1 : 2) * floats / kLanes, calls)) {}
-
-  void step(DenseTileArgs& args) {
-    if (done_ == floats_ && half_ != 0) {
-      at_ += std::exchange(half_, 0);
-      done_ = 0;
-    }
-    args.ahead = at_ + done_;
-    args.ahead_lines = std::min({lines_, args.depth, (floats_ - done_) / kLanes});
-    done_ += args.ahead_lines * kLanes;
-  }
-
- private:
-  const float* at_ = nullptr;
-  std::int64_t half_ = 0;
-  std::int64_t floats_ = 0;
-  std::int64_t lines_ = 0;
-  std::int64_t done_ = 0;
-};
-
 }  // namespace
 
 // One run. Both matrices are cut into `parts` both ways: a pair is one block of each part, and so is a pair of tiles.
@@ -111,6 +85,40 @@ struct DenseProduct::Job {
   const float* scales;    // [parts * pairs][16], powers of two; zero where there is no token
   const float* unscales;  // [parts * pairs][16], what makes up for them
   float* tokens;          // [pairs][slices][products][slice columns / parts][16]; null: the input as it is
+};
+
+// Tiles of one slice, times blocks.
+struct DenseProduct::Task {
+  std::int64_t first_tile;
+  std::int64_t tiles;
+  std::int64_t slice;
+  float* combined;  // [products][tiles][slice columns / parts][tile_rows]
+};
+
+// Weights that come next: some lines of them are fetched with each tile that is multiplied before.
+class DenseProduct::WeightsAhead {
+ public:
+  WeightsAhead() = default;
+  // `floats` of them, and, unless `half` is zero, as many so far behind them, within `calls` steps.
+  WeightsAhead(const float* first, std::int64_t half, std::int64_t floats, std::int64_t calls)
+      : at_(first), half_(half), floats_(floats), lines_(ceil_div((half == 0 ? 1 : 2) * floats / kLanes, calls)) {}
+
+  void step(DenseTileArgs& args) {
+    if (done_ == floats_ && half_ != 0) {
+      at_ += std::exchange(half_, 0);
+      done_ = 0;
+    }
+    args.ahead = at_ + done_;
+    args.ahead_lines = std::min({lines_, args.depth, (floats_ - done_) / kLanes});
+    done_ += args.ahead_lines * kLanes;
+  }
+
+ private:
+  const float* at_ = nullptr;
+  std::int64_t half_ = 0;
+  std::int64_t floats_ = 0;
+  std::int64_t lines_ = 0;
+  std::int64_t done_ = 0;
 };
 
 // Of a pair's sums.
@@ -162,7 +170,8 @@ std::int64_t DenseProduct::weight_bytes() const {
 }
 
 bool DenseProduct::halves(const Shape& shape) const {
-  return finite_ && slice_columns_ >= kLeastHalved && ceil_div(shape.n, kLanes) >= kLeastBlocks && rows_ > kernels_.dense_rows;
+  return finite_ && slice_columns_ >= kLeastHalved && rows_ > kernels_.dense_rows &&
+         ceil_div(shape.n, kLanes) >= kLeastBlocks;
 }
 
 std::int64_t DenseProduct::place_of(std::int64_t row, std::int64_t column) const {
@@ -251,92 +260,116 @@ void DenseProduct::combine_tokens(const Job& job, std::int64_t pair) const {
   }
 }
 
-// Tiles and blocks from the first ones on, as many as a task has of both.
-void DenseProduct::run_tiles(const Job& job, std::int64_t first_tile, std::int64_t first_pair) const {
-  const std::int64_t tile_rows = kernels_.dense_rows;
-  const std::int64_t parts = job.parts;
-  const std::int64_t tiles = std::min(job.tiles_together, job.tile_pairs - first_tile);
-  const std::int64_t pairs = std::min(job.pairs_together, job.end_pair - first_pair);
-  const auto product_count = static_cast<std::int64_t>(job.products.size());
-  const std::int64_t depth = slice_columns_ / parts;
-  const std::int64_t tile_floats = depth * tile_rows;
-  const std::int64_t quarter_floats = tiles * tile_rows * kLanes;  // of sums
-  const std::int64_t pair_floats = parts * parts * quarter_floats;
-  Scratch& scratch = thread_scratch();
-  float* const combined = scratch.weights.floats(index(product_count * tiles * tile_floats));
-  float* const all_sums = scratch.sums.floats(index((slices_ == 1 ? 1 : pairs) * pair_floats));
-  for (std::int64_t slice = 0; slice < slices_; ++slice) {
-    const auto quarter_of = [&](std::int64_t tile, int quarter) {
-      return weights_of(tile + (quarter >> 1) * job.tile_pairs, slice) + (quarter & 1) * tile_floats;
-    };
-    const auto tile_of = [&](std::int64_t product, std::int64_t tile) -> const float* {
-      const Taken taken(job.products[index(product)].left);
-      if (taken.is_one() && taken.signs[0] == 1) return quarter_of(first_tile + tile, taken.quarters[0]);
-      return combined + (product * tiles + tile) * tile_floats;
-    };
-    for (std::int64_t product = 0; product < product_count; ++product) {
-      const Taken taken(job.products[index(product)].left);
-      alignas(64) float signs[2][kLanes];
-      for (int i = 0; i < 2; ++i) std::fill(signs[i], signs[i] + kLanes, taken.signs[i]);
-      for (std::int64_t tile = 0; tile < tiles; ++tile) {
-        float* const to = combined + (product * tiles + tile) * tile_floats;
-        if (tile_of(product, tile) != to) continue;
-        kernels_.combine({.first = quarter_of(first_tile + tile, taken.quarters[0]),
-                          .first_scales = signs[0],
-                          .second = quarter_of(first_tile + tile, taken.quarters[1]),
-                          .second_scales = signs[1],
-                          .out = to,
-                          .count = tile_floats});
-      }
+// The weights of a product: a quarter of a pair of tiles, where it is one as it is, or a sum.
+const float* DenseProduct::factor(const Job& job, const Task& task, std::size_t product, std::int64_t tile) const {
+  const std::int64_t floats = slice_columns_ / job.parts * kernels_.dense_rows;
+  const Taken taken(job.products[product].left);
+  if (!taken.is_one() || taken.signs[0] != 1) {
+    return task.combined + (static_cast<std::int64_t>(product) * task.tiles + tile) * floats;
+  }
+  return quarter(job, task, tile, taken.quarters[0]);
+}
+
+const float* DenseProduct::quarter(const Job& job, const Task& task, std::int64_t tile, int number) const {
+  return weights_of(task.first_tile + tile + (number >> 1) * job.tile_pairs, task.slice) +
+         (number & 1) * (slice_columns_ / job.parts * kernels_.dense_rows);
+}
+
+void DenseProduct::combine_weights(const Job& job, const Task& task) const {
+  for (std::size_t product = 0; product < job.products.size(); ++product) {
+    const Taken taken(job.products[product].left);
+    if (taken.is_one() && taken.signs[0] == 1) continue;
+    alignas(64) float signs[2][kLanes];
+    for (int i = 0; i < 2; ++i) std::fill(signs[i], signs[i] + kLanes, taken.signs[i]);
+    const std::int64_t floats = slice_columns_ / job.parts * kernels_.dense_rows;
+    for (std::int64_t tile = 0; tile < task.tiles; ++tile) {
+      kernels_.combine({.first = quarter(job, task, tile, taken.quarters[0]),
+                        .first_scales = signs[0],
+                        .second = quarter(job, task, tile, taken.quarters[1]),
+                        .second_scales = signs[1],
+                        .out = task.combined + (static_cast<std::int64_t>(product) * task.tiles + tile) * floats,
+                        .count = floats});
     }
-    const bool is_last = slice + 1 == slices_;
-    const std::int64_t next_tile = is_last ? first_tile + tiles : first_tile;
-    const std::int64_t next_tiles = std::min(tiles, job.tile_pairs - next_tile);
+  }
+}
+
+// Adds the products of a slice to the sums of a pair of blocks, [quarters][tiles][tile_rows][16].
+void DenseProduct::multiply(const Job& job, const Task& task, std::int64_t pair, float* sums,
+                            WeightsAhead& ahead) const {
+  const std::int64_t tile_sums = kernels_.dense_rows * kLanes;
+  DenseTileArgs args{};
+  args.depth = job.tokens == nullptr ? columns_of(task.slice) : slice_columns_ / job.parts;
+  args.operands = job.tokens == nullptr ? job.in + (pair * columns_ + task.slice * slice_columns_) * kLanes
+                                        : job.tokens + (pair - job.first_pair) * token_floats(job) +
+                                              task.slice * (token_floats(job) / slices_);
+  for (std::size_t product = 0; product < job.products.size(); ++product) {
+    const Taken taken(job.products[product].result);
+    for (std::int64_t tile = 0; tile < task.tiles; ++tile) {
+      args.weights = factor(job, task, product, tile);
+      for (int i = 0; i < 2; ++i) {
+        float* const to = sums + (taken.quarters[i] * task.tiles + tile) * tile_sums;
+        args.targets[i] = {taken.signs[i] == 0 ? nullptr : to, taken.signs[i]};
+      }
+      ahead.step(args);
+      kernels_.dense_tile(args);
+    }
+    args.operands += args.depth * kLanes;
+  }
+}
+
+void DenseProduct::finish(const Job& job, const Task& task, std::int64_t pair, const float* sums) const {
+  const std::int64_t tile_rows = kernels_.dense_rows;
+  for (std::int64_t part = 0; part < job.parts; ++part) {
+    const std::int64_t row = (task.first_tile + part * job.tile_pairs) * tile_rows;
+    const std::int64_t rows = std::min(task.tiles * tile_rows, rows_ - row);
+    for (std::int64_t block = pair; block < job.parts * job.pairs; block += job.pairs) {
+      const float* const from = sums;
+      sums += task.tiles * tile_rows * kLanes;
+      if (block >= job.blocks || rows <= 0) continue;
+      const std::int64_t at = (block * rows_ + row) * kLanes;
+      kernels_.dense_finish({.sums = from,
+                             .row_scales = row_scales_.data() + row,
+                             .lane_scales = job.unscales + block * kLanes,
+                             .bias = bias_.data() + row,
+                             .residual = job.residual == nullptr ? nullptr : job.residual + at,
+                             .out = job.out + at,
+                             .rows = rows,
+                             .activation = activation_,
+                             .streams = job.streams});
+    }
+  }
+}
+
+// Tiles and blocks from the first ones on, as many as a task has of both.
+void DenseProduct::run_task(const Job& job, std::int64_t first_tile, std::int64_t first_pair) const {
+  const std::int64_t tile_floats = slice_columns_ * kernels_.dense_rows;
+  const auto product_count = static_cast<std::int64_t>(job.products.size());
+  const std::int64_t pairs = std::min(job.pairs_together, job.end_pair - first_pair);
+  Task task{};
+  task.first_tile = first_tile;
+  task.tiles = std::min(job.tiles_together, job.tile_pairs - first_tile);
+  Scratch& scratch = thread_scratch();
+  if (job.parts > 1) {
+    task.combined = scratch.weights.floats(index(product_count * task.tiles * tile_floats / job.parts));
+  }
+  const std::int64_t pair_sums = job.parts * job.parts * task.tiles * kernels_.dense_rows * kLanes;
+  // Of all pairs, where they wait for the next slice.
+  float* const all_sums = scratch.sums.floats(index((slices_ == 1 ? 1 : pairs) * pair_sums));
+  for (; task.slice < slices_; ++task.slice) {
+    if (job.parts > 1) combine_weights(job, task);
+    const bool is_last = task.slice + 1 == slices_;
+    const std::int64_t next_tile = is_last ? first_tile + task.tiles : first_tile;
+    const std::int64_t next_tiles = std::min(task.tiles, job.tile_pairs - next_tile);
     WeightsAhead ahead;
     if (next_tiles > 0) {
-      const float* const next = weights_of(next_tile, is_last ? 0 : slice + 1);
-      const std::int64_t half = parts == 1 ? 0 : job.tile_pairs * slice_columns_ * tile_rows;
-      ahead = {next, half, next_tiles * slice_columns_ * tile_rows, pairs * product_count * tiles};
+      ahead = {weights_of(next_tile, is_last ? 0 : task.slice + 1), (job.parts - 1) * job.tile_pairs * tile_floats,
+               next_tiles * tile_floats, pairs * product_count * task.tiles};
     }
-    for (std::int64_t pair = first_pair; pair < first_pair + pairs; ++pair) {
-      float* const sums = all_sums + (slices_ == 1 ? 0 : pair - first_pair) * pair_floats;
-      if (slice == 0) std::memset(sums, 0, index(pair_floats) * sizeof(float));
-      for (std::int64_t product = 0; product < product_count; ++product) {
-        const Taken taken(job.products[index(product)].result);
-        DenseTileArgs args{};
-        args.operands = job.tokens == nullptr
-                            ? job.in + (pair * columns_ + slice * slice_columns_) * kLanes
-                            : job.tokens + (pair - job.first_pair) * token_floats(job) +
-                                  (slice * product_count + product) * depth * kLanes;
-        args.depth = job.tokens == nullptr ? columns_of(slice) : depth;
-        for (std::int64_t tile = 0; tile < tiles; ++tile) {
-          args.weights = tile_of(product, tile);
-          for (int i = 0; i < 2; ++i) {
-            args.targets[i].sign = taken.signs[i];
-            if (taken.signs[i] == 0) continue;
-            args.targets[i].sums = sums + taken.quarters[i] * quarter_floats + tile * tile_rows * kLanes;
-          }
-          ahead.step(args);
-          kernels_.dense_tile(args);
-        }
-      }
-      if (!is_last) continue;
-      for (std::int64_t quarter = 0; quarter < parts * parts; ++quarter) {
-        const std::int64_t block = pair + quarter % parts * job.pairs;
-        const std::int64_t row = (first_tile + quarter / parts * job.tile_pairs) * tile_rows;
-        const std::int64_t rows = std::min(tiles * tile_rows, rows_ - row);
-        if (block >= job.blocks || rows <= 0) continue;
-        const std::int64_t at = (block * rows_ + row) * kLanes;
-        kernels_.dense_finish({.sums = sums + quarter * quarter_floats,
-                               .row_scales = row_scales_.data() + row,
-                               .lane_scales = job.unscales + block * kLanes,
-                               .bias = bias_.data() + row,
-                               .residual = job.residual == nullptr ? nullptr : job.residual + at,
-                               .out = job.out + at,
-                               .rows = rows,
-                               .activation = activation_,
-                               .streams = job.streams});
-      }
+    for (std::int64_t pair = 0; pair < pairs; ++pair) {
+      float* const sums = all_sums + (slices_ == 1 ? 0 : pair * pair_sums);
+      if (task.slice == 0) std::memset(sums, 0, index(pair_sums) * sizeof(float));
+      multiply(job, task, first_pair + pair, sums, ahead);
+      if (is_last) finish(job, task, first_pair + pair, sums);
     }
   }
   if (job.streams) kernels_.end_streams();
@@ -391,7 +424,7 @@ void DenseProduct::run(ThreadPool& pool, const Shape& shape, const float* in, co
     job.pairs_together = std::min(ceil_div(pairs, std::min(ceil_div(tasks, tile_tasks), pairs)), most_pairs);
     const std::int64_t pair_tasks = ceil_div(pairs, job.pairs_together);
     pool.parallel_for(tile_tasks * pair_tasks, [&](std::int64_t task) {
-      run_tiles(job, task / pair_tasks * job.tiles_together, first + task % pair_tasks * job.pairs_together);
+      run_task(job, task / pair_tasks * job.tiles_together, first + task % pair_tasks * job.pairs_together);
     });
   }
 }
