@@ -1,8 +1,9 @@
 """Standard nodes that make the same types and shapes as nodes that ONNX infers no shapes for.
 
-These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, and what onnxruntime's optimizers make of
-activations, normalizations and layers. Only operators whose specification leaves no doubt have a stand-in: Scaler and
-Normalizer give floats in the shape of their input, whatever its type is. An attention has none.
+These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, what onnxruntime's optimizers make of
+activations, normalizations and layers, and GroupNormalization, a standard operator that onnx infers nothing of. Only
+operators whose specification leaves no doubt have a stand-in: Scaler and Normalizer give floats in the shape of their
+input, whatever its type is. An attention has none.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) 
 
 
 _STAND_INS: dict[tuple[str, str], _StandIn] = {
+    ("", "GroupNormalization"): _same(0),
     (ML, "Imputer"): _same(0),
     (ML, "Binarizer"): _same(0),
     (ML, "Scaler"): _floats,
@@ -107,7 +109,7 @@ def stand_ins(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
         opset: version of the standard operators that the stand-ins belong to; there are none before 6, where Cast
             named types by strings.
     """
-    make = _STAND_INS.get((node.domain, node.op_type))
+    make = _STAND_INS.get(("" if node.domain in STANDARD_DOMAINS else node.domain, node.op_type))
     return make(node) if make is not None and node.input and opset >= 6 else []
 
 
@@ -146,9 +148,7 @@ def forget_recorded_shapes(model: onnx.ModelProto) -> None:
 
 
 def _replaced(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    if node.domain in STANDARD_DOMAINS or any(
-        (function.domain, function.name) == (node.domain, node.op_type) for function in model.functions
-    ):
+    if any((function.domain, function.name) == (node.domain, node.op_type) for function in model.functions):
         return []
     opset = next((entry.version for entry in model.opset_import if entry.domain in STANDARD_DOMAINS), _OPSET)
     return stand_ins(node, opset)

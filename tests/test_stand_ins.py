@@ -27,8 +27,8 @@ def single(domain: str, kind: str, x: Array, *parameters: Array, outputs: str = 
     declared = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), ["n", *x.shape[1:]])
     made = [helper.make_empty_tensor_value_info(name) for name in outputs.split(",") if name]
     graph = helper.make_graph([node], "single", [declared], made, stored)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8), {"x": x}
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)] if domain else [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8 if domain else 10), {"x": x}
 
 
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -38,6 +38,7 @@ BYTES = np.ones((2, 8), np.int8)
 SCALES = np.float32(1), np.int8(0), np.float32(0.1), np.int8(0)
 WEIGHT = np.ones((8, 6), np.float32)
 CASES: dict[str, Any] = {
+    "group norm": single("", "GroupNormalization", np.ones((2, 8, 3, 3), np.float32), ONES, ONES, num_groups=4),
     "scaler": single(ML, "Scaler", TABLE, offset=[0.0, 1.0, 2.0, 3.0], scale=[1.0, 2.0, 3.0, 4.0]),
     "scaler of integers": single(ML, "Scaler", TABLE.astype(np.int64), offset=[1.0], scale=[2.0]),
     "imputer": single(ML, "Imputer", TABLE, imputed_value_floats=[1.0], replaced_value_float=2.0),

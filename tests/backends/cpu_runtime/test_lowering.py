@@ -154,6 +154,16 @@ class TestPartition:
         with pytest.raises(UsageError, match="'pool': its window does not fit"):
             program.run({"x": np.zeros((1, 4, 3, 3), np.float32)})
 
+    def test_layers_around_an_operator_that_onnx_infers_nothing_of(self):
+        """Its result has to be known as a tensor of floats, or the model would stay in one piece."""
+        net = SparseNet(opset=21)
+        x = net.conv(net.input("x", 2, 4, 8, 8), 4, 8, 3, name="first")
+        parameters = [net.constant(np.linspace(0.5, 2, 8, dtype=np.float32)) for _ in range(2)]
+        x = net.op("GroupNormalization", x, *parameters, name="between", num_groups=4)
+        net.output(net.conv(x, 8, 5, 3, name="second"), 2, 5, 8, 8)
+        program = assert_same_as_onnxruntime(net.model(), net.feeds)
+        assert places(program) == {"first": "kernels", "between": "onnxruntime", "second": "kernels"}
+
 
 class TestWorth:
     def test_a_dense_model_runs_in_onnxruntime_whole(self):
