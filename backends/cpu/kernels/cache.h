@@ -13,11 +13,15 @@ std::int64_t level3_cache_bytes();
 // What a process can count on of a last-level cache that others share: larger tensors are read from memory.
 inline constexpr std::int64_t kSharedCacheBytes = 8 << 20;
 
-// Whether an output of so many floats is stored past the caches: where it will not be found in one anyway, and lines need
-// not be fetched to be overwritten. Where it takes the place of `operand`, its lines have just been read, and storing
-// past them would first throw them out.
+// Whether a tensor of so many floats will not be found in a cache.
+inline bool exceeds_caches(std::int64_t floats) {
+  return floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
+}
+
+// Whether such an output is stored past the caches, so that its lines are not fetched to be overwritten. Where it takes
+// the place of `operand` they have just been read, and storing past them would first throw them out.
 inline bool passes_caches(std::int64_t floats, const float* out, const float* operand) {
-  return floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes && out != operand;
+  return exceeds_caches(floats) && out != operand;
 }
 
 }  // namespace sift::cpu

@@ -134,7 +134,7 @@ void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in,
 
 // Blocks are aligned, and what is larger than the shared cache will not be found there.
 bool WindowRun::streams() const {
-  return element_count(out_, Layout::images16) * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
+  return exceeds_caches(element_count(out_, Layout::images16));
 }
 
 // Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
@@ -189,7 +189,7 @@ void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float*
   // Few enough that the stretches at both ends of the rows find them in the cache.
   constexpr std::int64_t kTogether = 8;
   // From memory, rows are asked for: what the processor prefetches by itself ends with each page.
-  const bool large = element_count(in_, Layout::images16) * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
+  const bool large = exceeds_caches(element_count(in_, Layout::images16));
   for (std::int64_t plane = first; plane < last; ++plane) {
     const auto channel = static_cast<std::size_t>(plane % in_.c);
     WindowArgs args = start(channel);

@@ -239,6 +239,22 @@ void test_winograd(Random& random, std::int64_t kernel, std::int64_t stride, std
   }
 }
 
+// y = in weights^T, up to `most`.
+void check_product(const std::vector<float>& weights, const Shape& shape, Tensor& in, Tensor& y, double most,
+                   const std::string& what) {
+  const std::int64_t columns = shape.c;
+  const std::int64_t rows = static_cast<std::int64_t>(weights.size()) / columns;
+  for (std::int64_t m = 0; m < shape.n; ++m) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        sum += double{weights[static_cast<std::size_t>(row * columns + c)]} * in[m * columns + c];
+      }
+      check(std::abs(sum - y[m * rows + row]) < most, what);
+    }
+  }
+}
+
 void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   const std::int64_t rows = random.between(1, 60);
   const std::int64_t columns = random.between(1, 200);
@@ -249,15 +265,7 @@ void test_matmul(Random& random, ThreadPool& pool, const KernelTable& kernels, c
   const Matmul matmul(std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, columns, weights)), {}, {},
                       kernels);
   Tensor y = run(matmul, pool, kernels, shape, in, nullptr);
-  for (std::int64_t m = 0; m < shape.n; ++m) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      double sum = 0;
-      for (std::int64_t c = 0; c < columns; ++c) {
-        sum += double{weights[static_cast<std::size_t>(row * columns + c)]} * in[m * columns + c];
-      }
-      check(std::abs(sum - y[m * rows + row]) < 1e-4, "matmul, " + isa);
-    }
-  }
+  check_product(weights, shape, in, y, 1e-4, "matmul, " + isa);
 }
 
 void test_dense_product(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
@@ -269,15 +277,7 @@ void test_dense_product(Random& random, ThreadPool& pool, const KernelTable& ker
   Tensor in = random_tensor(random, shape.n * columns);
   const DenseProduct product(SparseWeights::from_dense(rows, columns, weights), {}, {}, kernels);
   Tensor y = run(product, pool, kernels, shape, in, nullptr);
-  for (std::int64_t m = 0; m < shape.n; ++m) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      double sum = 0;
-      for (std::int64_t c = 0; c < columns; ++c) {
-        sum += double{weights[static_cast<std::size_t>(row * columns + c)]} * in[m * columns + c];
-      }
-      check(std::abs(sum - y[m * rows + row]) < 1e-3, "dense product, " + isa);
-    }
-  }
+  check_product(weights, shape, in, y, 1e-3, "dense product, " + isa);
 }
 
 // Values are compared with numpy elsewhere; here both layouts must agree, and stay inside their tensors.
