@@ -289,7 +289,8 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
   const bool weights_first = counts.y * counts.x == 1 && algorithm_ == Algorithm::dense;
   const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
   const std::vector<std::int64_t> chunks =
-      balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks(), tiles, pool.threads(), for_sums);
+      balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks() * tile.lanes(), tiles, pool.threads(),
+                   for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   const bool streams = passes_caches(element_count(output_shape(shape), t.layout), out, residual) &&

@@ -73,11 +73,11 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::int64_t lane_factor = planes ? 1 : kLanes;
   const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
   const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
-  const std::int64_t acc_row = job.tile.blocks() * kLanes;
+  const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
   const std::int64_t slice_channels = job.slices.front().channels;
   const bool grouped = !job.slices.front().code.empty();
   if (grouped) row_end = std::min(row_end, job.row_count);
-  const auto panel_floats = static_cast<std::size_t>(slice_channels * job.panel.blocks_per_channel * kLanes);
+  const auto panel_floats = static_cast<std::size_t>(slice_channels * job.panel.blocks_per_channel * job.tile.lanes());
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
   float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats);

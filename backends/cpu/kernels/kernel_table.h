@@ -301,6 +301,10 @@ struct KernelTable {
   // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
   // they are multiplied. Null where turning takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);
+  // As `rows` of one row of blocks, algorithm single, but of blocks of 8 lanes; one of the two for each number of them.
+  RowsFunction (*narrow_rows)(int blocks);
+  RowsFunction (*narrow_rows_side_by_side)(int blocks);
+  int vec_bytes;  // of a register
   // Whether generated code may use this instruction set's registers.
   bool runs_generated;
   // Density from which two rows that share operands are faster than one by one.

@@ -33,10 +33,10 @@ std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& grou
 }
 
 std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows,
-                                       std::int64_t band_rows, std::int64_t tile_blocks, std::int64_t tiles,
+                                       std::int64_t band_rows, std::int64_t row_floats, std::int64_t tiles,
                                        int threads, std::int64_t cache_bytes) {
   const auto bands = static_cast<std::int64_t>(band_costs.size());
-  const std::int64_t band_bytes = band_rows * tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t band_bytes = band_rows * row_floats * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most_bands = std::max<std::int64_t>(cache_bytes / band_bytes, 1);
   std::int64_t count = (bands + most_bands - 1) / most_bands;
   constexpr std::int64_t kLeastRows = 16;

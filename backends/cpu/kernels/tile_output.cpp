@@ -11,7 +11,7 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
   const bool planes = t.layout == Layout::planes;
   const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
   // Sums of rows that are code lie row behind row, those of others block behind block.
-  const std::int64_t block_sums = job.slices.front().code.empty() ? kLanes : job.band_rows * kLanes;
+  const std::int64_t block_sums = job.slices.front().code.empty() ? tile.lanes() : job.band_rows * kLanes;
   scatters.clear();
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     for (const LaneRun& run : runs) {

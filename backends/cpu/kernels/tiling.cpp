@@ -13,7 +13,7 @@
 namespace sift::cpu {
 namespace {
 
-constexpr std::int64_t kBlockBytes = kLanes * 4;
+constexpr std::int64_t kFloatBytes = sizeof(float);
 constexpr std::int64_t kOffsetLimit = 1 << 16;  // offsets into a panel are bytes in 16 bits
 constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
@@ -22,6 +22,7 @@ constexpr std::int64_t kMostBlocksFromMemory = 56;
 
 // Lanes of a block, {rows, columns}.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kNarrowBlocks{{{1, 8}}};  // of algorithm single
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kImageBlocks{{{1, 1}}};
 
 std::int64_t output_extent(std::int64_t in, std::int64_t pads, std::int64_t kernel, std::int64_t dilation,
@@ -62,6 +63,14 @@ constexpr Costs costs_of(Core core) {
   return kAmd;
 }
 
+// What a block of 8 lanes takes of the time of 16.
+double narrow_share(Core core, int vec_bytes) {
+  if (vec_bytes < kLanes * kFloatBytes) return 0.5;
+  // Where whole registers are loaded and multiplied as two halves, twice the instructions are what is left; elsewhere
+  // half a register takes as long as a whole one.
+  return core == Core::zen4 ? 0.55 : 1.0;
+}
+
 // Of copying what a tile reads of so many channels.
 double packing_cycles(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel, double channels) {
   if (problem.reads_in_place()) return 0.0;
@@ -74,7 +83,7 @@ double packing_cycles(const TilingProblem& problem, const TileShape& tile, const
 
 // Of one group of rows in a slice of so many channels, where a multiply-add takes one cycle.
 double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels, double rows) {
-  const bool is_large = channels * static_cast<double>(panel.blocks_per_channel * kBlockBytes) >
+  const bool is_large = channels * static_cast<double>(panel.channel_floats * kFloatBytes) >
                         static_cast<double>(level2_cache_bytes() / 4);
   const double operand = is_large ? 1.0 : 0.8;  // from the second-level cache
   constexpr double kRow = 3.0;                  // its sums, from one slice to the next
@@ -89,9 +98,10 @@ double group_cycles(const TilingProblem& problem, const PanelShape& panel, doubl
 
 // Estimated cycles for the whole layer on one core.
 double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
-                std::int64_t slice_channels, WeightForm form) {
+                std::int64_t slice_channels, WeightForm form, int vec_bytes) {
   const Costs costs = costs_of(problem.core);
-  const auto blocks = static_cast<double>(tile.blocks());
+  const double share = tile.is_narrow() ? narrow_share(problem.core, vec_bytes) : 1.0;
+  const double blocks = share * static_cast<double>(tile.blocks());
   const double slices = static_cast<double>(ceil_div(problem.channels, slice_channels));
   const double channels = static_cast<double>(problem.channels) / slices;
   const double taps = static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
@@ -122,8 +132,14 @@ struct RowsChoice {
 
 RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
   const auto blocks = static_cast<int>(tile.blocks());
-  if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::by_turn};
   const auto rows = static_cast<int>(kernel_rows(tile, panel));
+  if (tile.is_narrow()) {
+    if (rows != 1 || tile.rotates()) return {};
+    const RowsFunction side_by_side = kernels.narrow_rows_side_by_side(blocks);
+    if (side_by_side != nullptr) return {side_by_side, WeightForm::side_by_side};
+    return {kernels.narrow_rows(blocks), WeightForm::by_row};
+  }
+  if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::by_turn};
   if (algorithm == Algorithm::generated) return {&rows_generated, WeightForm::code};
   if (algorithm == Algorithm::dense) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::dense};
   if (algorithm == Algorithm::pair) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::in_pairs};
@@ -147,15 +163,15 @@ std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
 }
 
 // What a panel may take. The rest of the cache is left for weights and partial sums.
-std::vector<std::int64_t> panel_limits(const TilingProblem& problem) {
+std::vector<std::int64_t> panel_limits(const TilingProblem& problem, const TileShape& tile) {
   // Code loads an operand for several rows, and does not wait for the second-level cache.
   if (problem.algorithm == Algorithm::generated) {
     if (!problem.code_is_far()) return {level2_cache_bytes() / 4};
     return {level2_cache_bytes() / 4, level2_cache_bytes() / 2};
   }
   // Dense rows pass through the whole panel, each four of them, and what has left the cache by then is gone; sparse ones
-  // find most of what they need.
-  const std::int64_t eighths = problem.algorithm == Algorithm::dense ? 5 : 7;
+  // find most of what they need. Lists of narrow blocks are long as it is.
+  const std::int64_t eighths = problem.algorithm == Algorithm::dense ? 5 : tile.is_narrow() ? 6 : 7;
   return {std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit)};
 }
 
@@ -214,7 +230,7 @@ PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
                        : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
-      block_floats(kLanes),
+      block_floats(tile.lanes()),
       channel_floats(0),
       images_(tile.images) {
   for (const TapAxis::Copy& copy : y.copies) {
@@ -223,7 +239,7 @@ PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
       blocks_per_channel += (tile.rows + copy.shifts) * pitch;
     }
   }
-  channel_floats = blocks_per_channel * kLanes;
+  channel_floats = blocks_per_channel * block_floats;
 }
 
 void PanelShape::turn_inside_out(std::int64_t channels) {
@@ -257,7 +273,7 @@ bool panel_fits(const ConvGeometry& geometry, Layout layout) {
   const auto any_fits = [&](const auto& lane_shapes) {
     return std::ranges::any_of(lane_shapes, [&](const auto& lanes) {
       const PanelShape panel(geometry, {lanes.first, lanes.second, 1, 1, 1});
-      return panel.blocks_per_channel * kBlockBytes <= kOffsetLimit;
+      return panel.channel_floats * kFloatBytes <= kOffsetLimit;
     });
   };
   return layout == Layout::planes ? any_fits(kPixelBlocks) : any_fits(kImageBlocks);
@@ -265,7 +281,6 @@ bool panel_fits(const ConvGeometry& geometry, Layout layout) {
 
 Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const bool is_code = problem.algorithm == Algorithm::generated;
-  const std::vector<std::int64_t> limits = panel_limits(problem);
   const std::int64_t most_blocks = !is_code                ? kMostBlocks
                                    : problem.code_is_far() ? kMostBlocksFromMemory
                                                            : kMostGeneratedBlocks;
@@ -275,14 +290,14 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     const PanelShape panel(problem.geometry, tile);
     // What lies beside a block must be to the right of it throughout.
     if (tile.runs_on && panel.x.most_shifts() > 0) return;
-    const std::int64_t channel_bytes = panel.blocks_per_channel * kBlockBytes;
+    const std::int64_t channel_bytes = panel.channel_floats * kFloatBytes;
     if (!is_code && channel_bytes > kOffsetLimit) return;
     const RowsChoice rows = rows_for(tile, panel, problem.algorithm, kernels);
     if (rows.function == nullptr) return;
-    for (const std::int64_t panel_bytes : limits) {
+    for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
       const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
       const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
-      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form);
+      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes);
       if (cycles < least) {
         least = cycles;
         best = {tile, slice_channels, rows.function, rows.form};
@@ -311,6 +326,7 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   };
   if (problem.layout == Layout::planes) {
     consider_all(kPixelBlocks);
+    if (problem.algorithm == Algorithm::single) consider_all(kNarrowBlocks);
   } else {
     consider_all(kImageBlocks);
   }

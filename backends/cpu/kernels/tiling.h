@@ -1,11 +1,11 @@
 // How a convolution is cut into tiles, and where its taps find their operands in a tile's panel.
 //
-// A block is 16 lanes: 16 images at one pixel (images16), or lanes_h x lanes_w pixels of one image (planes). A tile is
-// rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice, all blocks of
-// input that the tile's taps read, so that a tap of an output block is an aligned block at a fixed distance from its
-// neighbour's:
+// A block is 16 lanes: 16 images at one pixel (images16), or lanes_h x lanes_w pixels of one image (planes), which may
+// be 8. A tile is rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice, all
+// blocks of input that the tile's taps read, so that a tap of an output block is an aligned block at a fixed distance
+// from its neighbour's:
 //
-//   [channel][copy along y][copy along x][rows + shifts][pitch][images][16]
+//   [channel][copy along y][copy along x][rows + shifts][pitch][images][16 or 8]
 //
 // Or, in planes, there is one copy along x: a row of a block has the pixels left and right of its outputs that the taps
 // read too, and the micro-kernel turns its lanes. It then has fewer outputs than lanes.
@@ -74,6 +74,9 @@ struct TileShape {
 
   bool rotates() const { return rotated_w > 0; }
   std::int64_t outputs_w() const { return rotates() ? rotated_w : lanes_w; }
+  // Of a block: pixels, or images.
+  std::int64_t lanes() const { return lanes_h * lanes_w == 1 ? kLanes : lanes_h * lanes_w; }
+  bool is_narrow() const { return lanes() < kLanes; }
   std::int64_t blocks() const { return rows * cols * images; }
   bool operator==(const TileShape&) const = default;
 };

@@ -8,7 +8,8 @@
 namespace sift::cpu {
 namespace {
 
-constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
+// Blocks lie at multiples of the narrow ones.
+constexpr std::size_t kLeastBlock = 8 * sizeof(float);
 
 // Calls take(list, offset, value) for the non-zeros of one row of a slice, in no particular order; side by side, of one
 // place. `list` counts the `lists` lists of a row that is stored by turn.
@@ -83,7 +84,7 @@ void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std:
       for (const CodePart& part : std::span(parts, slice.parts)) {
         const float* value = part.weights;
         for (const CodeEntry& entry : read_body(part.body)) {
-          listed[entry.row].emplace_back(first + column_at[entry.offset / kBlockBytes], *value++);
+          listed[entry.row].emplace_back(first + column_at[entry.offset / kLeastBlock], *value++);
         }
       }
     }
@@ -111,9 +112,9 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
   const std::size_t lists = form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
   const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
-  std::vector<std::uint32_t> column_at(static_cast<std::size_t>(most_channels * panel.blocks_per_channel));
+  std::vector<std::uint32_t> column_at(static_cast<std::size_t>(most_channels * panel.blocks_per_channel * kLanes) * sizeof(float) / kLeastBlock);
   for (std::size_t column = 0; column < offsets.size(); column += lists) {
-    column_at[offsets[column] / kBlockBytes] = static_cast<std::uint32_t>(column);
+    column_at[offsets[column] / kLeastBlock] = static_cast<std::uint32_t>(column);
   }
   SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
                                  static_cast<std::int64_t>(nnz));
@@ -133,7 +134,7 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
         row_of_slice.clear();
         for_each_packed(slice, places[i][static_cast<std::size_t>(row)], form, lists,
                         [&](std::size_t list, std::uint16_t offset, float value) {
-                          const std::uint32_t column = column_at[offset / kBlockBytes];
+                          const std::uint32_t column = column_at[offset / kLeastBlock];
                           row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
                         });
         add_row(row_of_slice, builder);

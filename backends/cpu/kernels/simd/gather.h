@@ -27,6 +27,18 @@ inline void copy_lane_by_lane(float* target, const float* source, std::ptrdiff_t
   for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
 }
 
+#if defined(__AVX512F__)
+inline __m512 even_lanes(__m512 low, __m512 high) {
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  return _mm512_permutex2var_ps(low, even, high);
+}
+
+// All floats between the even ones of the mask's first and last lane.
+inline std::uint32_t floats_between(std::uint32_t mask) {
+  return (1U << (2 * std::bit_width(mask) - 1)) - (1U << (2 * std::countr_zero(mask)));
+}
+#endif
+
 template <int Width>
 [[gnu::always_inline]] inline void copy_masked_lanes(float* target, const float* source, std::ptrdiff_t stride,
                                                      std::uint32_t mask) {
@@ -41,16 +53,16 @@ template <int Width>
     }
     return;
   }
+  if (stride == 2 && Width == 8) {
+    const __m512 pairs = _mm512_maskz_loadu_ps(static_cast<__mmask16>(floats_between(mask)), source);
+    _mm256_mask_storeu_ps(target, static_cast<__mmask8>(mask), _mm512_castps512_ps256(even_lanes(pairs, pairs)));
+    return;
+  }
 #endif
   copy_lane_by_lane(target, source, stride, mask);
 }
 
 #if defined(__AVX512F__)
-inline __m512 even_lanes(__m512 low, __m512 high) {
-  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-  return _mm512_permutex2var_ps(low, even, high);
-}
-
 template <>
 [[gnu::always_inline]] inline void copy_even_lanes<16>(float* target, const float* source) {
   // The last float of the pair of vectors may lie past the tensor: only 31 are read.
@@ -67,9 +79,7 @@ template <>
     return;
   }
   if (stride == 2) {
-    // All floats between the first and the last lane's.
-    const int last = std::bit_width(mask) - 1;
-    const std::uint32_t floats = (2U << (2 * last)) - (1U << (2 * std::countr_zero(mask)));
+    const std::uint32_t floats = floats_between(mask);
     const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(floats), source);
     const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(floats >> 16), source + 16);
     _mm512_mask_storeu_ps(target, lanes, even_lanes(low, high));

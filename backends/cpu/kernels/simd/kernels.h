@@ -7,6 +7,7 @@
 #include "elementwise.h"
 #include "epilogue.h"
 #include "gather.h"
+#include "narrow_rows.h"
 #include "normalize.h"
 #include "peak.h"
 #include "pool_tile.h"
@@ -25,6 +26,9 @@ const KernelTable* kernels() {
       .rows = &find_rows,
       .rows_side_by_side = &find_rows_side_by_side,
       .rotated_rows = &find_rotated_rows,
+      .narrow_rows = &find_narrow_rows<>,
+      .narrow_rows_side_by_side = &find_narrow_rows_side_by_side<>,
+      .vec_bytes = kVecBytes,
       .runs_generated = kRunsGenerated,
       .pair_above = kPairAbove,
       .gather_full = &gather_full,

@@ -7,10 +7,24 @@
 
 namespace sift::cpu::SIFT_ISA {
 
+// Calls use(v, operand) for every vector of the tile at `base`; each operand is read once.
+template <int Rows, int Cols, typename Use>
+[[gnu::always_inline]] inline void for_each_vec(const std::byte* base, std::ptrdiff_t pitch, Use use) {
+  constexpr int kVecsPerRow = Cols * kVecsPerBlock;
+#pragma GCC unroll 2
+  for (int row = 0; row < Rows; ++row) {
+    const std::byte* const from = own_register(base + row * pitch);
+#pragma GCC unroll 32
+    for (int v = 0; v < kVecsPerRow; ++v) use(row * kVecsPerRow + v, load(from + v * kVecBytes));
+  }
+}
+
 template <int Rows, int Cols>
 struct Tile {
   static constexpr int kVecsPerRow = Cols * kVecsPerBlock;
   static constexpr int kVecs = Rows * kVecsPerRow;
+  static constexpr int kFloats = kVecs * kVecLanes;
+  using V = Vec;
 
   Vec vec[kVecs];
 
@@ -32,6 +46,12 @@ struct Tile {
     } else {
       load_from(at);
     }
+  }
+  [[gnu::always_inline]] void multiply_add(Vec weight, const std::byte* operands, std::ptrdiff_t pitch) {
+    for_each_vec<Rows, Cols>(operands, pitch, [&](int v, Vec x) { vec[v] += weight * x; });
+  }
+  [[gnu::always_inline]] void multiply_add(float weight, const std::byte* operands, std::ptrdiff_t pitch) {
+    multiply_add(splat(weight), operands, pitch);
   }
   // `row` counts from the one that acc and the direct output begin at.
   [[gnu::always_inline]] void finish(const RowsArgs& args, std::size_t row) {
@@ -68,35 +88,19 @@ struct Tile {
   }
 };
 
-// Calls use(v, operand) for every vector of the tile at `base`; each operand is read once.
-template <int Rows, int Cols, typename Use>
-[[gnu::always_inline]] inline void for_each_vec(const std::byte* base, std::ptrdiff_t pitch, Use use) {
-  constexpr int kVecsPerRow = Tile<Rows, Cols>::kVecsPerRow;
-#pragma GCC unroll 2
-  for (int row = 0; row < Rows; ++row) {
-    const std::byte* const from = own_register(base + row * pitch);
-#pragma GCC unroll 32
-    for (int v = 0; v < kVecsPerRow; ++v) use(row * kVecsPerRow + v, load(from + v * kVecBytes));
-  }
-}
-
-template <int Rows, int Cols>
+template <typename Sums>
 void rows_single(const RowsArgs& args) {
-  using Sums = Tile<Rows, Cols>;
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
   const std::uint16_t* offset = args.offsets + args.starts[args.row_begin];
   const float* value = args.values + args.starts[args.row_begin];
   float* acc = args.acc;
-  for (std::uint32_t row = args.row_begin; row < args.row_end; ++row, acc += Sums::kVecs * kVecLanes) {
+  for (std::uint32_t row = args.row_begin; row < args.row_end; ++row, acc += Sums::kFloats) {
     const std::uint16_t* const end = args.offsets + args.starts[row + 1];
     Sums sums;
     sums.start(args.bias, row, acc);
 #pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) {
-      const Vec weight = splat(*value);
-      for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { sums.vec[v] += weight * x; });
-    }
+    for (; offset != end; ++offset, ++value) sums.multiply_add(*value, panel + *offset, pitch);
     sums.finish(args, row - args.row_begin);
   }
 }
@@ -104,10 +108,8 @@ void rows_single(const RowsArgs& args) {
 // Two rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next multiply-add
 // when the one before is done. Rows stand by the lengths of their lists, so that the two end at about the same time,
 // and most ends are those that the processor expects.
-template <int Rows, int Cols>
+template <typename Sums>
 void rows_side_by_side(const RowsArgs& args) {
-  using Sums = Tile<Rows, Cols>;
-  constexpr std::size_t kRowFloats = Sums::kVecs * kVecLanes;
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
   const std::uint32_t* ends = args.starts + args.row_begin;
@@ -115,26 +117,21 @@ void rows_side_by_side(const RowsArgs& args) {
   const float* value = args.values + *ends;
   const std::uint16_t* const last_rows = args.order + args.row_end;
   for (const std::uint16_t* rows = args.order + args.row_begin; rows != last_rows; rows += 2) {
-    float* const longer_acc = args.acc + rows[0] * kRowFloats;
-    float* const shorter_acc = args.acc + rows[1] * kRowFloats;
     Sums longer;
     Sums shorter;
-    longer.start(args.bias, rows[0], longer_acc);
-    shorter.start(args.bias, rows[1], shorter_acc);
+    longer.start(args.bias, rows[0], args.acc + rows[0] * std::size_t{Sums::kFloats});
+    shorter.start(args.bias, rows[1], args.acc + rows[1] * std::size_t{Sums::kFloats});
     const std::uint16_t* end = args.offsets + *++ends;
 #pragma GCC unroll 1
     for (; offset != end; offset += 2, value += 2) {
-      const VecPair weights = splat_pair(value);
-      for_each_vec<Rows, Cols>(panel + offset[0], pitch, [&](int v, Vec x) { longer.vec[v] += weights.first * x; });
-      for_each_vec<Rows, Cols>(panel + offset[1], pitch, [&](int v, Vec x) { shorter.vec[v] += weights.second * x; });
+      const auto weights = splat_pair<typename Sums::V>(value);
+      longer.multiply_add(weights.first, panel + offset[0], pitch);
+      shorter.multiply_add(weights.second, panel + offset[1], pitch);
     }
     shorter.finish(args, rows[1]);
     end = args.offsets + *++ends;
 #pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) {
-      const Vec weight = splat(*value);
-      for_each_vec<Rows, Cols>(panel + *offset, pitch, [&](int v, Vec x) { longer.vec[v] += weight * x; });
-    }
+    for (; offset != end; ++offset, ++value) longer.multiply_add(*value, panel + *offset, pitch);
     longer.finish(args, rows[0]);
   }
 }
@@ -258,7 +255,7 @@ template <int Rows, int Cols>
 constexpr RowsFunction rows_of(Algorithm algorithm) {
   constexpr int kVecs = Tile<Rows, Cols>::kVecs;
   if constexpr (Rows * Cols <= 14 && kVecs >= kEnoughSums && kVecs <= kAccumulators) {
-    if (algorithm == Algorithm::single) return &rows_single<Rows, Cols>;
+    if (algorithm == Algorithm::single) return &rows_single<Tile<Rows, Cols>>;
   }
   if constexpr (2 * kVecs <= kRegisters - 3) {
     if (algorithm == Algorithm::pair) return &rows_pair<Rows, Cols>;
@@ -274,7 +271,7 @@ constexpr RowsFunction rows_of(Algorithm algorithm) {
 template <int Rows, int Cols = 1>
 RowsFunction find_side_by_side_of_width(int columns) {
   if constexpr (Tile<Rows, Cols>::kVecs < kEnoughSums) {
-    if (columns == Cols) return &rows_side_by_side<Rows, Cols>;
+    if (columns == Cols) return &rows_side_by_side<Tile<Rows, Cols>>;
     return find_side_by_side_of_width<Rows, Cols + 1>(columns);
   } else {
     return nullptr;

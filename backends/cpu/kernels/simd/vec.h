@@ -53,19 +53,26 @@ typedef std::int32_t IntVec __attribute__((vector_size(kVecBytes), may_alias));
 
 inline Vec splat(float value) { return value - Vec{}; }
 // Two floats, one after the other, in every lane of a vector each.
+template <typename V>
 struct VecPair {
-  Vec first;
-  Vec second;
+  V first;
+  V second;
 };
-inline VecPair splat_pair(const float* at) {
+template <typename V>
+inline VecPair<V> splat_pair(const float* at) {
 #if defined(__AVX512F__)
   // One load and two shuffles: it is loads that multiply-adds with operands in memory are short of.
   double pair;
   __builtin_memcpy(&pair, at, sizeof pair);
-  const __m512 pairs = _mm512_castpd_ps(_mm512_set1_pd(pair));
-  return {reinterpret_cast<Vec>(_mm512_moveldup_ps(pairs)), reinterpret_cast<Vec>(_mm512_movehdup_ps(pairs))};
+  if constexpr (sizeof(V) == sizeof(__m512)) {
+    const __m512 pairs = _mm512_castpd_ps(_mm512_set1_pd(pair));
+    return {reinterpret_cast<V>(_mm512_moveldup_ps(pairs)), reinterpret_cast<V>(_mm512_movehdup_ps(pairs))};
+  } else {
+    const __m256 pairs = _mm256_castpd_ps(_mm256_set1_pd(pair));
+    return {reinterpret_cast<V>(_mm256_moveldup_ps(pairs)), reinterpret_cast<V>(_mm256_movehdup_ps(pairs))};
+  }
 #else
-  return {splat(at[0]), splat(at[1])};
+  return {at[0] - V{}, at[1] - V{}};
 #endif
 }
 inline Vec load(const void* at) { return *static_cast<const Vec*>(at); }
