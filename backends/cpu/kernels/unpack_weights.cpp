@@ -112,7 +112,8 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
   const std::size_t lists = form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
   const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
-  std::vector<std::uint32_t> column_at(static_cast<std::size_t>(most_channels * panel.blocks_per_channel * kLanes) * sizeof(float) / kLeastBlock);
+  const auto panel_bytes = static_cast<std::size_t>(most_channels * panel.blocks_per_channel * kLanes) * sizeof(float);
+  std::vector<std::uint32_t> column_at(panel_bytes / kLeastBlock);
   for (std::size_t column = 0; column < offsets.size(); column += lists) {
     column_at[offsets[column] / kLeastBlock] = static_cast<std::uint32_t>(column);
   }
