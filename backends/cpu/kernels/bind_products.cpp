@@ -51,6 +51,7 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
   result["algorithm"] = name_of(kAlgorithms, description.algorithm);
   result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
   result["runs_on"] = tile.runs_on;
+  result["slides"] = tile.slides;
   result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
   result["form"] = name_of(kWeightForms, description.form);
   result["slice_channels"] = description.slice_channels;

@@ -194,7 +194,7 @@ std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Ti
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
     packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
-                                           tiling.slice_channels, tiling.form, band_rows, tiling.tile.blocks()));
+                                           tiling, band_rows));
   }
   packing->band_costs = band_costs(packing->groups, rows, band_rows);
   packing->turn_lanes = turned_lanes(problem.tiling.geometry, tiling.tile);
@@ -206,7 +206,7 @@ std::shared_ptr<const SparseWeights> Conv::locked_source() const {
   const Packing& packing = *planned_.back().packing;
   return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
                                                               columns_, options_.geometry, packing.panel,
-                                                              packing.tiling.form, packing.band_rows));
+                                                              packing.tiling, packing.band_rows));
 }
 
 std::shared_ptr<const SparseWeights> Conv::source() const {

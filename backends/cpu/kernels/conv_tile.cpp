@@ -48,7 +48,7 @@ void fill_panel(const ConvJob& job, const TileInput& input, const float* source,
   const ConvTensors& t = job.tensors;
   const bool planes = t.layout == Layout::planes;
   GatherArgs gather{};
-  gather.width = static_cast<std::uint32_t>(planes ? job.tile.lanes_w : kLanes);
+  gather.width = static_cast<std::uint32_t>(planes ? job.tile.panel_w() : kLanes);
   gather.lane_stride = static_cast<std::uint32_t>(planes ? job.geometry.stride_w : 1);
   gather.source = source;
   gather.source_stride = t.in_h * t.in_w * (planes ? 1 : kLanes);
@@ -77,16 +77,20 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::int64_t slice_channels = job.slices.front().channels;
   const bool grouped = !job.slices.front().code.empty();
   if (grouped) row_end = std::min(row_end, job.row_count);
-  const auto panel_floats = static_cast<std::size_t>(slice_channels * job.panel.blocks_per_channel * job.tile.lanes());
+  const auto panel_floats = static_cast<std::size_t>(job.panel.floats(slice_channels));
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
-  float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats);
+  const bool ordered = !job.slices.front().order.empty();
+  // What lists of rows side by side are filled up with.
+  const std::size_t behind_floats = ordered ? static_cast<std::size_t>(acc_row + job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
+  float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats + behind_floats);
   float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin + job.band_rows) * acc_row));
   list_gathers(job, place, scratch.input);
   if (scratch.input.has_zeros && !job.in_place) {
     // The same places are zero in every channel of every slice: once is enough.
     std::memset(panel, 0, panel_floats * sizeof(float));
   }
+  std::fill_n(panel + panel_floats, behind_floats, 0.0F);
   list_runs(t, job.tile, place, job.tile.cols, scratch.runs);
   list_scatters(job, scratch.runs, scratch.scatters);
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
@@ -124,7 +128,6 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
 
     slice.describe(rows);
     const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
-    const bool ordered = !slice.order.empty();
     const bool last = &slice == &job.slices.back();
     const std::int64_t step =
         grouped ? job.band_rows

@@ -18,8 +18,8 @@ class Prefetcher;
 enum class Algorithm : std::uint8_t { single, pair, dense, generated };
 
 // How a slice of the weights lies in memory. By row: a list of non-zeros for each. By turn: several lists for each row,
-// whose operands are turned alike. Side by side: those of two rows in turns, the rows of a band by the lengths of their
-// lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all. Code:
+// whose operands are turned alike. Side by side: those of two or four rows in turns, filled up to
+// the longest of them with zeros times zeros, the rows of a band by the lengths of their lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all. Code:
 // instructions, see generated_rows.h.
 enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense, code };
 
@@ -46,12 +46,13 @@ struct DirectOutput {
 
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
 // An accumulator row is `blocks` blocks of 16 floats. `in_pairs` and `dense` need both ends to be multiples of 4.
-// Side by side, row_begin and row_end are even places in `order`, and acc and bias begin at the row it counts from.
+// Side by side, row_begin and row_end are places in `order`, whole groups of rows, and acc and bias begin at the row that
+// it counts from.
 struct RowsArgs {
   const std::byte* panel;         // aligned to 64 bytes
   std::ptrdiff_t pitch;           // bytes from one panel row of blocks to the next
-  // Where lists start: by row [rows + 1]; by turn [turns rows + 1]; side by side [rows + 1], for two rows their lists
-  // in turns and the rest of the first; in pairs [3 rows / 2 + 1].
+  // Where lists start: by row [rows + 1]; by turn [turns rows + 1]; side by side [rows / together + 1]; in
+  // pairs [3 rows / 2 + 1].
   const std::uint32_t* starts;
   const std::uint32_t* value_starts;  // in pairs: [rows / 2]
   const std::uint16_t* offsets;   // bytes into the panel; dense: one per column of the slice
@@ -76,6 +77,12 @@ struct RowsArgs {
   std::uint32_t row_end;
 };
 using RowsFunction = void (*)(const RowsArgs&);
+
+// The kernel that takes so many rows side by side; null if there is none.
+struct SideBySide {
+  RowsFunction rows;
+  int together;  // 2 or 4
+};
 
 // Lanes copied into a panel. Entries are the same for every channel.
 struct Gather {
@@ -295,15 +302,16 @@ struct KernelTable {
   // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
   // are contiguous in the panel.
   RowsFunction (*rows)(Algorithm algorithm, int rows, int columns);
-  // As `rows` of algorithm single, but of two rows at a time, for tiles whose sums are too few for one row; null for
+  // As `rows` of algorithm single, but of several rows at a time, for tiles whose sums are too few for one row; null for
   // others, and `rows` is null for these.
-  RowsFunction (*rows_side_by_side)(int rows, int columns);
+  SideBySide (*rows_side_by_side)(int rows, int columns);
   // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
   // they are multiplied. Null where turning takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);
   // As `rows` of one row of blocks, algorithm single, but of blocks of 8 lanes; one of the two for each number of them.
-  RowsFunction (*narrow_rows)(int blocks);
-  RowsFunction (*narrow_rows_side_by_side)(int blocks);
+  // If they slide, blocks are 64 bytes apart and operands not aligned.
+  RowsFunction (*narrow_rows)(int blocks, bool slides);
+  SideBySide (*narrow_rows_side_by_side)(int blocks, bool slides);
   int vec_bytes;  // of a register
   // Whether generated code may use this instruction set's registers.
   bool runs_generated;

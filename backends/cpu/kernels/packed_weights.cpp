@@ -38,26 +38,25 @@ std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
   return order;
 }
 
-void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, std::uint32_t first,
-                       std::span<const std::uint16_t> offsets, PackedSlice& slice) {
+// Shorter lists are filled up with zero times what lies behind the panel, which is zero too: times anything else it
+// might be NaN.
+void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, std::size_t together, std::uint32_t first,
+                       std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
   slice.starts.push_back(0);
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(band_rows)) {
     const auto band = rows.subspan(begin, std::min(static_cast<std::size_t>(band_rows), rows.size() - begin));
     const std::vector<std::uint16_t> order = order_of_band(band);
     slice.order.insert(slice.order.end(), order.begin(), order.end());
-    const auto add = [&](const WeightRow& row, std::size_t i) {
-      slice.offsets.push_back(offsets[row.columns[i] - first]);
-      slice.values.push_back(row.values[i]);
-    };
-    for (std::size_t place = 0; place < band.size(); place += 2) {
-      const WeightRow& longer = band[order[place]];
-      const WeightRow& shorter = band[order[place + 1]];
-      for (std::size_t i = 0; i < shorter.columns.size(); ++i) {
-        add(longer, i);
-        add(shorter, i);
+    for (std::size_t place = 0; place < band.size(); place += together) {
+      const std::size_t longest = band[order[place]].columns.size();
+      for (std::size_t i = 0; i < longest; ++i) {
+        for (std::size_t side = 0; side < together; ++side) {
+          const WeightRow& row = band[order[place + side]];
+          const bool is_filler = i >= row.columns.size();
+          slice.offsets.push_back(is_filler ? behind : offsets[row.columns[i] - first]);
+          slice.values.push_back(is_filler ? 0.0F : row.values[i]);
+        }
       }
-      slice.starts.push_back(size_of(slice.offsets));
-      for (std::size_t i = shorter.columns.size(); i < longer.columns.size(); ++i) add(longer, i);
       slice.starts.push_back(size_of(slice.offsets));
     }
   }
@@ -165,7 +164,7 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
   for (std::int64_t channel = 0; channel < channels; ++channel) {
     for (std::int64_t y = 0; y < geometry.kernel_h; ++y) {
       for (std::int64_t x = 0; x < geometry.kernel_w; ++x) {
-        const std::int64_t floats = channel * panel.channel_floats + panel.tap_block(y, x) * panel.block_floats;
+        const std::int64_t floats = channel * panel.channel_floats + panel.tap_floats(y, x);
         offsets.push_back(static_cast<std::uint32_t>(floats * static_cast<std::int64_t>(sizeof(float))));
       }
     }
@@ -175,19 +174,21 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
-                                      std::int64_t slice_channels, WeightForm form,
-                                      std::int64_t band_rows, std::int64_t tile_blocks) {
+                                      const Tiling& tiling, std::int64_t band_rows) {
+  const WeightForm form = tiling.form;
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
   std::vector<WeightRow> rest(static_cast<std::size_t>(padded_rows(rows)));
   for (std::int64_t row = 0; row < rows; ++row) {
     rest[static_cast<std::size_t>(row)] = {weights.row_columns(first_row + row), weights.row_values(first_row + row)};
   }
-  const std::vector<std::uint32_t> far_offsets =
-      column_offsets(geometry, panel, std::min(slice_channels, channels));
+  const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
+  const std::vector<std::uint32_t> far_offsets = column_offsets(geometry, panel, slice_channels);
   const std::vector<std::uint16_t> offsets(far_offsets.begin(), far_offsets.end());  // of all but code
+  const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
   std::optional<CodePacker> code;
-  if (form == WeightForm::code) code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows, tile_blocks);
+  if (form == WeightForm::code) code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows,
+                                               tiling.tile.blocks());
   std::vector<PackedSlice> slices;
   std::vector<WeightRow> in_slice(rest.size());
   for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {
@@ -216,7 +217,7 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_pair(in_slice, first, slice_offsets, slice);
       slice.offsets.shrink_to_fit();
     } else if (form == WeightForm::side_by_side) {
-      pack_side_by_side(in_slice, band_rows, first, slice_offsets, slice);
+      pack_side_by_side(in_slice, band_rows, static_cast<std::size_t>(tiling.together), first, slice_offsets, behind, slice);
     } else if (form == WeightForm::by_turn) {
       pack_rotated(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {

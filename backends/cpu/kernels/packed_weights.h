@@ -47,12 +47,11 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 // The slices of rows [first_row, first_row + rows), one group of a convolution.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel,
-                                      std::int64_t slice_channels, WeightForm form, std::int64_t band_rows,
-                                      std::int64_t tile_blocks);
+                                      const Tiling& tiling, std::int64_t band_rows);
 
 // What pack_weights was made from, out of all groups' slices; zeros that the source listed may be missing.
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
-                             WeightForm form, std::int64_t band_rows);
+                             const Tiling& tiling, std::int64_t band_rows);
 
 }  // namespace sift::cpu

@@ -25,11 +25,11 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
   const bool planes = t.layout == Layout::planes;
   const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
   const std::int64_t lane_stride = planes ? g.stride_w : 0;
-  const std::uint32_t all = planes ? (1U << tile.lanes_w) - 1U : 1U;
+  const std::uint32_t all = planes ? (1U << tile.panel_w()) - 1U : 1U;
   input.full.clear();
   input.masked.clear();
   input.lines.clear();
-  const std::int64_t channel_lanes = job.panel.blocks_per_channel * tile.lanes_h * tile.lanes_w;
+  const std::int64_t channel_lanes = job.panel.blocks_per_channel * tile.lanes_h * tile.panel_w();
   std::int64_t lanes_filled = 0;
   std::size_t copy_index = 0;
   for (const TapAxis::Copy& copy_y : job.panel.y.copies) {
@@ -39,7 +39,7 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
       for (std::int64_t row = 0; row < tile.rows + copy_y.shifts; ++row) {
         for (const LaneRun& run : input.runs) {
           const std::int64_t x = run.corner.x * g.stride_w + copy_x.first - g.pad_left;
-          const std::uint32_t mask = lanes_inside(x, lane_stride, run.lanes, t.in_w) << run.lane;
+          const std::uint32_t mask = lanes_inside(x, lane_stride, tile.slides ? tile.panel_w() : run.lanes, t.in_w) << run.lane;
           if (mask == 0) continue;
           const std::int64_t block = copy_block + row * job.panel.pitch + run.block;
           for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
@@ -48,7 +48,7 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
             const std::int64_t source =
                 (run.corner.unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
             const Gather entry{source - run.lane * lane_stride,
-                               static_cast<std::uint32_t>(block * job.panel.block_floats + lane_row * tile.lanes_w), mask};
+                               static_cast<std::uint32_t>(block * job.panel.block_floats + lane_row * tile.panel_w()), mask};
             (mask == all ? input.full : input.masked).push_back(entry);
             lanes_filled += std::popcount(mask);
             // In planes the copies along x are the same cache lines. What the tile above has read, too, has left the

@@ -14,7 +14,7 @@ namespace sift::cpu {
 namespace {
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
-constexpr std::int64_t kOffsetLimit = 1 << 16;  // offsets into a panel are bytes in 16 bits
+constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;  // offsets into a panel, and of its end, are bytes in 16 bits
 constexpr std::int64_t kMostBlocks = 14;
 // Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
 constexpr std::int64_t kMostGeneratedBlocks = 28;
@@ -128,6 +128,7 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
 struct RowsChoice {
   RowsFunction function;
   WeightForm form;
+  int together = 1;
 };
 
 RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, Algorithm algorithm, const KernelTable& kernels) {
@@ -135,16 +136,16 @@ RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, Algorithm al
   const auto rows = static_cast<int>(kernel_rows(tile, panel));
   if (tile.is_narrow()) {
     if (rows != 1 || tile.rotates()) return {};
-    const RowsFunction side_by_side = kernels.narrow_rows_side_by_side(blocks);
-    if (side_by_side != nullptr) return {side_by_side, WeightForm::side_by_side};
-    return {kernels.narrow_rows(blocks), WeightForm::by_row};
+    const auto [function, together] = kernels.narrow_rows_side_by_side(blocks, tile.slides);
+    if (function != nullptr) return {function, WeightForm::side_by_side, together};
+    return {kernels.narrow_rows(blocks, tile.slides), WeightForm::by_row};
   }
   if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::by_turn};
   if (algorithm == Algorithm::generated) return {&rows_generated, WeightForm::code};
   if (algorithm == Algorithm::dense) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::dense};
   if (algorithm == Algorithm::pair) return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::in_pairs};
-  const RowsFunction side_by_side = kernels.rows_side_by_side(rows, blocks / rows);
-  if (side_by_side != nullptr) return {side_by_side, WeightForm::side_by_side};
+  const auto [function, together] = kernels.rows_side_by_side(rows, blocks / rows);
+  if (function != nullptr) return {function, WeightForm::side_by_side, together};
   return {kernels.rows(algorithm, rows, blocks / rows), WeightForm::by_row};
 }
 
@@ -160,6 +161,13 @@ std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
     return problem.output_w;
   }
   return std::max<std::int64_t>(lanes - reach, 0);
+}
+
+// Whether all taps along x of a block of few lanes find their operands in 16 floats.
+bool slides(const TilingProblem& problem, std::int64_t lanes) {
+  const ConvGeometry& g = problem.geometry;
+  return lanes == kNarrowBlocks.front().second && problem.algorithm == Algorithm::single && g.kernel_w > 1 &&
+         g.stride_w == 1 && lanes + (g.kernel_w - 1) * g.dilation_w <= kLanes;
 }
 
 // What a panel may take. The rest of the cache is left for weights and partial sums.
@@ -226,13 +234,15 @@ std::int64_t TapAxis::most_shifts() const {
 
 PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
     : y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows),
-      x(tile.rotates() ? TapAxis(geometry.kernel_w)
-                       : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
+      x(tile.rotates() || tile.slides ? TapAxis(geometry.kernel_w)
+                                      : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
-      block_floats(tile.lanes()),
+      block_floats(tile.lanes_h * tile.lanes_w == 1 ? kLanes : tile.lanes_h * tile.panel_w()),
       channel_floats(0),
-      images_(tile.images) {
+      images_(tile.images),
+      block_width_(block_floats),
+      tap_step_(tile.slides ? geometry.dilation_w : 0) {
   for (const TapAxis::Copy& copy : y.copies) {
     for (std::size_t i = 0; i < x.copies.size(); ++i) {
       copy_blocks.push_back(blocks_per_channel);
@@ -247,11 +257,11 @@ void PanelShape::turn_inside_out(std::int64_t channels) {
   channel_floats = kLanes;
 }
 
-std::int64_t PanelShape::tap_block(std::int64_t tap_y, std::int64_t tap_x) const {
+std::int64_t PanelShape::tap_floats(std::int64_t tap_y, std::int64_t tap_x) const {
   const TapAxis::Tap& ty = y.taps[static_cast<std::size_t>(tap_y)];
   const TapAxis::Tap& tx = x.taps[static_cast<std::size_t>(tap_x)];
   const auto copy = static_cast<std::size_t>(ty.copy) * x.copies.size() + static_cast<std::size_t>(tx.copy);
-  return copy_blocks[copy] + ty.shift * pitch + tx.shift * images_;
+  return (copy_blocks[copy] + ty.shift * pitch + tx.shift * images_) * block_floats + tap_x * tap_step_;
 }
 
 std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel) {
@@ -300,7 +310,7 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
       const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes);
       if (cycles < least) {
         least = cycles;
-        best = {tile, slice_channels, rows.function, rows.form};
+        best = {tile, slice_channels, rows.function, rows.form, rows.together};
       }
     }
   };
@@ -320,6 +330,7 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     for (const auto& [lanes_h, lanes_w] : lane_shapes) {
       const std::int64_t rotated_w = lanes_w > 1 ? rotated_outputs(problem, lanes_w) : 0;
       consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w});
+      if (slides(problem, lanes_w)) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .slides = true});
       if (lanes_h == 1 && lanes_w > 1) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .runs_on = true});
       if (rotated_w > 0) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .rotated_w = rotated_w});
     }

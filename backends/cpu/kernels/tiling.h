@@ -8,7 +8,8 @@
 //   [channel][copy along y][copy along x][rows + shifts][pitch][images][16 or 8]
 //
 // Or, in planes, there is one copy along x: a row of a block has the pixels left and right of its outputs that the taps
-// read too, and the micro-kernel turns its lanes. It then has fewer outputs than lanes.
+// read too, and the micro-kernel turns its lanes. It then has fewer outputs than lanes. Or it has 16 floats for 8 outputs,
+// and each tap reads the 8 that begin where it does: 64 bytes, so that no operand lies in two lines of the cache.
 //
 // For generated code, channels are innermost: [copy along y][copy along x][rows + shifts][pitch][images][channel][16].
 //
@@ -70,6 +71,7 @@ struct TileShape {
   std::int64_t cols = 1;
   std::int64_t images = 1;
   std::int64_t rotated_w = 0;  // outputs in a block's row of lanes if taps along x turn them; 0: taps read copies
+  bool slides = false;         // a block has 16 floats in the panel, of which taps along x read 8 each
   bool runs_on = false;        // the lanes after the end of a strip of `rows` rows hold the beginning of the next strip
 
   bool rotates() const { return rotated_w > 0; }
@@ -77,6 +79,8 @@ struct TileShape {
   // Of a block: pixels, or images.
   std::int64_t lanes() const { return lanes_h * lanes_w == 1 ? kLanes : lanes_h * lanes_w; }
   bool is_narrow() const { return lanes() < kLanes; }
+  // Floats of a row of a block's lanes in a panel.
+  std::int64_t panel_w() const { return slides ? kLanes : lanes_w; }
   std::int64_t blocks() const { return rows * cols * images; }
   bool operator==(const TileShape&) const = default;
 };
@@ -93,11 +97,15 @@ struct PanelShape {
   PanelShape(const ConvGeometry& geometry, const TileShape& tile);
   // Channels innermost, so many of them, instead of outermost: what lies behind a block is the same one of the next channel.
   void turn_inside_out(std::int64_t channels);
-  // The block that output block 0 of the tile reads through this tap.
-  std::int64_t tap_block(std::int64_t tap_y, std::int64_t tap_x) const;
+  // Of a panel of so many channels.
+  std::int64_t floats(std::int64_t channels) const { return channels * blocks_per_channel * block_width_; }
+  // Where output block 0 of the tile reads through this tap, from where the channel begins.
+  std::int64_t tap_floats(std::int64_t tap_y, std::int64_t tap_x) const;
 
  private:
   std::int64_t images_;
+  std::int64_t block_width_;  // floats of one block and one channel
+  std::int64_t tap_step_;     // floats from where one tap along x reads to where the next does, if they read one block
 };
 
 // Rows of blocks of a tile as its kernel sees them: one, where the blocks of all rows follow each other in the panel.
@@ -130,10 +138,12 @@ struct Tiling {
   std::int64_t slice_channels;   // input channels in a panel
   RowsFunction rows;
   WeightForm form;               // that `rows` takes
+  int together = 1;              // rows that it takes side by side
 
   // Whether weights packed for the one suit the other.
   bool packs_like(const Tiling& other) const {
-    return tile == other.tile && slice_channels == other.slice_channels && form == other.form;
+    return tile == other.tile && slice_channels == other.slice_channels && form == other.form &&
+           together == other.together;
   }
 };
 

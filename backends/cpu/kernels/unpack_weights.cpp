@@ -8,17 +8,14 @@
 namespace sift::cpu {
 namespace {
 
-// Blocks lie at multiples of the narrow ones.
-constexpr std::size_t kLeastBlock = 8 * sizeof(float);
-
 // Calls take(list, offset, value) for the non-zeros of one row of a slice, in no particular order; side by side, of one
 // place. `list` counts the `lists` lists of a row that is stored by turn.
 template <typename Take>
-void for_each_packed(const PackedSlice& slice, std::size_t row, WeightForm form, std::size_t lists, Take take) {
+void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& tiling, std::size_t lists, Take take) {
   const auto take_list = [&](std::size_t list, std::size_t begin, std::size_t end, std::size_t step) {
     for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.values[i]);
   };
-  switch (form) {
+  switch (tiling.form) {
     case WeightForm::dense: {
       const float* const group = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
       for (std::size_t column = 0; column < slice.columns; ++column) {
@@ -34,9 +31,9 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, WeightForm form,
       return;
     }
     case WeightForm::side_by_side: {
-      const std::uint32_t* const starts = slice.starts.data() + row / 2 * 2;
-      take_list(0, starts[0] + row % 2, starts[1], 2);
-      if (row % 2 == 0) take_list(0, starts[1], starts[2], 1);
+      const auto together = static_cast<std::size_t>(tiling.together);
+      const std::uint32_t* const starts = slice.starts.data() + row / together;
+      take_list(0, starts[0] + row % together, starts[1], together);
       return;
     }
     case WeightForm::code:  // unpack_code
@@ -84,7 +81,7 @@ void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std:
       for (const CodePart& part : std::span(parts, slice.parts)) {
         const float* value = part.weights;
         for (const CodeEntry& entry : read_body(part.body)) {
-          listed[entry.row].emplace_back(first + column_at[entry.offset / kLeastBlock], *value++);
+          listed[entry.row].emplace_back(first + column_at[entry.offset / sizeof(float)], *value++);
         }
       }
     }
@@ -99,7 +96,7 @@ void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std:
 
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
-                             WeightForm form, std::int64_t band_rows) {
+                             const Tiling& tiling, std::int64_t band_rows) {
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   std::size_t nnz = 0;
   std::int64_t most_channels = 0;
@@ -110,19 +107,19 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
     }
   }
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
-  const std::size_t lists = form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
+  const std::size_t lists = tiling.form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
   const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
-  const auto panel_bytes = static_cast<std::size_t>(most_channels * panel.blocks_per_channel * kLanes) * sizeof(float);
-  std::vector<std::uint32_t> column_at(panel_bytes / kLeastBlock);
+  const auto panel_bytes = static_cast<std::size_t>(panel.floats(most_channels)) * sizeof(float);
+  std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float));
   for (std::size_t column = 0; column < offsets.size(); column += lists) {
-    column_at[offsets[column] / kLeastBlock] = static_cast<std::uint32_t>(column);
+    column_at[offsets[column] / sizeof(float)] = static_cast<std::uint32_t>(column);
   }
   SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
                                  static_cast<std::int64_t>(nnz));
   Listed row_of_slice;
   std::vector<std::vector<std::size_t>> places;
   for (const std::vector<PackedSlice>& slices : groups) {
-    if (form == WeightForm::code) {
+    if (tiling.form == WeightForm::code) {
       unpack_code(slices, rows_per_group, taps, column_at, band_rows, builder);
       continue;
     }
@@ -133,9 +130,10 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
         const PackedSlice& slice = slices[i];
         const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
         row_of_slice.clear();
-        for_each_packed(slice, places[i][static_cast<std::size_t>(row)], form, lists,
+        for_each_packed(slice, places[i][static_cast<std::size_t>(row)], tiling, lists,
                         [&](std::size_t list, std::uint16_t offset, float value) {
-                          const std::uint32_t column = column_at[offset / kLeastBlock];
+                          if (offset >= panel_bytes) return;  // fills up a list
+                          const std::uint32_t column = column_at[offset / sizeof(float)];
                           row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
                         });
         add_row(row_of_slice, builder);

@@ -10,14 +10,17 @@ namespace sift::cpu::SIFT_ISA {
 inline constexpr int kNarrowBlock = 8;
 inline constexpr int kNarrowBytes = kVecBytes < 32 ? kVecBytes : 32;
 typedef float NarrowVec __attribute__((vector_size(kNarrowBytes), may_alias));
+typedef float UnalignedNarrowVec __attribute__((vector_size(kNarrowBytes), aligned(4), may_alias));
 
-// Sums of one row of so many blocks.
-template <int Blocks>
+// Sums of one row of so many blocks. If they slide, operands begin anywhere in the first half of 64 bytes.
+template <int Blocks, bool Slides>
 struct NarrowTile {
   using V = NarrowVec;
   static constexpr int kFloats = Blocks * kNarrowBlock;
   static constexpr int kLanes = kNarrowBytes / 4;
   static constexpr int kVecs = kFloats / kLanes;
+  static constexpr int kVecsPerBlock = kNarrowBlock / kLanes;
+  static constexpr int kBlockBytes = Slides ? 64 : 32;
 
   V vec[kVecs];
 
@@ -27,10 +30,27 @@ struct NarrowTile {
       vec[v] = bias != nullptr ? bias[row] - V{} : *reinterpret_cast<const V*>(acc + v * kLanes);
     }
   }
+  [[gnu::always_inline]] void clear() {
+#pragma GCC unroll 32
+    for (int v = 0; v < kVecs; ++v) vec[v] = V{};
+  }
+  [[gnu::always_inline]] void add(const float* bias, std::uint32_t row, const float* acc) {
+#pragma GCC unroll 32
+    for (int v = 0; v < kVecs; ++v) {
+      vec[v] += bias != nullptr ? bias[row] - V{} : *reinterpret_cast<const V*>(acc + v * kLanes);
+    }
+  }
   [[gnu::always_inline]] void multiply_add(V weight, const std::byte* operands, std::ptrdiff_t) {
     const std::byte* const from = own_register(operands);
 #pragma GCC unroll 32
-    for (int v = 0; v < kVecs; ++v) vec[v] += weight * *reinterpret_cast<const V*>(from + v * kNarrowBytes);
+    for (int v = 0; v < kVecs; ++v) {
+      const std::byte* const at = from + v / kVecsPerBlock * kBlockBytes + v % kVecsPerBlock * kNarrowBytes;
+      if constexpr (Slides) {
+        vec[v] += weight * *reinterpret_cast<const UnalignedNarrowVec*>(at);
+      } else {
+        vec[v] += weight * *reinterpret_cast<const V*>(at);
+      }
+    }
   }
   [[gnu::always_inline]] void multiply_add(float weight, const std::byte* operands, std::ptrdiff_t pitch) {
     multiply_add(weight - V{}, operands, pitch);
@@ -43,29 +63,37 @@ struct NarrowTile {
   }
 };
 
-// Two rows side by side where the registers hold the sums of both: ends are foreseen more often, and there are half as
-// many of them.
-template <int Blocks = 1>
-RowsFunction find_narrow_rows_side_by_side(int blocks) {
-  if constexpr (Blocks <= 14 && 2 * NarrowTile<Blocks>::kVecs <= kAccumulators) {
-    if (blocks != Blocks) return find_narrow_rows_side_by_side<Blocks + 1>(blocks);
-    return &rows_side_by_side<NarrowTile<Blocks>>;
+// Side by side wherever the registers hold the sums of two: ends are foreseen more often, and there are fewer of them.
+template <bool Slides, int Blocks = 1>
+SideBySide narrow_rows_side_by_side_of(int blocks) {
+  using Sums = NarrowTile<Blocks, Slides>;
+  if constexpr (Blocks <= 14 && 2 * Sums::kVecs <= kAccumulators) {
+    if (blocks != Blocks) return narrow_rows_side_by_side_of<Slides, Blocks + 1>(blocks);
+    return side_by_side<Sums>();
+  } else {
+    return {};
+  }
+}
+
+template <bool Slides, int Blocks = 1>
+RowsFunction narrow_rows_of(int blocks) {
+  using Sums = NarrowTile<Blocks, Slides>;
+  if constexpr (Blocks <= 14 && Sums::kVecs <= kAccumulators) {
+    if constexpr (2 * Sums::kVecs > kAccumulators) {
+      if (blocks == Blocks) return &rows_single<Sums>;
+    }
+    return narrow_rows_of<Slides, Blocks + 1>(blocks);
   } else {
     return nullptr;
   }
 }
 
-template <int Blocks = 1>
-RowsFunction find_narrow_rows(int blocks) {
-  constexpr int kVecs = NarrowTile<Blocks>::kVecs;
-  if constexpr (Blocks <= 14 && kVecs <= kAccumulators) {
-    if constexpr (2 * kVecs > kAccumulators) {
-      if (blocks == Blocks) return &rows_single<NarrowTile<Blocks>>;
-    }
-    return find_narrow_rows<Blocks + 1>(blocks);
-  } else {
-    return nullptr;
-  }
+inline SideBySide find_narrow_rows_side_by_side(int blocks, bool slides) {
+  return slides ? narrow_rows_side_by_side_of<true>(blocks) : narrow_rows_side_by_side_of<false>(blocks);
+}
+
+inline RowsFunction find_narrow_rows(int blocks, bool slides) {
+  return slides ? narrow_rows_of<true>(blocks) : narrow_rows_of<false>(blocks);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

@@ -40,12 +40,18 @@ struct Tile {
 #pragma GCC unroll 32
     for (int v = 0; v < kVecs; ++v) store(at + v * kVecLanes, vec[v]);
   }
+  [[gnu::always_inline]] void clear() { fill(0.0F); }
   [[gnu::always_inline]] void start(const float* bias, std::uint32_t row, const float* at) {
     if (bias != nullptr) {
       fill(bias[row]);
     } else {
       load_from(at);
     }
+  }
+  // What `start` would have begun with.
+  [[gnu::always_inline]] void add(const float* bias, std::uint32_t row, const float* at) {
+#pragma GCC unroll 32
+    for (int v = 0; v < kVecs; ++v) vec[v] += bias != nullptr ? splat(bias[row]) : load(at + v * kVecLanes);
   }
   [[gnu::always_inline]] void multiply_add(Vec weight, const std::byte* operands, std::ptrdiff_t pitch) {
     for_each_vec<Rows, Cols>(operands, pitch, [&](int v, Vec x) { vec[v] += weight * x; });
@@ -105,34 +111,45 @@ void rows_single(const RowsArgs& args) {
   }
 }
 
-// Two rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next multiply-add
-// when the one before is done. Rows stand by the lengths of their lists, so that the two end at about the same time,
-// and most ends are those that the processor expects.
-template <typename Sums>
+// sums[r] += the r-th weight times its operands.
+template <int Row, int Together, typename Sums>
+[[gnu::always_inline]] inline void multiply_side_by_side(const SomeWeights<Sums, Together>& weights,
+                                                         const std::byte* panel, const std::uint16_t* offsets,
+                                                         std::ptrdiff_t pitch, Sums* sums) {
+  if constexpr (Row < Together) {
+    sums[Row].multiply_add(weights.template splat<Row>(), panel + offsets[Row], pitch);
+    multiply_side_by_side<Row + 1, Together>(weights, panel, offsets, pitch, sums);
+  }
+}
+
+// Two or four rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next
+// multiply-add when the one before is done. Rows stand by the lengths of their lists, so that few weights of zero make
+// those of neighbours equal: there is one end for all of them, and most are what the processor expects.
+template <typename Sums, int Together>
 void rows_side_by_side(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
-  const std::uint32_t* ends = args.starts + args.row_begin;
+  const std::uint32_t* ends = args.starts + args.row_begin / Together;
   const std::uint16_t* offset = args.offsets + *ends;
   const float* value = args.values + *ends;
   const std::uint16_t* const last_rows = args.order + args.row_end;
-  for (const std::uint16_t* rows = args.order + args.row_begin; rows != last_rows; rows += 2) {
-    Sums longer;
-    Sums shorter;
-    longer.start(args.bias, rows[0], args.acc + rows[0] * std::size_t{Sums::kFloats});
-    shorter.start(args.bias, rows[1], args.acc + rows[1] * std::size_t{Sums::kFloats});
-    const std::uint16_t* end = args.offsets + *++ends;
-#pragma GCC unroll 1
-    for (; offset != end; offset += 2, value += 2) {
-      const auto weights = splat_pair<typename Sums::V>(value);
-      longer.multiply_add(weights.first, panel + offset[0], pitch);
-      shorter.multiply_add(weights.second, panel + offset[1], pitch);
+  for (const std::uint16_t* rows = args.order + args.row_begin; rows != last_rows; rows += Together) {
+    Sums sums[Together];
+#pragma GCC unroll 4
+    for (int r = 0; r < Together; ++r) {
+      sums[r].clear();
     }
-    shorter.finish(args, rows[1]);
-    end = args.offsets + *++ends;
+    const std::uint16_t* const end = args.offsets + *++ends;
 #pragma GCC unroll 1
-    for (; offset != end; ++offset, ++value) longer.multiply_add(*value, panel + *offset, pitch);
-    longer.finish(args, rows[0]);
+    for (; offset != end; offset += Together, value += Together) {
+      const SomeWeights<Sums, Together> weights(value);
+      multiply_side_by_side<0>(weights, panel, offset, pitch, sums);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < Together; ++r) {
+      sums[r].add(args.bias, rows[r], args.acc + rows[r] * std::size_t{Sums::kFloats});
+      sums[r].finish(args, rows[r]);
+    }
   }
 }
 
@@ -268,20 +285,32 @@ constexpr RowsFunction rows_of(Algorithm algorithm) {
   return nullptr;
 }
 
-template <int Rows, int Cols = 1>
-RowsFunction find_side_by_side_of_width(int columns) {
-  if constexpr (Tile<Rows, Cols>::kVecs < kEnoughSums) {
-    if (columns == Cols) return &rows_side_by_side<Tile<Rows, Cols>>;
-    return find_side_by_side_of_width<Rows, Cols + 1>(columns);
+// As many rows of so many sums as the registers hold, of two or four.
+template <typename Sums>
+constexpr SideBySide side_by_side() {
+  if constexpr (4 * Sums::kVecs <= kAccumulators) {
+    return {&rows_side_by_side<Sums, 4>, 4};
+  } else if constexpr (2 * Sums::kVecs <= kAccumulators) {
+    return {&rows_side_by_side<Sums, 2>, 2};
   } else {
-    return nullptr;
+    return {};
   }
 }
 
-inline RowsFunction find_rows_side_by_side(int rows, int columns) {
+template <int Rows, int Cols = 1>
+SideBySide find_side_by_side_of_width(int columns) {
+  if constexpr (Tile<Rows, Cols>::kVecs < kEnoughSums) {
+    if (columns == Cols) return side_by_side<Tile<Rows, Cols>>();
+    return find_side_by_side_of_width<Rows, Cols + 1>(columns);
+  } else {
+    return {};
+  }
+}
+
+inline SideBySide find_rows_side_by_side(int rows, int columns) {
   if (rows == 1) return find_side_by_side_of_width<1>(columns);
   if (rows == 2) return find_side_by_side_of_width<2>(columns);
-  return nullptr;
+  return {};
 }
 
 template <int Rows, int Last, int Cols = 1>

@@ -52,29 +52,52 @@ typedef float UnalignedVec __attribute__((vector_size(kVecBytes), aligned(4), ma
 typedef std::int32_t IntVec __attribute__((vector_size(kVecBytes), may_alias));
 
 inline Vec splat(float value) { return value - Vec{}; }
-// Two floats, one after the other, in every lane of a vector each.
-template <typename V>
-struct VecPair {
-  V first;
-  V second;
-};
-template <typename V>
-inline VecPair<V> splat_pair(const float* at) {
+// Two or four floats, one after the other, to be spread over the lanes of a vector of the sums each.
+template <typename Sums, int Count>
+struct SomeWeights {
+  using V = typename Sums::V;
+
 #if defined(__AVX512F__)
-  // One load and two shuffles: it is loads that multiply-adds with operands in memory are short of.
-  double pair;
-  __builtin_memcpy(&pair, at, sizeof pair);
-  if constexpr (sizeof(V) == sizeof(__m512)) {
-    const __m512 pairs = _mm512_castpd_ps(_mm512_set1_pd(pair));
-    return {reinterpret_cast<V>(_mm512_moveldup_ps(pairs)), reinterpret_cast<V>(_mm512_movehdup_ps(pairs))};
-  } else {
-    const __m256 pairs = _mm256_castpd_ps(_mm256_set1_pd(pair));
-    return {reinterpret_cast<V>(_mm256_moveldup_ps(pairs)), reinterpret_cast<V>(_mm256_movehdup_ps(pairs))};
+  // One load and a shuffle each: it is loads that multiply-adds with operands in memory are short of.
+  V all;
+
+  [[gnu::always_inline]] explicit SomeWeights(const float* at) {
+    typedef float Group __attribute__((vector_size(16), aligned(4), may_alias));
+    if constexpr (Count == 4) {
+      const Group group = *reinterpret_cast<const Group*>(at);
+      if constexpr (sizeof(V) == sizeof(__m512)) {
+        all = reinterpret_cast<V>(_mm512_broadcast_f32x4(reinterpret_cast<__m128>(group)));
+      } else {
+        all = reinterpret_cast<V>(_mm256_broadcast_f32x4(reinterpret_cast<__m128>(group)));
+      }
+    } else {
+      double pair;
+      __builtin_memcpy(&pair, at, sizeof pair);
+      if constexpr (sizeof(V) == sizeof(__m512)) {
+        all = reinterpret_cast<V>(_mm512_set1_pd(pair));
+      } else {
+        all = reinterpret_cast<V>(_mm256_set1_pd(pair));
+      }
+    }
+  }
+  template <int At>
+  [[gnu::always_inline]] V splat() const {
+    if constexpr (sizeof(V) == sizeof(__m512)) {
+      return reinterpret_cast<V>(_mm512_permute_ps(reinterpret_cast<__m512>(all), At * 0b01010101));
+    } else {
+      return reinterpret_cast<V>(_mm256_permute_ps(reinterpret_cast<__m256>(all), At * 0b01010101));
+    }
   }
 #else
-  return {at[0] - V{}, at[1] - V{}};
+  const float* at;
+
+  [[gnu::always_inline]] explicit SomeWeights(const float* weights) : at(weights) {}
+  template <int At>
+  [[gnu::always_inline]] V splat() const {
+    return at[At] - V{};
+  }
 #endif
-}
+};
 inline Vec load(const void* at) { return *static_cast<const Vec*>(at); }
 inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
 inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
