@@ -81,8 +81,9 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
   const bool ordered = !job.slices.front().order.empty();
-  // What lists of rows side by side are filled up with.
-  const std::size_t behind_floats = ordered ? static_cast<std::size_t>(acc_row + job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
+  // Zeros that lists of rows side by side are filled up with: as much as an entry reads.
+  const std::size_t behind_floats =
+      ordered ? static_cast<std::size_t>(job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
   float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats + behind_floats);
   float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin + job.band_rows) * acc_row));
   list_gathers(job, place, scratch.input);
@@ -90,7 +91,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     // The same places are zero in every channel of every slice: once is enough.
     std::memset(panel, 0, panel_floats * sizeof(float));
   }
-  std::fill_n(panel + panel_floats, behind_floats, 0.0F);
+  if (ordered) std::fill_n(panel + panel_floats, behind_floats, 0.0F);
   list_runs(t, job.tile, place, job.tile.cols, scratch.runs);
   list_scatters(job, scratch.runs, scratch.scatters);
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);

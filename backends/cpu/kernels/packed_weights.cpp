@@ -40,17 +40,18 @@ std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
 
 // Shorter lists are filled up with zero times what lies behind the panel, which is zero too: times anything else it
 // might be NaN.
-void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, std::size_t together, std::uint32_t first,
+void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, int together, std::uint32_t first,
                        std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
+  const auto sides = static_cast<std::size_t>(together);
   slice.starts.push_back(0);
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(band_rows)) {
     const auto band = rows.subspan(begin, std::min(static_cast<std::size_t>(band_rows), rows.size() - begin));
     const std::vector<std::uint16_t> order = order_of_band(band);
     slice.order.insert(slice.order.end(), order.begin(), order.end());
-    for (std::size_t place = 0; place < band.size(); place += together) {
+    for (std::size_t place = 0; place < band.size(); place += sides) {
       const std::size_t longest = band[order[place]].columns.size();
       for (std::size_t i = 0; i < longest; ++i) {
-        for (std::size_t side = 0; side < together; ++side) {
+        for (std::size_t side = 0; side < sides; ++side) {
           const WeightRow& row = band[order[place + side]];
           const bool is_filler = i >= row.columns.size();
           slice.offsets.push_back(is_filler ? behind : offsets[row.columns[i] - first]);
@@ -217,7 +218,7 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_pair(in_slice, first, slice_offsets, slice);
       slice.offsets.shrink_to_fit();
     } else if (form == WeightForm::side_by_side) {
-      pack_side_by_side(in_slice, band_rows, static_cast<std::size_t>(tiling.together), first, slice_offsets, behind, slice);
+      pack_side_by_side(in_slice, band_rows, tiling.together, first, slice_offsets, behind, slice);
     } else if (form == WeightForm::by_turn) {
       pack_rotated(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {

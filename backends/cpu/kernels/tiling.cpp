@@ -163,11 +163,11 @@ std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
   return std::max<std::int64_t>(lanes - reach, 0);
 }
 
-// Whether all taps along x of a block of few lanes find their operands in 16 floats.
-bool slides(const TilingProblem& problem, std::int64_t lanes) {
+// Whether all taps along x of a narrow block find their operands in 16 floats.
+bool may_slide(const TilingProblem& problem, std::int64_t lanes) {
   const ConvGeometry& g = problem.geometry;
-  return lanes == kNarrowBlocks.front().second && problem.algorithm == Algorithm::single && g.kernel_w > 1 &&
-         g.stride_w == 1 && lanes + (g.kernel_w - 1) * g.dilation_w <= kLanes;
+  return lanes > 1 && lanes < kLanes && g.kernel_w > 1 && g.stride_w == 1 &&
+         lanes + (g.kernel_w - 1) * g.dilation_w <= kLanes;
 }
 
 // What a panel may take. The rest of the cache is left for weights and partial sums.
@@ -330,7 +330,9 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     for (const auto& [lanes_h, lanes_w] : lane_shapes) {
       const std::int64_t rotated_w = lanes_w > 1 ? rotated_outputs(problem, lanes_w) : 0;
       consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w});
-      if (slides(problem, lanes_w)) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .slides = true});
+      if (may_slide(problem, lanes_h * lanes_w)) {
+        consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .slides = true});
+      }
       if (lanes_h == 1 && lanes_w > 1) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .runs_on = true});
       if (rotated_w > 0) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .rotated_w = rotated_w});
     }

@@ -122,6 +122,18 @@ template <int Row, int Together, typename Sums>
   }
 }
 
+// Weights are read once per tile, from memory if they are many: what processors prefetch by themselves ends with each page.
+inline constexpr int kListAhead = 2048;
+
+[[gnu::always_inline]] inline void prefetch_lists(const float* values, const std::uint16_t* offsets, std::ptrdiff_t count) {
+  constexpr int kValues = 64 / sizeof(float);
+  constexpr int kOffsets = 64 / sizeof(std::uint16_t);
+#pragma GCC unroll 1
+  for (std::ptrdiff_t i = 0; i < count; i += kValues) __builtin_prefetch(values + kListAhead + i, 0, 2);
+#pragma GCC unroll 1
+  for (std::ptrdiff_t i = 0; i < count; i += kOffsets) __builtin_prefetch(offsets + kListAhead + i, 0, 2);
+}
+
 // Two or four rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next
 // multiply-add when the one before is done. Rows stand by the lengths of their lists, so that few weights of zero make
 // those of neighbours equal: there is one end for all of them, and most are what the processor expects.
@@ -140,6 +152,7 @@ void rows_side_by_side(const RowsArgs& args) {
       sums[r].clear();
     }
     const std::uint16_t* const end = args.offsets + *++ends;
+    prefetch_lists(value, offset, end - offset);
 #pragma GCC unroll 1
     for (; offset != end; offset += Together, value += Together) {
       const SomeWeights<Sums, Together> weights(value);
