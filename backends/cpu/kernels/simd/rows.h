@@ -125,13 +125,17 @@ template <int Row, int Together, typename Sums>
 // Weights are read once per tile, from memory if they are many: what processors prefetch by themselves ends with each page.
 inline constexpr int kListAhead = 2048;
 
+// In steps of whole lines of both lists: an end that is guessed wrong takes longer than a few lines too many.
 [[gnu::always_inline]] inline void prefetch_lists(const float* values, const std::uint16_t* offsets, std::ptrdiff_t count) {
-  constexpr int kValues = 64 / sizeof(float);
-  constexpr int kOffsets = 64 / sizeof(std::uint16_t);
+  constexpr int kStep = 64;
+  constexpr int kLine = 64;
 #pragma GCC unroll 1
-  for (std::ptrdiff_t i = 0; i < count; i += kValues) __builtin_prefetch(values + kListAhead + i, 0, 2);
-#pragma GCC unroll 1
-  for (std::ptrdiff_t i = 0; i < count; i += kOffsets) __builtin_prefetch(offsets + kListAhead + i, 0, 2);
+  for (std::ptrdiff_t i = kListAhead; i < kListAhead + count; i += kStep) {
+#pragma GCC unroll 4
+    for (int at = 0; at < kStep; at += kLine / sizeof(float)) __builtin_prefetch(values + i + at, 0, 2);
+#pragma GCC unroll 2
+    for (int at = 0; at < kStep; at += kLine / sizeof(std::uint16_t)) __builtin_prefetch(offsets + i + at, 0, 2);
+  }
 }
 
 // Two or four rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next
