@@ -18,9 +18,9 @@ class Prefetcher;
 enum class Algorithm : std::uint8_t { single, pair, dense, generated };
 
 // How a slice of the weights lies in memory. By row: a list of non-zeros for each. By turn: several lists for each row,
-// whose operands are turned alike. Side by side: those of two or four rows in turns, filled up to
-// the longest of them with zeros times zeros, the rows of a band by the lengths of their lists, longest first. In pairs: for two rows what both have, what the first has, what the second has. Dense: all. Code:
-// instructions, see generated_rows.h.
+// whose operands are turned alike. Side by side: those of two or four rows in turns, the rows of a band by the lengths
+// of their lists, longest first; the shorter ones are filled up to the longest with zeros times zeros. In pairs: for two
+// rows what both have, what the first has, what the second has. Dense: all. Code: instructions, see generated_rows.h.
 enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense, code };
 
 // Part of a group of rows that is machine code: some columns of it.
@@ -46,8 +46,8 @@ struct DirectOutput {
 
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
 // An accumulator row is `blocks` blocks of 16 floats. `in_pairs` and `dense` need both ends to be multiples of 4.
-// Side by side, row_begin and row_end are places in `order`, whole groups of rows, and acc and bias begin at the row that
-// it counts from.
+// Side by side, row_begin and row_end are places in `order`, multiples of the rows together, and acc and bias begin at the
+// row that it counts from.
 struct RowsArgs {
   const std::byte* panel;         // aligned to 64 bytes
   std::ptrdiff_t pitch;           // bytes from one panel row of blocks to the next

@@ -43,22 +43,27 @@ std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
 void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, int together, std::uint32_t first,
                        std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
   const auto sides = static_cast<std::size_t>(together);
-  slice.starts.push_back(0);
-  for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(band_rows)) {
-    const auto band = rows.subspan(begin, std::min(static_cast<std::size_t>(band_rows), rows.size() - begin));
-    const std::vector<std::uint16_t> order = order_of_band(band);
+  const auto rows_of_band = static_cast<std::size_t>(band_rows);
+  for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_band) {
+    const auto order = order_of_band(rows.subspan(begin, std::min(rows_of_band, rows.size() - begin)));
     slice.order.insert(slice.order.end(), order.begin(), order.end());
-    for (std::size_t place = 0; place < band.size(); place += sides) {
-      const std::size_t longest = band[order[place]].columns.size();
-      for (std::size_t i = 0; i < longest; ++i) {
-        for (std::size_t side = 0; side < sides; ++side) {
-          const WeightRow& row = band[order[place + side]];
-          const bool is_filler = i >= row.columns.size();
-          slice.offsets.push_back(is_filler ? behind : offsets[row.columns[i] - first]);
-          slice.values.push_back(is_filler ? 0.0F : row.values[i]);
-        }
-      }
-      slice.starts.push_back(size_of(slice.offsets));
+  }
+  const auto row_at = [&](std::size_t place) -> const WeightRow& {
+    return rows[place / rows_of_band * rows_of_band + slice.order[place]];
+  };
+  // Of a few neighbours the first has the longest list.
+  slice.starts.push_back(0);
+  for (std::size_t place = 0; place < rows.size(); place += sides) {
+    slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(row_at(place).columns.size() * sides));
+  }
+  slice.offsets.assign(slice.starts.back(), behind);
+  slice.values.assign(slice.starts.back(), 0.0F);
+  for (std::size_t place = 0; place < rows.size(); ++place) {
+    const WeightRow& row = row_at(place);
+    std::size_t at = slice.starts[place / sides] + place % sides;
+    for (std::size_t i = 0; i < row.columns.size(); ++i, at += sides) {
+      slice.offsets[at] = offsets[row.columns[i] - first];
+      slice.values[at] = row.values[i];
     }
   }
 }
@@ -188,8 +193,9 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
   const std::vector<std::uint16_t> offsets(far_offsets.begin(), far_offsets.end());  // of all but code
   const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
   std::optional<CodePacker> code;
-  if (form == WeightForm::code) code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows,
-                                               tiling.tile.blocks());
+  if (form == WeightForm::code) {
+    code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows, tiling.tile.blocks());
+  }
   std::vector<PackedSlice> slices;
   std::vector<WeightRow> in_slice(rest.size());
   for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {
@@ -208,6 +214,10 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_dense(in_slice, first, slice_offsets, slice);
       continue;
     }
+    if (form == WeightForm::side_by_side) {
+      pack_side_by_side(in_slice, band_rows, tiling.together, first, slice_offsets, behind, slice);
+      continue;
+    }
     slice.values.reserve(nnz);
     if (code.has_value()) {
       code->pack(in_slice, first, columns, slice);
@@ -217,8 +227,6 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
     if (form == WeightForm::in_pairs) {
       pack_pair(in_slice, first, slice_offsets, slice);
       slice.offsets.shrink_to_fit();
-    } else if (form == WeightForm::side_by_side) {
-      pack_side_by_side(in_slice, band_rows, tiling.together, first, slice_offsets, behind, slice);
     } else if (form == WeightForm::by_turn) {
       pack_rotated(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {

@@ -39,7 +39,8 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
       for (std::int64_t row = 0; row < tile.rows + copy_y.shifts; ++row) {
         for (const LaneRun& run : input.runs) {
           const std::int64_t x = run.corner.x * g.stride_w + copy_x.first - g.pad_left;
-          const std::uint32_t mask = lanes_inside(x, lane_stride, tile.slides ? tile.panel_w() : run.lanes, t.in_w) << run.lane;
+          const std::int64_t lanes_read = tile.slides ? tile.panel_w() : run.lanes;
+          const std::uint32_t mask = lanes_inside(x, lane_stride, lanes_read, t.in_w) << run.lane;
           if (mask == 0) continue;
           const std::int64_t block = copy_block + row * job.panel.pitch + run.block;
           for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
@@ -47,8 +48,8 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
             if (y < 0 || y >= t.in_h) continue;
             const std::int64_t source =
                 (run.corner.unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
-            const Gather entry{source - run.lane * lane_stride,
-                               static_cast<std::uint32_t>(block * job.panel.block_floats + lane_row * tile.panel_w()), mask};
+            const std::int64_t target = block * job.panel.block_floats + lane_row * tile.panel_w();
+            const Gather entry{source - run.lane * lane_stride, static_cast<std::uint32_t>(target), mask};
             (mask == all ? input.full : input.masked).push_back(entry);
             lanes_filled += std::popcount(mask);
             // In planes the copies along x are the same cache lines. What the tile above has read, too, has left the

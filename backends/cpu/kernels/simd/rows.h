@@ -122,11 +122,13 @@ template <int Row, int Together, typename Sums>
   }
 }
 
-// Weights are read once per tile, from memory if they are many: what processors prefetch by themselves ends with each page.
+// Weights are read once per tile, from memory if they are many: what processors prefetch by themselves ends with each
+// page.
 inline constexpr int kListAhead = 2048;
 
 // In steps of whole lines of both lists: an end that is guessed wrong takes longer than a few lines too many.
-[[gnu::always_inline]] inline void prefetch_lists(const float* values, const std::uint16_t* offsets, std::ptrdiff_t count) {
+[[gnu::always_inline]] inline void prefetch_lists(const float* values, const std::uint16_t* offsets,
+                                                  std::ptrdiff_t count) {
   constexpr int kStep = 64;
   constexpr int kLine = 64;
 #pragma GCC unroll 1
