@@ -158,6 +158,7 @@ Conv::Problem Conv::problem_of(const Shape& shape) const {
   if (gathered) geometry.stride_h = geometry.stride_w = 1;
   problem.tiling = {geometry,       options_.layout,      algorithm_,       t.units,           t.out_h,
                     t.out_w, shape.c / g.groups, out.c / g.groups, density_, options_.core};
+  problem.tiling.may_list = !options_.algorithm.has_value();
   if (may_generate_ && suits_code(problem.tiling)) problem.tiling.algorithm = Algorithm::generated;
   return problem;
 }
@@ -257,7 +258,7 @@ Conv::Description Conv::describe(const Shape& shape, int threads) const {
   const Problem problem = problem_of(shape);
   const auto packing = packing_for(shape, problem, threads);
   const Tiling& tiling = packing->tiling;
-  return {problem.tiling.algorithm, tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
+  return {tiling.algorithm(), tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {

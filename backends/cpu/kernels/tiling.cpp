@@ -185,6 +185,22 @@ std::vector<std::int64_t> panel_limits(const TilingProblem& problem, const TileS
 
 }  // namespace
 
+Algorithm Tiling::algorithm() const {
+  switch (form) {
+    case WeightForm::by_row:
+    case WeightForm::by_turn:
+    case WeightForm::side_by_side:
+      return Algorithm::single;
+    case WeightForm::in_pairs:
+      return Algorithm::pair;
+    case WeightForm::dense:
+      return Algorithm::dense;
+    case WeightForm::code:
+      break;
+  }
+  return Algorithm::generated;
+}
+
 bool TilingProblem::code_is_far() const {
   constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
   const std::int64_t weights = rows * geometry.groups * channels * geometry.kernel_h * geometry.kernel_w;
@@ -340,7 +356,11 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   };
   if (problem.layout == Layout::planes) {
     consider_all(kPixelBlocks);
-    if (problem.algorithm == Algorithm::single) consider_all(kNarrowBlocks);
+    // Where images leave many lanes without a pixel, and half a register takes about half the time of a whole one, that
+    // is worth more than operands that two rows share.
+    const bool in_place_of_pairs = problem.algorithm == Algorithm::pair && problem.may_list &&
+                                   problem.core == Core::zen4 && kernels.vec_bytes == kLanes * kFloatBytes;
+    if (problem.algorithm == Algorithm::single || in_place_of_pairs) consider_all(kNarrowBlocks);
   } else {
     consider_all(kImageBlocks);
   }

@@ -126,6 +126,7 @@ struct TilingProblem {
   std::int64_t rows;             // output channels of a group
   double density;
   Core core;
+  bool may_list = false;         // in place of pairs, which nobody has asked for
 
   // Whether generated code would be larger than what a process can count on of the last-level cache.
   bool code_is_far() const;
@@ -139,6 +140,9 @@ struct Tiling {
   RowsFunction rows;
   WeightForm form;               // that `rows` takes
   int together = 1;              // rows that it takes side by side
+
+  // What multiplies, which is not what the problem asked for where narrow blocks take lists in place of pairs.
+  Algorithm algorithm() const;
 
   // Whether weights packed for the one suit the other.
   bool packs_like(const Tiling& other) const {

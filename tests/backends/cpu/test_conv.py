@@ -424,6 +424,30 @@ def test_blocks_of_8_lanes_agree_with_numpy(
     assert runs_on or one_copy or kernel == (1, 1)
 
 
+@pytest.mark.skipif("avx512" not in ISAS, reason="only where registers are twice as wide as a block of 8 lanes")
+def test_blocks_of_8_lanes_take_lists_in_place_of_pairs(pool: _kernels.ThreadPool) -> None:
+    """Of weights so many that code would come from memory."""
+    rng = np.random.default_rng(17)
+    x = random_array(rng, (1, 200, 7, 7))
+    weights = random_sparse(rng, (800, 200, 3, 3), 0.5)
+    source = _kernels.SparseWeights.from_dense(800, 1800, weights)
+    how = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "layout": "planes", "isa": "avx512"}
+    chosen = _kernels.Conv(source, core="zen4", **how)
+    asked_for = _kernels.Conv(source, core="zen4", algorithm="pair", **how)
+    elsewhere = _kernels.Conv(source, core="intel", **how)
+    described = [op.describe(x.shape, pool.threads) for op in (chosen, asked_for, elsewhere)]
+    assert [item["algorithm"] for item in described] == ["single", "pair", "pair"]
+    assert [item["form"] for item in described] == ["side_by_side", "in_pairs", "in_pairs"]
+    expected = conv(x, weights, pads=(1, 1, 1, 1))
+    for op in (chosen, asked_for, elsewhere):
+        assert_close(run(pool, op, x), expected, 1800)
+    # And a shape for which pairs are chosen again.
+    wide = random_array(rng, (1, 200, 9, 9))
+    assert chosen.release_source()
+    assert chosen.describe(wide.shape, pool.threads)["algorithm"] == "pair"
+    assert_close(run(pool, chosen, wide), conv(wide, weights, pads=(1, 1, 1, 1)), 1800)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_shorter_lists_are_filled_up_with_is_finite(pool: _kernels.ThreadPool, isa: str, layout: str) -> None:
