@@ -255,7 +255,7 @@ PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
             : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
-      block_floats(tile.lanes_h * tile.lanes_w == 1 ? kLanes : tile.lanes_h * tile.panel_w()),
+      block_floats(tile.slides ? tile.panel_w() : tile.lanes()),
       channel_floats(0),
       images_(tile.images),
       block_width_(block_floats),
