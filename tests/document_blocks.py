@@ -4,7 +4,8 @@
 ```python             run by one interpreter, which keeps its names from block to block
 ```yaml wide.yaml     a language and a name: the block is written to that file
 ```text               is not run: output, or what this machine cannot do
-<!--sh ... -->        run like a fence, and not shown: what a reader has already, such as data of their own
+
+Nothing runs that a reader does not see: comments are not looked into, and a document may have none.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ from dataclasses import dataclass
 __all__ = ["Block", "commands_outside", "runnable"]
 
 _FENCE = re.compile(r"^```(?P<language>\w*)[ ]?(?P<name>[\w./-]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
-_HIDDEN = re.compile(
-    r"^<!--(?P<language>sh|python)[ ]?(?P<name>[\w./-]*)\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILINE
-)
 _COMMAND = re.compile(r"^ {4}(sift-onnx|python|pip|torchrun|make) .*$", re.MULTILINE)
 _RUN = ("sh", "python")
 
@@ -41,10 +39,9 @@ class Block:
 
 def runnable(document: str) -> list[Block]:
     """The blocks that are run or written to a file, in order."""
-    found = [*_FENCE.finditer(document), *_HIDDEN.finditer(document)]
     blocks = [
         Block(match["language"], match["name"], match["text"], document[: match.start()].count("\n") + 2)
-        for match in sorted(found, key=re.Match.start)
+        for match in _FENCE.finditer(document)
     ]
     return [block for block in blocks if block.name or block.language in _RUN]
 

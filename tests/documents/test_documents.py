@@ -44,9 +44,14 @@ def test_no_command_is_out_of_reach(path: Path) -> None:
     assert commands_outside(path.read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_reader_sees_all_that_runs(path: Path) -> None:
+    assert "<!--" not in path.read_text(encoding="utf-8")
+
+
 def test_blocks_are_found_in_order() -> None:
-    hidden, fences = "<!--sh\ntrue\n-->\n", "```python\nx = 1\n```\n\n```yaml a.yaml\nb: 1\n```\n```text\nno\n```\n"
-    text = f"{hidden}{fences}    sift-onnx doctor\n"
+    fences = "```sh\ntrue\n```\n```python\nx = 1\n```\n\n```yaml a.yaml\nb: 1\n```\n```text\nno\n```\n"
+    text = f"{fences}    sift-onnx doctor\n"
 
     assert [(block.language, block.name, block.text, block.line) for block in runnable(text)] == [
         ("sh", "", "true\n", 2),
