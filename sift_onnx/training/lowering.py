@@ -24,6 +24,7 @@ import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.model import Model
+from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
 from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
@@ -129,7 +130,7 @@ class Lowering:
             inner._anchor = inner._placeholder("anchor")
             captured.append(self._anchor)
         inner.run()
-        module = fx.GraphModule(nn.Module(), fx.Graph(), "Subgraph")
+        module = LoweredModule(nn.Module(), fx.Graph(), "Subgraph")
         for holder, contents in inner.holders().items():
             module.add_module(holder, contents)
         module.graph = inner.graph
