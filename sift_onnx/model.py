@@ -22,7 +22,7 @@ from sift_onnx.files.sparse_stream import LargeSparseTensor
 from sift_onnx.files.wire import Place
 from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
-from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model
+from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, own_arrays
 from sift_onnx.graphs.order import sort_nodes
 from sift_onnx.graphs.outside_data import locate_data
 from sift_onnx.ir_models import ir_model_of
@@ -91,6 +91,23 @@ class Model:
     def copy(self) -> Model:
         """A model that can be edited without changing this one; values of constants are shared."""
         return Model(copy_graph(self.graph), dict(self.metadata), self.origin, self.path)
+
+    def __copy__(self) -> Model:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        twin = self.copy()
+        memo[id(self)] = twin
+        own_arrays(twin.graph)
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The model with all its data, as :meth:`to_proto` gives it; files that it came from are not needed again.
+
+        Raises:
+            UnsupportedError: it would pass 2 GB; save it to a file, and pickle the path.
+        """
+        return _from_pickle, (self.to_proto().SerializeToString(), self.path)
 
     def masked(self) -> dict[str, MaskedConstant]:
         """The masked weights of the main graph by initializer name."""
@@ -232,6 +249,12 @@ def _from_file(path: Path) -> Model:
         model = _from_proto(proto, DataFiles(path), cut)
     except SiftError as error:
         raise type(error)(f"{path}: {error}") from error
+    model.path = path
+    return model
+
+
+def _from_pickle(content: bytes, path: Path | None) -> Model:
+    model = Model.load(content)
     model.path = path
     return model
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.backends.base import CompileOptions, Placement
+from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
 from sift_onnx.backends.cpu.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.trace import trace_events
 from sift_onnx.errors import OutputError, UsageError
@@ -103,6 +103,9 @@ class InferenceSession:
             with self._lock:
                 self._events.extend(trace_events(self._program, times))
         return [outputs[name] for name in names]
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies("a session")
 
     def get_inputs(self) -> list[NodeArg]:
         """What :meth:`run` takes."""
