@@ -10,6 +10,7 @@ import click
 from sift_onnx.cli.candidates import backends as known_backends
 from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
+    Number,
     count_option,
     file_option,
     input_shapes_option,
@@ -24,6 +25,10 @@ from sift_onnx.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+# A day.
+MOST_SECONDS = 86_400
 
 
 class Batches(click.ParamType[Any]):
@@ -67,7 +72,7 @@ class Batches(click.ParamType[Any]):
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True, max=MOST_SECONDS),
     metavar="X",
     default=3.0,
     show_default=True,
@@ -75,7 +80,7 @@ class Batches(click.ParamType[Any]):
 )
 @click.option(
     "--warmup",
-    type=click.FloatRange(min=0),
+    type=Number(min=0, max=MOST_SECONDS),
     metavar="X",
     default=0.5,
     show_default=True,
@@ -83,13 +88,13 @@ class Batches(click.ParamType[Any]):
 )
 @click.option(
     "--max-latency-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="X",
     help="Gate: fail if the median of a MODEL is above this.",
 )
 @click.option(
     "--min-speedup",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="X",
     help="Gate: fail if a MODEL is not this much faster than --baseline on the same back end.",
 )

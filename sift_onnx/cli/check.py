@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sift_onnx.cli.options import (
+    Number,
     input_shapes_option,
     json_option,
     model_argument,
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 @model_argument("reference", type=str, metavar="[REFERENCE]", required=False)
 @click.option(
     "--atol",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="X",
     default=1e-4,
     show_default=True,
     help="Outputs may differ by ATOL + RTOL * |reference|.",
 )
-@click.option("--rtol", type=click.FloatRange(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
+@click.option("--rtol", type=Number(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
 @input_shapes_option
 @seed_option
 @json_option

@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from sift_onnx.cli.candidates import architectures, words
 from sift_onnx.cli.options import (
+    Number,
     choice_option,
     count_option,
     force_option,
@@ -101,7 +102,7 @@ def _table() -> Table:
 @click.argument("name", shell_complete=words(architectures))
 @model_argument("out", metavar="OUT", type=click.Path())
 @click.option(
-    "--width", type=float, metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
+    "--width", type=Number(), metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
 )
 @count_option("--num-classes", help="Classes, or vocabulary.  [default: the architecture's own]")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,16 @@ STORAGES = ("dense", "sparse")
 STORAGE_HELP = "How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer."
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<dims>\d+(?:,\d+)*)?$")
+
+
+class Number(click.FloatRange):
+    """A finite number within a range; NaN lies in every range of click's, and infinity in every open one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return float(super().convert(number, param, ctx))
 
 
 class InputShape(click.ParamType[Any]):

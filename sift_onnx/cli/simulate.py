@@ -11,6 +11,7 @@ import click
 
 from sift_onnx.cli.candidates import decoders, files, presets
 from sift_onnx.cli.options import (
+    Number,
     choice_option,
     count_option,
     file_option,
@@ -85,7 +86,7 @@ class Grid(click.ParamType[Any]):
 )
 @click.option(
     "--wide",
-    type=click.FloatRange(min=0, max=1, max_open=True),
+    type=Number(min=0, max=1, max_open=True),
     metavar="S",
     help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
 )
