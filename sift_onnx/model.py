@@ -271,8 +271,7 @@ def _parse(content: bytes, what: str) -> onnx.ModelProto:
 
 def _read(path: Path) -> tuple[bytes, dict[Place, memoryview | FileSlice]]:
     try:
-        if path.is_dir():
-            raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+        model_file.check_input(path)
         content, cut = read_content(path, model_file.STREAMED_FROM)
     except FileNotFoundError as error:
         raise ModelReadError(f"{path}: no such file") from error

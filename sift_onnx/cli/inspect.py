@@ -46,10 +46,11 @@ def inspect(
         sift-onnx inspect wide.onnx --save-recipe wide.yaml
     """
     from sift_onnx.cost import inspect as inspect_model
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
     from sift_onnx.report.inspect import inspect_tables
 
+    check_input(model)
     if recipe_path is not None:
         check_output(recipe_path, force)
     with status_line(f"reading {model}", verbosity):

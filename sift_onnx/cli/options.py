@@ -75,6 +75,19 @@ def file_option(*names: str, completes: Candidates, help: str, **settings: Any) 
     return click.option(*names, shell_complete=completes, help=help, **{**defaults, **settings})
 
 
+def place_option(*names: str, completes: Candidates, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """A :func:`file_option` of what is written while a verb works, which may be there already, and is not stdout."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+        from sift_onnx.files.storage import refuse_dash
+
+        if value is not None:
+            refuse_dash(value)
+        return value
+
+    return file_option(*names, completes=completes, help=help, callback=check, **settings)
+
+
 def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that takes one of ``choices``, the first one by default unless it is required."""
     defaults = {} if settings.get("required") else {"default": choices[0], "show_default": True}

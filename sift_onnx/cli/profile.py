@@ -72,10 +72,11 @@ def profile(
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.feeds import batch_of, graph_inputs, random_feeds, resolve_shapes
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
 
+    check_input(Path(path))
     if trace is not None:
         check_output(trace, force)
     with status_line(f"profiling {path}", verbosity):

@@ -71,7 +71,7 @@ def report(
         sift-onnx report transform.json benchmark.json --html report.html
         sift-onnx report *.json --model wide.onnx --html report.html --open
     """
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.documents import read_document
     from sift_onnx.report.page.frame import write_page
@@ -80,9 +80,11 @@ def report(
     if globs and not models:
         raise UsageError("--layer chooses among the masks of a model; name the model with --model FILE")
     require_charts()
-    check_output(Path(html), force)
+    for model in models:
+        check_input(Path(model))
     with status_line("reading results", verbosity):
         documents = [read_document(path) for path in dict.fromkeys(runs)]
+    check_output(Path(html), force)
     pictures = []
     for model in dict.fromkeys(models):
         with status_line(f"reading masks of {model}", verbosity):

@@ -132,10 +132,13 @@ def simulate(
     from sift_onnx.backends.dataflow.heat import heat_maps
     from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
     from sift_onnx.backends.dataflow.training import MaskUpdates
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.simulate import simulate_tables
 
+    for given in filter(None, (model, baseline)):
+        if given.endswith(".onnx") or Path(given).is_dir():
+            check_input(Path(given))
     for output in filter(None, (trace, html)):
         check_output(Path(output), force)
     if html is not None:
