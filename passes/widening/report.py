@@ -72,6 +72,7 @@ def describe(
         "schema": 1,
         "pass": settings.name,
         "sparsity": float(settings.sparsity),
+        "sparsity_requested": float(settings.sparsity),
         "pattern": str(settings.masking.pattern),
         "distribution": settings.masking.distribution,
         "init": settings.init,
