@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, get_args
 
 from sift_onnx.allocation import Distribution, allocate
-from sift_onnx.axes import Solution
+from sift_onnx.axes import AxisSystem, Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
@@ -28,6 +28,7 @@ from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.widening.drawing import Drawing
 from sift_onnx.passes.widening.embedding import Embedding
+from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.patterns import Pattern
@@ -35,6 +36,8 @@ from sift_onnx.patterns import Pattern
 __all__ = ["Budget", "Wide", "WidePlan"]
 
 Budget = Literal["model", "layer", "total"]
+# Why a layer does not grow whose sizes could.
+_ROUNDED = "its sizes round to themselves"
 BUDGETS = ("model", "layer", "total")
 Init = Literal["random", "embed"]
 
@@ -247,13 +250,8 @@ class Wide(Pass):
         dense = self.selection.dense_layers(analysis)
         system = analysis.system
         candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
-        solution = system.solve(
-            self.factor_squared,
-            [axis.size for layer in candidates for axis in layer.axes],
-            round_to=math.lcm(self.round_to, self.masking.pattern.width_multiple),
-            round_up=self.masking.pattern.density < 1,
-            shrink_cause=Cause("", "", "widening would make an axis smaller"),
-        )
+        untried = system.copy()
+        solution = self._solve(system, candidates, self.factor_squared)
         grown = {
             n for n, layer in analysis.layers.items() if _weights(layer, solution.value) > layer_weights(analysis, n)
         }
@@ -266,7 +264,7 @@ class Wide(Pass):
                 statuses[name] = ("sparse", "") if misfit is None else ("dense", misfit)
             else:
                 statuses[name] = ("unchanged", _why(analysis, layer))
-        self._require_something_to_widen(analysis, statuses, dense)
+        self._require_something_to_widen(analysis, statuses, candidates, untried)
         if self.init == "embed":
             return _embedded(analysis, solution, statuses)
         before = {
@@ -322,8 +320,24 @@ class Wide(Pass):
                 "or a lower sparsity"
             ) from error
 
+    def _solve(
+        self, system: AxisSystem[Cause], candidates: Sequence[WeightLayer], factor_squared: Fraction
+    ) -> Solution:
+        """The sizes at a factor; ``candidates`` are the layers whose axes may grow."""
+        return system.solve(
+            factor_squared,
+            [axis.size for layer in candidates for axis in layer.axes],
+            round_to=math.lcm(self.round_to, self.masking.pattern.width_multiple),
+            round_up=self.masking.pattern.density < 1,
+            shrink_cause=Cause("", "", "widening would make an axis smaller"),
+        )
+
     def _require_something_to_widen(
-        self, analysis: AxisAnalysis, statuses: Mapping[str, tuple[str, str]], dense: Mapping[str, str]
+        self,
+        analysis: AxisAnalysis,
+        statuses: Mapping[str, tuple[str, str]],
+        candidates: Sequence[WeightLayer],
+        untried: AxisSystem[Cause],
     ) -> None:
         if any(status == "sparse" for status, _ in statuses.values()):
             return
@@ -331,6 +345,19 @@ class Wide(Pass):
             raise UnsupportedError(f"nothing to widen: {no_layers(analysis)}")
         named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
         more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
+        if any(reason == _ROUNDED for _, reason in statuses.values()):
+
+            def widens(sparsity: Fraction) -> bool:
+                value = self._solve(untried.copy(), candidates, 1 / (1 - sparsity)).value
+                grown = [x for x in candidates if _weights(x, value) > _weights(x, analysis.system.original)]
+                return any(self.masking.pattern.misfit(matrix_of(layer, value)) is None for layer in grown)
+
+            least = least_sparsity(self.sparsity, widens)
+            raise UnsupportedError(
+                f"nothing to widen: all widths that are free round to themselves at a sparsity of "
+                f"{float(self.sparsity):g}"
+                + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named}{more})")
+            )
         raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")
 
 
@@ -350,8 +377,10 @@ def _growth(analysis: AxisAnalysis, name: str, solution: Solution) -> Growth:
 
 
 def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
-    for axis in layer.axes:
-        cause = analysis.system.why_pinned(axis.size)
+    causes = [analysis.system.why_pinned(axis.size) for axis in layer.axes]
+    if None in causes:
+        return _ROUNDED
+    for cause in causes:
         if cause is not None and cause.reason != "kernel":
             return f"{cause.reason} (node {cause.node!r}, {cause.op})"
     return "its sizes are fixed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -228,3 +229,37 @@ def test_masks_are_boolean_arrays_of_the_sparse_weights() -> None:
     counts = {layer["name"]: layer["nnz"] for layer in result.report["layers"] if layer["status"] == "sparse"}
     assert {name: int(mask.sum()) for name, mask in masks.items()} == counts
     assert all(mask.dtype == np.bool_ for mask in masks.values())
+
+
+@pytest.mark.parametrize(
+    ("widths", "settings"),
+    [
+        (SMALL, {}),
+        ([4, 8, 8, 8, 4], {}),
+        ([4, 32, 40, 32, 4], {"round_to": 8}),
+        ([4, 32, 32, 32, 4], {"pattern": "block:4x4"}),
+        ([4, 30, 40, 30, 4], {"init": "embed"}),
+    ],
+)
+def test_a_sparsity_that_rounds_every_width_to_itself_names_the_smallest_that_widens(widths, settings):
+    model = perceptron(widths)
+    settings = {"budget": "layer", **settings}
+    with pytest.raises(UnsupportedError, match=r"round to themselves at a sparsity of 0\.0001") as refusal:
+        Wide("0.0001", **settings)(Model.load(model))
+    named = Fraction(re.search(r"from (0\.\d+) on", str(refusal.value))[1])
+
+    assert "are fixed" not in str(refusal.value)
+    assert Wide(named, **settings)(Model.load(model)).changed
+    with pytest.raises(UnsupportedError, match="round to themselves"):
+        Wide(named - Fraction(1, 10_000), **settings)(Model.load(model))
+
+
+def test_sizes_that_are_fixed_are_said_to_be_so():
+    with pytest.raises(UnsupportedError, match="every weight layer is fixed"):
+        Wide("0.9", keep_dense=["w*"])(Model.load(perceptron(SMALL)))
+
+
+def test_a_layer_that_rounds_to_itself_beside_others_that_grow_is_said_to_round():
+    report = Wide("0.1", budget="layer")(Model.load(perceptron([4, 2, 2, 2, 300, 300, 4]))).report
+    reasons = {layer["name"]: layer["reason"] for layer in report["layers"] if layer["status"] == "unchanged"}
+    assert reasons["w1"] == reasons["w2"] == "its sizes round to themselves"
