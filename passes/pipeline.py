@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.errors import SiftError, UsageError
+from sift_onnx.errors import MaskWarning, SiftError, UsageError
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.doped import Doped
@@ -17,6 +18,7 @@ from sift_onnx.passes.factorized import Factorized
 from sift_onnx.passes.parallel import Parallel
 from sift_onnx.passes.setting_types import check_settings
 from sift_onnx.passes.wide import Wide
+from sift_onnx.passes.widening.report import dropped_masks
 from sift_onnx.recipe import Recipe, Step
 
 __all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
@@ -71,6 +73,8 @@ def transform(
         if options:
             raise UsageError(f"transform: a recipe has its options in itself; drop {', '.join(options)}")
         result = run_recipe(loaded, _recipe(value), shapes)
+    for text in dropped_masks(result.report.get("masks_dropped", [])):
+        warnings.warn(text, MaskWarning, stacklevel=2)
     return as_kind_of(model, result.model)
 
 
@@ -171,6 +175,7 @@ def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         "layers": layers,
         "totals": totals,
         "pinned": [entry for report in counting for entry in report.get("pinned", [])],
+        "masks_dropped": list(dict.fromkeys(n for report in counting for n in report.get("masks_dropped", []))),
         "left_out": next((report["left_out"] for report in counting if "left_out" in report), []),
         "warnings": list(dict.fromkeys(text for report in counting for text in report.get("warnings", []))),
         "unknown": next((report["unknown"] for report in counting if "unknown" in report), []),

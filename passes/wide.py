@@ -15,7 +15,7 @@ from sift_onnx.axes import AxisSystem, Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
-from sift_onnx.graphs.constants import nnz_of
+from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
 from sift_onnx.passes.inline_functions import InlineFunctions
@@ -83,7 +83,8 @@ class Wide(Pass):
        ``budget="total"`` saves the growth of activation products too. Layers share what is left in proportion to
        their original MACs, or to the law of Erdős-Rényi kernels (``distribution="erk"``), in which case a layer that
        it would leave no zero stays dense.
-    4. Every tensor of a new size is drawn anew: masks random with exact counts, under the pattern, values so that each
+    4. Every tensor of a new size is drawn anew, which the report says of a tensor that had a mask
+       (``masks_dropped``): masks random with exact counts, under the pattern, values so that each
        output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
        or, with ``budget="layer"``, of each. With ``init="embed"``, points 3 and 4 do not apply: every tensor keeps what
        it held, at the places of the original's features, and all weights that are added are pruned
@@ -216,6 +217,7 @@ class Wide(Pass):
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
+        masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
         biases: list[str] = []
         if self.init == "embed":
             embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
@@ -226,7 +228,8 @@ class Wide(Pass):
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
-        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases))
+        dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
+        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases, dropped))
 
     def plan(self, model: Model) -> WidePlan:
         """Decide sizes and budgets for ``model`` without changing it.
@@ -359,6 +362,11 @@ class Wide(Pass):
                 + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named}{more})")
             )
         raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")
+
+
+def _replaced(before: Mapping[str, Sequence[int]], after: Mapping[str, MaskedConstant]) -> list[str]:
+    """The weights whose masks are gone, or others: what grows is drawn again. ``before`` has shapes by name."""
+    return [name for name, shape in before.items() if name not in after or list(after[name].shape) != shape]
 
 
 def layer_weights(analysis: AxisAnalysis, name: str) -> int:

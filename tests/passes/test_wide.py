@@ -12,11 +12,12 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
+from builders import mask_weights
 from nets import Net
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
-from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
+from sift_onnx.errors import BudgetError, MaskWarning, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 from sift_onnx.passes.base import HISTORY_KEY
@@ -263,3 +264,34 @@ def test_a_layer_that_rounds_to_itself_beside_others_that_grow_is_said_to_round(
     report = Wide("0.1", budget="layer")(Model.load(perceptron([4, 2, 2, 2, 300, 300, 4]))).report
     reasons = {layer["name"]: layer["reason"] for layer in report["layers"] if layer["status"] == "unchanged"}
     assert reasons["w1"] == reasons["w2"] == "its sizes round to themselves"
+
+
+def test_masks_that_widening_cannot_keep_are_named(recwarn):
+    model = mask_weights(Model.load(perceptron(SMALL)), names=["w0", "w1"])
+    report = Wide("0.75", budget="layer")(model).report
+    (warning,) = report["warnings"]
+    assert report["masks_dropped"] == ["w0", "w1"]
+    assert "'w0', 'w1'" in warning
+    assert "--init embed" in warning
+
+    kept = Wide("0.75", init="embed")(model)
+    assert (kept.report["masks_dropped"], kept.report["warnings"]) == ([], [])
+    assert kept.model.masked().keys() >= {"w0", "w1"}
+    again = Wide("0.75", budget="layer")(Wide("0.75", budget="layer")(model).model)
+    assert (again.report["masks_dropped"], again.report["warnings"]) == ([], [])
+
+
+def test_masks_of_layers_that_keep_their_sizes_are_kept():
+    model = mask_weights(Model.load(perceptron([4, 30, 40, 30, 30, 4])), names=["w1", "w3"])
+    result = Wide("0.75", budget="layer", only=["w1"])(model)
+    fixed = [name for name, was in model.masked().items() if result.model.masked()[name].shape == was.shape]
+    assert result.report["masks_dropped"] == [name for name in ("w1", "w3") if name not in fixed]
+
+
+@pytest.mark.parametrize("settings", [{"wide": 0.75, "budget": "layer"}, {"recipe": "wide"}])
+def test_a_call_that_drops_masks_warns(settings):
+    recipe = {"version": 1, "passes": [{"wide": {"sparsity": 0.75, "budget": "layer"}}]}
+    settings = {"recipe": recipe} if "recipe" in settings else settings
+    model = mask_weights(Model.load(perceptron(SMALL)), names=["w1"])
+    with pytest.warns(MaskWarning, match="'w1'"):
+        sift_onnx.transform(model, **settings)
