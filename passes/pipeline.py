@@ -96,7 +96,7 @@ def make_pass(step: Step) -> Pass:
 
 
 def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None = None) -> PassResult:
-    """Apply the passes of a recipe, first to last; to what came of the very recipe, none of them.
+    """Apply the passes of a recipe, first to last; to what came of the very recipe, none of those that it notes.
 
     Args:
         model: what the first pass gets.
@@ -121,15 +121,18 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
             takes_shapes = "input_shapes" in signature(get_pass(step.name)).parameters
             given = {"input_shapes": dict(input_shapes)} if input_shapes and takes_shapes else {}
             passes.append((where, make_pass(Step(step.name, {**step.settings, **given}))))
-    # The passes one by one would do what others of the recipe have undone, or miss what they have replaced.
-    if len(passes) > 1 and came_of(model, [p.settings() for _, p in passes if hasattr(p, "settings")]):
-        return PassResult(model, False, _combined([_untouched(model, input_shapes)], time.perf_counter() - start))
+    # The passes one by one would do what others of the recipe have undone, or miss what they have replaced. One that
+    # notes nothing may never have been applied; what it changes, the others have not seen.
+    noted = [settings for _, p in passes if (settings := p.settings()) is not None]
+    done = len(passes) > 1 and came_of(model, noted)
     reports: list[dict[str, Any]] = []
     current, changed = model, False
     for where, pass_ in passes:
+        if done and pass_.settings() is not None:
+            continue
         with _placed(where):
             result = pass_(current)
-        current, changed = result.model, changed or result.changed
+        current, changed, done = result.model, changed or result.changed, done and not result.changed
         reports.append(dict(result.report))
     if not any("totals" in report for report in reports):
         reports.append(_untouched(current, input_shapes))
