@@ -13,7 +13,8 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_stand_ins
+from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_canonical_domains, with_stand_ins
 
 __all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 
@@ -137,7 +138,7 @@ def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
     Raises:
         Exception: whatever onnx makes of a damaged model.
     """
-    model = with_stand_ins(model)
+    model = with_stand_ins(with_canonical_domains(model))
     inferred = onnx.shape_inference.infer_shapes(_without_long_lists(model), **options)
     vectors = (info.type.tensor_type.shape.dim for info in (*inferred.graph.value_info, *inferred.graph.output))
     shapes = [*(dims for dims in vectors if len(dims) == 1), *(i.type.tensor_type.shape.dim for i in model.graph.input)]
@@ -195,7 +196,7 @@ def infer_node(
     """
     if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
         return {}
-    domain = "" if (node.domain or "") == "ai.onnx" else node.domain or ""
+    domain = canonical_domain(node.domain)
     names = [t.name for t in node.inputs], [t.name for t in node.outputs]
     proto = onnx.helper.make_node(node.op, *names, domain=domain)
     try:
