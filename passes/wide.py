@@ -38,6 +38,8 @@ __all__ = ["Budget", "Wide", "WidePlan"]
 Budget = Literal["model", "layer", "total"]
 # Why a layer does not grow whose sizes could.
 _ROUNDED = "its sizes round to themselves"
+# Beyond any width; the search for a width goes through as many.
+_COARSEST = 1 << 16
 BUDGETS = ("model", "layer", "total")
 Init = Literal["random", "embed"]
 
@@ -152,8 +154,8 @@ class Wide(Pass):
             )
         if init == "embed" and resize_output:
             raise UsageError("--init embed keeps what the outputs are, sizes included; drop --resize-output")
-        if round_to < 1:
-            raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 or more")
+        if not 1 <= round_to <= _COARSEST:
+            raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 to {_COARSEST}")
         self.masking = Masking.of(pattern, distribution)
         self.masking.check_sparsity(self.sparsity)
         if init == "embed" and self.masking != Masking():

@@ -22,6 +22,8 @@ __all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 Shapes = dict[str, tuple[int | None, ...]]
 
 _PROPAGATED_ELEMENTS = 1 << 22
+# ONNX writes sizes as signed integers of 64 bits.
+_LARGEST_SIZE = 2**63 - 1
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
@@ -51,6 +53,8 @@ def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None =
             where = f"--input-shapes gives axis {axis} of {name!r} the size {size}"
             if size < 1:
                 raise UsageError(f"{where}; sizes start at 1")
+            if size > _LARGEST_SIZE:
+                raise UsageError(f"{where}; no axis of an ONNX model is longer than {_LARGEST_SIZE}")
             if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
                 raise UsageError(f"{where}, but axis {dim!r} the size {symbols[dim]} elsewhere; it has one size")
             if isinstance(dim, int) and dim >= 0 and dim != size:

@@ -137,8 +137,10 @@ def with_canonical_domains(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for holder in (*_all_nodes(copy.graph), *copy.opset_import):
-        holder.domain = canonical_domain(holder.domain)
+    for node in _all_nodes(copy.graph):
+        node.domain = canonical_domain(node.domain)
+    for entry in copy.opset_import:
+        entry.domain = canonical_domain(entry.domain)
     return copy
 
 

@@ -10,6 +10,8 @@ import click
 from sift_onnx.cli.candidates import backends as known_backends
 from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
+    LARGEST_COUNT,
+    FilePath,
     Number,
     count_option,
     file_option,
@@ -45,11 +47,13 @@ class Batches(click.ParamType[Any]):
             batches = ()
         if not batches or min(batches) < 1:
             self.fail(f"{value!r} is not of the form 1,64", param, ctx)
+        if max(batches) > LARGEST_COUNT:
+            self.fail(f"{max(batches)} is above {LARGEST_COUNT}", param, ctx)
         return tuple(dict.fromkeys(batches))
 
 
 @click.command(cls=Verb)
-@model_argument("models", type=str, metavar="MODEL...", nargs=-1, required=True)
+@model_argument("models", type=FilePath(), metavar="MODEL...", nargs=-1, required=True)
 @click.option(
     "--backend",
     "backends",
@@ -64,7 +68,7 @@ class Batches(click.ParamType[Any]):
 @file_option(
     "--baseline",
     completes=files(".onnx"),
-    type=str,
+    type=FilePath(),
     metavar="MODEL",
     help="Model to compare with; timed on the same back ends.",
 )

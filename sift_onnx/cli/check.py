@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sift_onnx.cli.options import (
+    FilePath,
     Number,
     input_shapes_option,
     json_option,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@model_argument("model", type=str)
-@model_argument("reference", type=str, metavar="[REFERENCE]", required=False)
+@model_argument("model", type=FilePath())
+@model_argument("reference", type=FilePath(), metavar="[REFERENCE]", required=False)
 @click.option(
     "--atol",
     type=Number(min=0),

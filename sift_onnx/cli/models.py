@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from sift_onnx.cli.candidates import architectures, words
 from sift_onnx.cli.options import (
+    FilePath,
     Number,
     choice_option,
     count_option,
@@ -100,7 +101,7 @@ def _table() -> Table:
 
 @models.command("export")
 @click.argument("name", shell_complete=words(architectures))
-@model_argument("out", metavar="OUT", type=click.Path())
+@model_argument("out", metavar="OUT", type=FilePath())
 @click.option(
     "--width", type=Number(), metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
 )

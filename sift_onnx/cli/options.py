@@ -18,6 +18,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 STORAGES = ("dense", "sparse")
 STORAGE_HELP = "How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer."
 
+LARGEST_COUNT = 2**31 - 1
+
 _SHAPE = re.compile(r"(?P<name>.+):(?P<dims>\d+(?:,\d+)*)?$")
 
 
@@ -29,6 +31,29 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is no finite number", param, ctx)
         return float(super().convert(number, param, ctx))
+
+
+class Count(click.IntRange):
+    """A whole number of at least 1 that machines can count to."""
+
+    def __init__(self) -> None:
+        """Without a limit that help would show."""
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(super().convert(value, param, ctx))
+        if number > LARGEST_COUNT:
+            self.fail(f"{number} is above {LARGEST_COUNT}", param, ctx)
+        return number
+
+
+class FilePath(click.Path):
+    """A path that is not empty, as that of a shell's variable without a value is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty; name a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class InputShape(click.ParamType[Any]):
@@ -58,7 +83,7 @@ def model_argument(name: str, *suffixes: str, **settings: Any) -> Callable[[Comm
     """
     defaults = {
         "metavar": "MODEL",
-        "type": click.Path(path_type=Path),
+        "type": FilePath(path_type=Path),
         "shell_complete": files(*suffixes or (".onnx",)),
     }
     return click.argument(name, **{**defaults, **settings})
@@ -71,7 +96,7 @@ def in_out_arguments(command: Command) -> Command:
 
 def file_option(*names: str, completes: Candidates, help: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that takes a path, ``FILE`` in the help unless ``settings`` say otherwise."""
-    defaults = {"metavar": "FILE", "type": click.Path(path_type=Path)}
+    defaults = {"metavar": "FILE", "type": FilePath(path_type=Path)}
     return click.option(*names, shell_complete=completes, help=help, **{**defaults, **settings})
 
 
@@ -96,7 +121,7 @@ def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Calla
 
 def count_option(name: str, help: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that takes a whole number of at least 1."""
-    return click.option(name, type=click.IntRange(min=1), metavar="N", help=help, **settings)
+    return click.option(name, type=Count(), metavar="N", help=help, **settings)
 
 
 def json_option(command: Command) -> Command:

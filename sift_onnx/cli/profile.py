@@ -12,6 +12,7 @@ import click
 
 from sift_onnx.cli.candidates import backends, files
 from sift_onnx.cli.options import (
+    FilePath,
     count_option,
     file_option,
     force_option,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@model_argument("path", type=str)
+@model_argument("path", type=FilePath())
 @click.option(
     "--backend",
     metavar="NAME",

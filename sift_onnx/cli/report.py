@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sift_onnx.cli.candidates import files
-from sift_onnx.cli.options import file_option, force_option, json_option, model_argument, verbosity_options
+from sift_onnx.cli.options import FilePath, file_option, force_option, json_option, model_argument, verbosity_options
 from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
@@ -25,11 +25,11 @@ _PICTURES = 4
 
 
 @click.command(cls=Verb)
-@model_argument("runs", ".json", type=str, metavar="RUN.json...", nargs=-1, required=True)
+@model_argument("runs", ".json", type=FilePath(), metavar="RUN.json...", nargs=-1, required=True)
 @file_option(
     "--html",
     completes=files(".html"),
-    type=str,
+    type=FilePath(),
     required=True,
     help="The page to write; it loads nothing from elsewhere.",
 )
@@ -37,7 +37,7 @@ _PICTURES = 4
     "--model",
     "models",
     completes=files(".onnx"),
-    type=str,
+    type=FilePath(),
     multiple=True,
     help="Also show masks of this model (repeatable): JSON results hold none.",
 )

@@ -11,6 +11,7 @@ import click
 
 from sift_onnx.cli.candidates import decoders, files, presets
 from sift_onnx.cli.options import (
+    FilePath,
     Number,
     choice_option,
     count_option,
@@ -47,7 +48,7 @@ class Grid(click.ParamType[Any]):
 
 
 @click.command(cls=Verb)
-@model_argument("model", type=str, shell_complete=files(".onnx", ".toml", names=decoders))
+@model_argument("model", type=FilePath(), shell_complete=files(".onnx", ".toml", names=decoders))
 @click.option(
     "--preset",
     metavar="NAME|FILE.toml",
@@ -82,7 +83,11 @@ class Grid(click.ParamType[Any]):
     help="Of --fidelity functional; float16 rounds in the order in which weights and partial sums arrive.",
 )
 @file_option(
-    "--baseline", completes=files(".onnx"), type=str, metavar="MODEL", help="The original model, to compare with."
+    "--baseline",
+    completes=files(".onnx"),
+    type=FilePath(),
+    metavar="MODEL",
+    help="The original model, to compare with.",
 )
 @click.option(
     "--wide",
@@ -90,9 +95,11 @@ class Grid(click.ParamType[Any]):
     metavar="S",
     help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
 )
-@file_option("--trace", completes=files(".json"), type=str, help="Write a trace for chrome://tracing or Perfetto.")
+@file_option(
+    "--trace", completes=files(".json"), type=FilePath(), help="Write a trace for chrome://tracing or Perfetto."
+)
 @count_option("--max-events", help="Events in the trace at most.", default=200_000, show_default=True)
-@file_option("--html", completes=files(".html"), type=str, help="Write a report as one self-contained page.")
+@file_option("--html", completes=files(".html"), type=FilePath(), help="Write a report as one self-contained page.")
 @input_shapes_option
 @seed_option
 @force_option

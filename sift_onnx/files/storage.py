@@ -100,6 +100,8 @@ def check_output(path: Path, force: bool) -> None:
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
+        if path.parent.exists() and not path.parent.is_dir():
+            raise OutputError(f"cannot write {path}: {path.parent} is no folder")
         if not path.parent.is_dir():
             raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
         if path.exists() and not path.is_file():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from torch import fx
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import map_aggregate
 
 import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import UnsupportedError, UsageError
@@ -82,7 +82,8 @@ class LoweredModule(fx.GraphModule):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         records = state["_graph"]
-        super().__setstate__({name: value for name, value in state.items() if name != "_graph"})
+        rest = {name: value for name, value in state.items() if name != "_graph"}
+        super().__setstate__(rest)  # type: ignore[no-untyped-call]
         self.graph = _graph_of(records)
 
     def __reduce_package__(self, exporter: Any) -> NoReturn:
@@ -100,17 +101,21 @@ def _blank(kind: type[LoweredModule]) -> LoweredModule:
 
 
 def _record_of(node: fx.Node) -> _Record:
-    # Lists and dictionaries of fx are of kinds of its own.
-    args, kwargs = (_plain(map_arg(part, lambda n: _Reference(n.name))) for part in (node.args, node.kwargs))
+    args, kwargs = _plain(node.args), _plain(node.kwargs)
     return _Record(node.op, node.name, _named(node), args, kwargs, node.type, node.meta.get("onnx_node"))
 
 
-def _plain(arguments: Any) -> Any:
-    if isinstance(arguments, dict):
-        return {name: _plain(value) for name, value in arguments.items()}
-    if isinstance(arguments, list):
-        return [_plain(value) for value in arguments]
-    return tuple(map(_plain, arguments)) if type(arguments) is tuple else arguments
+def _plain(argument: Any) -> Any:
+    """An argument without what is fx's: nodes, and lists and dictionaries of kinds of its own."""
+    if isinstance(argument, fx.Node):
+        return _Reference(argument.name)
+    if isinstance(argument, dict):
+        return {name: _plain(value) for name, value in argument.items()}
+    if isinstance(argument, list):
+        return [_plain(value) for value in argument]
+    if isinstance(argument, slice):
+        return slice(_plain(argument.start), _plain(argument.stop), _plain(argument.step))
+    return tuple(map(_plain, argument)) if type(argument) is tuple else argument
 
 
 def _named(node: fx.Node) -> str | Callable[..., Any] | _Kernel:

@@ -48,6 +48,13 @@ def test_a_count_is_at_least_one() -> None:
     assert "0 is not in the range x>=1" in run("--number", "0")
 
 
+def test_a_count_is_one_that_machines_can_count_to(tmp_path: Path) -> None:
+    assert "99999999999 is above 2147483647" in run("--number", "99999999999")
+    for verb in ("simulate", "benchmark", "profile"):
+        result = CliRunner().invoke(main, [verb, "--batch", "99999999999999999999999", str(tmp_path / "m.onnx")])
+        assert (result.exit_code, "is above 2147483647" in result.stderr) == (2, True), verb
+
+
 def test_a_folder_is_no_place_for_json(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.onnx"), "--json", str(tmp_path)])
     assert result.exit_code == 2

@@ -94,3 +94,28 @@ def test_a_folder_is_no_model(writer: str, folder: Path) -> None:
     Path("out").write_text("mine", encoding="utf-8")
     (folder / "nets").mkdir()
     assert "nets is a folder" in said(writer, IN="nets", RUN="run.json", OUT="out")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[(verb, "") for verb in ("inspect", "check", "benchmark", "profile", "simulate")],
+        ("check", "in.onnx", ""),
+        ("benchmark", "in.onnx", "--baseline", ""),
+        ("transform", "", "out.onnx", "--wide", "0.5"),
+        ("transform", "in.onnx", "", "--wide", "0.5"),
+        ("transform", "in.onnx", "out.onnx", "--recipe", ""),
+        ("report", "", "--html", "page.html"),
+        ("report", "run.json", "--html", ""),
+        ("models", "export", "resnet18", ""),
+        ("train", "in.onnx", "out.onnx", *DATA, "--resume", ""),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_empty_is_said_to_be(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, "the name is empty; name a file" in result.stderr) == (2, True)
+
+
+def test_a_file_is_no_folder_to_write_to() -> None:
+    assert "in.onnx is no folder" in said("convert", IN="in.onnx", OUT="in.onnx/out.onnx")

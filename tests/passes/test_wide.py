@@ -255,6 +255,11 @@ def test_a_sparsity_that_rounds_every_width_to_itself_names_the_smallest_that_wi
         Wide(named - Fraction(1, 10_000), **settings)(Model.load(model))
 
 
+def test_a_step_beyond_any_width_is_refused():
+    with pytest.raises(UsageError, match="use 1 to 65536"):
+        Wide("0.5", round_to=10**20)
+
+
 def test_sizes_that_are_fixed_are_said_to_be_so():
     with pytest.raises(UnsupportedError, match="every weight layer is fixed"):
         Wide("0.9", keep_dense=["w*"])(Model.load(perceptron(SMALL)))
