@@ -9,6 +9,7 @@ import click
 
 from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
+    WrittenPath,
     file_option,
     force_option,
     input_shapes_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     "--save-recipe",
     "recipe_path",
     completes=files(".yaml", ".yml"),
+    type=WrittenPath(path_type=Path),
     help="Write the transforms that MODEL went through to FILE, for `transform --recipe`.",
 )
 @input_shapes_option

@@ -56,6 +56,10 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class WrittenPath(FilePath):
+    """One that is written, and must be none that the call names besides; see :class:`~sift_onnx.cli.verb.Verb`."""
+
+
 class InputShape(click.ParamType[Any]):
     """``NAME:1,3,224,224``; a scalar is ``NAME:``."""
 
@@ -110,7 +114,8 @@ def place_option(*names: str, completes: Candidates, help: str, **settings: Any)
             refuse_dash(value)
         return value
 
-    return file_option(*names, completes=completes, help=help, callback=check, **settings)
+    written = {"type": WrittenPath(path_type=Path), "callback": check}
+    return file_option(*names, completes=completes, help=help, **{**written, **settings})
 
 
 def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Callable[[Command], Command]:
@@ -138,6 +143,7 @@ def json_option(command: Command) -> Command:
     return click.option(
         "--json",
         "json_path",
+        type=WrittenPath(),
         metavar="FILE|-",
         callback=check,
         shell_complete=files(".json"),

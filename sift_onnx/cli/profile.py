@@ -13,6 +13,7 @@ import click
 from sift_onnx.cli.candidates import backends, files
 from sift_onnx.cli.options import (
     FilePath,
+    WrittenPath,
     count_option,
     file_option,
     force_option,
@@ -42,7 +43,12 @@ if TYPE_CHECKING:
 )
 @count_option("--batch", help="Batch size.  [default: the model's own, or 1]")
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
-@file_option("--trace", completes=files(".json"), help="Write one run as a Chrome trace (back end cpu).")
+@file_option(
+    "--trace",
+    completes=files(".json"),
+    type=WrittenPath(path_type=Path),
+    help="Write one run as a Chrome trace (back end cpu).",
+)
 @click.option("--reasons", is_flag=True, help="Also say why each node is where it is.")
 @input_shapes_option
 @seed_option

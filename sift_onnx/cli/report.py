@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from sift_onnx.cli.candidates import files
-from sift_onnx.cli.options import FilePath, file_option, force_option, json_option, model_argument, verbosity_options
+from sift_onnx.cli.options import (
+    FilePath,
+    WrittenPath,
+    file_option,
+    force_option,
+    json_option,
+    model_argument,
+    verbosity_options,
+)
 from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
@@ -29,7 +37,7 @@ _PICTURES = 4
 @file_option(
     "--html",
     completes=files(".html"),
-    type=FilePath(),
+    type=WrittenPath(),
     required=True,
     help="The page to write; it loads nothing from elsewhere.",
 )

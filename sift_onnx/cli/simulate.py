@@ -13,6 +13,7 @@ from sift_onnx.cli.candidates import decoders, files, presets
 from sift_onnx.cli.options import (
     FilePath,
     Number,
+    WrittenPath,
     choice_option,
     count_option,
     file_option,
@@ -96,10 +97,10 @@ class Grid(click.ParamType[Any]):
     help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
 )
 @file_option(
-    "--trace", completes=files(".json"), type=FilePath(), help="Write a trace for chrome://tracing or Perfetto."
+    "--trace", completes=files(".json"), type=WrittenPath(), help="Write a trace for chrome://tracing or Perfetto."
 )
 @count_option("--max-events", help="Events in the trace at most.", default=200_000, show_default=True)
-@file_option("--html", completes=files(".html"), type=FilePath(), help="Write a report as one self-contained page.")
+@file_option("--html", completes=files(".html"), type=WrittenPath(), help="Write a report as one self-contained page.")
 @input_shapes_option
 @seed_option
 @force_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import onnx
@@ -119,3 +120,38 @@ def test_a_name_that_is_empty_is_said_to_be(words: tuple[str, ...]) -> None:
 
 def test_a_file_is_no_folder_to_write_to() -> None:
     assert "in.onnx is no folder" in said("convert", IN="in.onnx", OUT="in.onnx/out.onnx")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("transform", "in.onnx", "out.onnx", "--wide", "0.5", "--json", "out.onnx"),
+        ("transform", "in.onnx", "out.onnx", "--wide", "0.5", "--json", "./in.onnx"),
+        ("transform", "in.onnx", "out.onnx", "--recipe", "r.yaml", "--json", "r.yaml"),
+        ("inspect", "in.onnx", "--json", "in.onnx"),
+        ("inspect", "in.onnx", "--save-recipe", "x.yaml", "--json", "x.yaml"),
+        ("check", "in.onnx", "other.onnx", "--json", "other.onnx"),
+        ("benchmark", "in.onnx", "other.onnx", "--json", "other.onnx"),
+        ("benchmark", "in.onnx", "--baseline", "other.onnx", "--json", "other.onnx"),
+        ("profile", "in.onnx", "--trace", "in.onnx", "--force"),
+        ("profile", "in.onnx", "--trace", "t.json", "--json", "t.json"),
+        ("simulate", "in.onnx", "--trace", "t.json", "--html", "t.json"),
+        ("report", "run.json", "--html", "page.html", "--json", "run.json"),
+        ("report", "run.json", "--html", "run.json", "--force"),
+        ("train", "in.onnx", "out.onnx", *DATA, "--log", "out.onnx"),
+        ("models", "export", "resnet18", "out.onnx", "--json", "out.onnx"),
+    ],
+    ids=" ".join,
+)
+def test_no_file_is_written_over_what_else_the_call_names(words: tuple[str, ...]) -> None:
+    Path("other.onnx").write_bytes(Path("in.onnx").read_bytes())
+    before = {p.name: p.read_bytes() for p in Path().iterdir()}
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert re.fullmatch(r"Error: .+ and .+ name the same file, '.+'; name two\n", result.stderr)
+    assert before == {p.name: p.read_bytes() for p in Path().iterdir()}
+
+
+def test_a_model_may_take_its_own_place() -> None:
+    words = ["prune", "in.onnx", "in.onnx", "--sparsity", "0.5", "--force", "--json", "-"]
+    assert CliRunner().invoke(main, words).exit_code == 0
