@@ -73,8 +73,10 @@ class InputShape(click.ParamType[Any]):
         match = _SHAPE.match(value)
         if match is None:
             self.fail(f"{value!r} is not of the form NAME:1,3,224,224", param, ctx)
-        dims = match["dims"]
-        return match["name"], tuple(int(d) for d in dims.split(",")) if dims else ()
+        dims = tuple(int(d) for d in match["dims"].split(",")) if match["dims"] else ()
+        if max(dims, default=0) > LARGEST_COUNT:
+            self.fail(f"{value!r}: {max(dims)} is above {LARGEST_COUNT}", param, ctx)
+        return match["name"], dims
 
 
 def model_argument(name: str, *suffixes: str, **settings: Any) -> Callable[[Command], Command]:

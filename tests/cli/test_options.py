@@ -44,6 +44,10 @@ def test_a_shape_that_is_none_is_refused(shape: str) -> None:
     assert "is not of the form NAME:1,3,224,224" in run("--input-shapes", shape)
 
 
+def test_a_size_is_one_that_machines_can_count_to() -> None:
+    assert "99999999999999999999 is above 2147483647" in run("--input-shapes", "x:1,99999999999999999999")
+
+
 def test_a_count_is_at_least_one() -> None:
     assert "0 is not in the range x>=1" in run("--number", "0")
 
