@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn, Union
@@ -75,6 +76,8 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("batch", self.batch)):
+            if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
+                raise UsageError(f"{name} is {value!r}; it must be a whole number")
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")
         if self.threads is not None and self.threads > _MOST_THREADS:

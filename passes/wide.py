@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from numbers import Integral
 from typing import Any, ClassVar, Literal, get_args
 
 from sift_onnx.allocation import Distribution, allocate
@@ -154,7 +155,7 @@ class Wide(Pass):
             )
         if init == "embed" and resize_output:
             raise UsageError("--init embed keeps what the outputs are, sizes included; drop --resize-output")
-        if not 1 <= round_to <= _COARSEST:
+        if not isinstance(round_to, Integral) or not 1 <= round_to <= _COARSEST:
             raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 to {_COARSEST}")
         self.masking = Masking.of(pattern, distribution)
         self.masking.check_sparsity(self.sparsity)

@@ -70,6 +70,8 @@ class Model:
         if isinstance(source, Model):
             return source
         if isinstance(source, (str, Path)):
+            if source == "":
+                raise ModelReadError("the name is empty; name a file")
             return _from_file(Path(source))
         if isinstance(source, bytes):
             return _from_proto(_parse(source, f"what was passed ({len(source)} bytes)"), None)
@@ -329,6 +331,8 @@ def save(model: ModelLike, path: str | Path, storage: Storage = "dense", force: 
     """
     if not isinstance(path, (str, Path)):
         raise OutputError(f"cannot write a model to {type(path).__name__!r}; name a file")
+    if path == "":
+        raise OutputError("the name is empty; name a file")
     Model.load(model).save(path, storage=storage, force=force)
 
 

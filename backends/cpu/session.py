@@ -161,6 +161,8 @@ class InferenceSession:
         for name in names:
             if name not in known:
                 raise UsageError(f"unknown output {name!r}; the model's outputs are {', '.join(map(repr, known))}")
+        if not isinstance(input_feed, Mapping):
+            raise UsageError(f"input_feed is a {type(input_feed).__name__}; pass arrays by the names of the inputs")
         for name, array in input_feed.items():
             if not isinstance(array, np.ndarray):
                 raise UsageError(f"input {name!r} is a {type(array).__name__}; pass a numpy array")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import onnxruntime as ort
@@ -104,8 +105,8 @@ def session_settings(
         raise UsageError(
             f"sess_options is {given!r}; pass onnxruntime.SessionOptions, or a number of threads (threads=...)"
         )
-    if threads is not None and threads > 0:
-        given.intra_op_num_threads = threads
+    if isinstance(threads, Integral) and threads > 0:
+        given.intra_op_num_threads = int(threads)
     return SessionSettings(threads, False, None, given)
 
 

@@ -75,6 +75,8 @@ def check_input(path: Path) -> None:
         raise ModelReadError(f"{path}: no such file") from error
     except OSError:
         return
+    except ValueError as error:
+        raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
     if stat.S_ISDIR(mode):
         raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
 
@@ -97,6 +99,8 @@ def check_output(path: Path, force: bool) -> None:
             dash, which stands for stdout elsewhere.
     """
     refuse_dash(path)
+    if "\0" in str(path):
+        raise OutputError(f"cannot write {path}: there is a null character in the name")
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
