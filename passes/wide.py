@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from numbers import Integral
 from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
 
 from sift_onnx.allocation import Distribution, allocate
 from sift_onnx.axes import AxisSystem, Solution
@@ -155,7 +156,7 @@ class Wide(Pass):
             )
         if init == "embed" and resize_output:
             raise UsageError("--init embed keeps what the outputs are, sizes included; drop --resize-output")
-        if not isinstance(round_to, Integral) or not 1 <= round_to <= _COARSEST:
+        if not isinstance(round_to, (int, np.integer)) or not 1 <= round_to <= _COARSEST:
             raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 to {_COARSEST}")
         self.masking = Masking.of(pattern, distribution)
         self.masking.check_sparsity(self.sparsity)

@@ -116,8 +116,7 @@ def place_option(*names: str, completes: Candidates, help: str, **settings: Any)
             refuse_dash(value)
         return value
 
-    written = {"type": WrittenPath(path_type=Path), "callback": check}
-    return file_option(*names, completes=completes, help=help, **{**written, **settings})
+    return file_option(*names, completes=completes, help=help, callback=check, **settings)
 
 
 def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Callable[[Command], Command]:

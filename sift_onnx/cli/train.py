@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from sift_onnx.cli.candidates import files, folders, words
 from sift_onnx.cli.options import (
+    WrittenPath,
     count_option,
     file_option,
     force_option,
@@ -68,7 +69,7 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     type=click.Choice(["ddp", "fsdp2"]),
     help="Under torchrun: the whole model on each process, or a part of it; whatever the recipe says.",
 )
-@place_option("--log", completes=files(), help="Append log lines in JSON to FILE.")
+@place_option("--log", completes=files(), type=WrittenPath(path_type=Path), help="Append log lines in JSON to FILE.")
 @place_option(
     "--tensorboard",
     completes=folders,
