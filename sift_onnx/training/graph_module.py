@@ -91,8 +91,8 @@ class LoweredModule(fx.GraphModule):
 
 
 def _kind_of(module: LoweredModule) -> type[LoweredModule]:
-    # torch.fx makes a class of its own for each module.
-    return next(kind for kind in type(module).__mro__ if "forward" not in vars(kind) and kind.__module__ != fx.__name__)
+    # torch.fx makes a class for each module, whose qualified name ends so.
+    return next(kind for kind in type(module).__mro__ if not kind.__qualname__.endswith("GraphModuleImpl"))
 
 
 def _blank(kind: type[LoweredModule]) -> LoweredModule:

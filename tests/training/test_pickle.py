@@ -16,6 +16,7 @@ import sift_onnx
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.models import ARCHITECTURES, export
 from sift_onnx.training import register_kernel, registry, sparse
+from sift_onnx.training.module import ImportedModule
 
 
 def through_pickle(module):
@@ -134,6 +135,24 @@ def test_names_that_torch_cannot_take_are_still_the_keys_afterwards(way):
 def squares():
     value = np.arange(16, dtype=np.float32).reshape(4, 4)
     return sift_onnx.to_torch(build([("MatMul", ["x", "w"], ["y"], {})], {"x": (1, 4)}, ["y"], {"w": value}))
+
+
+class Summed(ImportedModule):
+    """A kind of a user's own."""
+
+    def total(self):
+        return sum(p.sum() for p in self.parameters())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_class_of_ones_own_stays(way):
+    module = squares()
+    own = Summed(module.graph, dict(module.named_parameters()), module.parameter_paths)
+    twin = WAYS[way](own)
+
+    assert isinstance(twin, Summed)
+    assert twin.total() == own.total() == 120
+    assert torch.equal(twin(torch.ones(1, 4)), module(torch.ones(1, 4)))
 
 
 @pytest.mark.parametrize("way", ["pickle", "torch.save"])
