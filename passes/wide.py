@@ -87,7 +87,7 @@ class Wide(Pass):
        ``budget="total"`` saves the growth of activation products too. Layers share what is left in proportion to
        their original MACs, or to the law of Erdős-Rényi kernels (``distribution="erk"``), in which case a layer that
        it would leave no zero stays dense.
-    4. Every tensor of a new size is drawn anew, which the report says of a tensor that had a mask
+    4. Every tensor of a new size is drawn again, which the report says of a tensor that had a mask
        (``masks_dropped``): masks random with exact counts, under the pattern, values so that each
        output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
        or, with ``budget="layer"``, of each. With ``init="embed"``, points 3 and 4 do not apply: every tensor keeps what

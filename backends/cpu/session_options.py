@@ -46,7 +46,7 @@ _ENTRIES_WITHOUT_EFFECT = (
     "session.intra_op_thread_affinities",
 )
 _OF_RUNS_WITHOUT_EFFECT = ("log_verbosity_level", "logid")
-# Nothing is logged; whoever asks for warnings, errors or less has that.
+# Nothing is logged, which is what a call for warnings, errors or less has asked for.
 _WARNINGS = 2
 _ARGUMENTS_REFUSED = ("disabled_optimizers", "read_config_from_model")
 

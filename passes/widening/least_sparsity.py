@@ -7,7 +7,7 @@ from fractions import Fraction
 
 __all__ = ["least_sparsity"]
 
-# Sparsities are looked at in steps of one of so many parts.
+# The step between two sparsities is one of these parts.
 _PARTS = 10_000
 
 
