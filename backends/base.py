@@ -10,9 +10,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, NoReturn, Union
 
 import numpy.typing as npt
 import onnx
@@ -34,6 +35,7 @@ __all__ = [
     "get_backend",
     "one_line",
     "plugin_backend",
+    "refuse_copies",
 ]
 
 _MOST_THREADS = 4096
@@ -74,6 +76,8 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("batch", self.batch)):
+            if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
+                raise UsageError(f"{name} is {value!r}; it must be a whole number")
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")
         if self.threads is not None and self.threads > _MOST_THREADS:
@@ -165,6 +169,9 @@ class Program(ABC):
     def simulated_ms(self) -> float | None:
         """How long a run takes on a machine that is simulated, in milliseconds; None where runs are to be timed."""
         return None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        refuse_copies(f"a program ({type(self).__name__})")
 
     def profile(self, feeds: Mapping[str, npt.NDArray[Any]] | None = None) -> Profile:
         """Time per executed node.
@@ -265,6 +272,17 @@ def plugin_backend(name: str) -> type[Backend] | None:
     if found is not None and name in _BACKENDS:
         raise PluginError(f"the back end {name!r} of {found.__module__} is never used: sift_onnx has its own {name!r}")
     return found
+
+
+def refuse_copies(what: str) -> NoReturn:
+    """Refuse to copy or pickle ``what``: compiled code, packed weights and threads belong to one process.
+
+    Raises:
+        UsageError: always; it says what to do.
+    """
+    raise UsageError(
+        f"{what} cannot be copied or pickled; pickle the path or the bytes of its model, and make it again from them"
+    )
 
 
 def _from_file(path: Path, attribute: str) -> Backend:

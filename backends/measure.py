@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sift_onnx.backends.base import default_threads
+from sift_onnx.errors import UsageError
 
 __all__ = ["Ratio", "Summary", "Timing", "host", "interleave", "paired_ratio", "summarize"]
 
@@ -114,7 +115,13 @@ def interleave(
         warmup: seconds to run each for before, at least one iteration.
         on_round: told after every round how many are done and how many are expected.
         clock: in nanoseconds.
+
+    Raises:
+        UsageError: ``seconds`` or ``warmup`` is negative or not finite.
     """
+    for name, value in (("seconds", seconds), ("warmup", warmup)):
+        if not (math.isfinite(value * 1e9) and value >= 0):
+            raise UsageError(f"{name} is {value}; it has to be a finite number of seconds, 0 or more")
     programs = [_Clocked(run, clock) for run in runs]
     estimates = [min(program.iterate_for(warmup * 1e9)) for program in programs]
     if not programs:

@@ -67,6 +67,14 @@ class Pass(ABC):
     def call(self, model: Model) -> PassResult:
         """Apply the pass."""
 
+    def settings(self) -> dict[str, Any] | None:
+        """What determines the result, as :func:`record` notes it in the model, the name under ``pass``.
+
+        None, unless a pass has this method of its own, means that models do not tell whether they went through it: a
+        recipe that is run again applies it again.
+        """
+        return None
+
 
 _PASSES: dict[str, type[Pass]] = {}
 

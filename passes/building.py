@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues
+from sift_onnx.operator_domains import canonical_domain
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Builder", "part_of"]
@@ -39,7 +40,7 @@ class Builder:
         self._taken = set(graph.tensors()) | {node.name for node in graph.nodes}
         for subgraph in graph.subgraphs(recursive=True):
             self._taken |= set(subgraph.tensors())
-        domains = {entry.domain: entry.version for entry in graph.import_domains or ()}
+        domains = {canonical_domain(entry.domain): entry.version for entry in graph.import_domains or ()}
         self.opset = int(domains.get("", graph.opset))
         if self.opset < _OLDEST_OPSET:
             raise UnsupportedError(

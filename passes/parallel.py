@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -26,8 +27,9 @@ class Parallel(LocalPass):
     """Replace each layer by ``k = 1 / (1 - s)`` sparse branches: ``y = sum_j f(W_j x)``.
 
     ``k`` is rounded to the nearest integer, half to even, and the sparsity of a branch is ``1 - 1/k``: together the
-    branches hold exactly as many active weights as the layer had weights. Each branch has its own BatchNormalization
-    where the layer had one or where ``activation`` inserts one, and its own bias.
+    branches hold exactly as many active weights as the layer had weights. The report's ``sparsity`` is that of the
+    branches, ``sparsity_requested`` is ``s``. Each branch has its own BatchNormalization where the layer had one or
+    where ``activation`` inserts one, and its own bias.
 
     With ``init="embed"`` and ``activation="none"`` the original's weights are dealt out over the branches at random, so
     that the model computes what it computed.
@@ -44,6 +46,20 @@ class Parallel(LocalPass):
         """``k``."""
         return round(1 / (1 - self.sparsity))
 
+    @property
+    def made_sparsity(self) -> Fraction:
+        """``1 - 1 / k``."""
+        return 1 - Fraction(1, self.branches)
+
+    def notes(self) -> Sequence[str]:
+        """The sparsity that was made, where it is not the one that was asked for."""
+        if self.made_sparsity == self.sparsity:
+            return ()
+        return (
+            f"a sparsity of {float(self.sparsity):g} asks for {float(1 / (1 - self.sparsity)):.4g} branches; there are "
+            f"{self.branches}, which have a sparsity of {float(self.made_sparsity):.4g}",
+        )
+
     def check_settings(self) -> None:
         """Refuse an ``embed`` that would not keep what the model computes."""
         if self.init == "embed" and self.activation != "none":
@@ -57,6 +73,11 @@ class Parallel(LocalPass):
     def is_identity(self) -> bool:
         """One branch is the layer itself."""
         return self.branches == 1
+
+    def why_identity(self) -> str:
+        """How much makes a second branch."""
+        enough = ": it makes one branch, which is the layer, and 1/3 makes two" if self.sparsity else ""
+        return super().why_identity() + enough
 
     def fits(self, unit: LinearUnit) -> str:
         """Each branch needs a weight."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.errors import SiftError, UsageError
+from sift_onnx.errors import MaskWarning, SiftError, UsageError
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.doped import Doped
@@ -17,6 +18,7 @@ from sift_onnx.passes.factorized import Factorized
 from sift_onnx.passes.parallel import Parallel
 from sift_onnx.passes.setting_types import check_settings
 from sift_onnx.passes.wide import Wide
+from sift_onnx.passes.widening.report import dropped_masks
 from sift_onnx.recipe import Recipe, Step
 
 __all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
@@ -71,6 +73,8 @@ def transform(
         if options:
             raise UsageError(f"transform: a recipe has its options in itself; drop {', '.join(options)}")
         result = run_recipe(loaded, _recipe(value), shapes)
+    for text in dropped_masks(result.report.get("masks_dropped", [])):
+        warnings.warn(text, MaskWarning, stacklevel=2)
     return as_kind_of(model, result.model)
 
 
@@ -92,7 +96,7 @@ def make_pass(step: Step) -> Pass:
 
 
 def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None = None) -> PassResult:
-    """Apply the passes of a recipe, first to last; to what came of the very recipe, none of them.
+    """Apply the passes of a recipe, first to last; to what came of the very recipe, none of those that it notes.
 
     Args:
         model: what the first pass gets.
@@ -117,15 +121,18 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
             takes_shapes = "input_shapes" in signature(get_pass(step.name)).parameters
             given = {"input_shapes": dict(input_shapes)} if input_shapes and takes_shapes else {}
             passes.append((where, make_pass(Step(step.name, {**step.settings, **given}))))
-    # The passes one by one would do what others of the recipe have undone, or miss what they have replaced.
-    if len(passes) > 1 and came_of(model, [p.settings() for _, p in passes if hasattr(p, "settings")]):
-        return PassResult(model, False, _combined([_untouched(model, input_shapes)], time.perf_counter() - start))
+    # The passes one by one would do what others of the recipe have undone, or miss what they have replaced. One that
+    # notes nothing may never have been applied; what it changes, the others have not seen.
+    noted = [settings for _, p in passes if (settings := p.settings()) is not None]
+    done = len(passes) > 1 and came_of(model, noted)
     reports: list[dict[str, Any]] = []
     current, changed = model, False
     for where, pass_ in passes:
+        if done and pass_.settings() is not None:
+            continue
         with _placed(where):
             result = pass_(current)
-        current, changed = result.model, changed or result.changed
+        current, changed, done = result.model, changed or result.changed, done and not result.changed
         reports.append(dict(result.report))
     if not any("totals" in report for report in reports):
         reports.append(_untouched(current, input_shapes))
@@ -171,6 +178,7 @@ def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         "layers": layers,
         "totals": totals,
         "pinned": [entry for report in counting for entry in report.get("pinned", [])],
+        "masks_dropped": list(dict.fromkeys(n for report in counting for n in report.get("masks_dropped", []))),
         "left_out": next((report["left_out"] for report in counting if "left_out" in report), []),
         "warnings": list(dict.fromkeys(text for report in counting for text in report.get("warnings", []))),
         "unknown": next((report["unknown"] for report in counting if "unknown" in report), []),

@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
+from sift_onnx.operator_domains import canonical_domain
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 from sift_onnx.passes.strided_places import Arrangement, arrangement_of, places_of
 
@@ -54,7 +55,7 @@ class RestoreViews(Pass):
 
 def _view(node: gs.Node) -> tuple[gs.Tensor, Arrangement] | None:
     """What a Gather is a view of, and how that is arranged; None if it is no view of the whole of a tensor."""
-    if node.op != "Gather" or node.domain not in (None, "", "ai.onnx") or node.attrs.get("axis", 0) != 0:
+    if node.op != "Gather" or canonical_domain(node.domain) or node.attrs.get("axis", 0) != 0:
         return None
     viewed = _before_flattening(node.inputs[0])
     # A stored table is looked up in, which is another matter.

@@ -10,12 +10,14 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
+
 from sift_onnx.allocation import Distribution, allocate
-from sift_onnx.axes import Solution
+from sift_onnx.axes import AxisSystem, Solution
 from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
 from sift_onnx.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
-from sift_onnx.graphs.constants import nnz_of
+from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
 from sift_onnx.passes.inline_functions import InlineFunctions
@@ -28,6 +30,7 @@ from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.widening.drawing import Drawing
 from sift_onnx.passes.widening.embedding import Embedding
+from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.patterns import Pattern
@@ -35,6 +38,10 @@ from sift_onnx.patterns import Pattern
 __all__ = ["Budget", "Wide", "WidePlan"]
 
 Budget = Literal["model", "layer", "total"]
+# Why a layer does not grow whose sizes could.
+_ROUNDED = "its sizes round to themselves"
+# Beyond any width; the search for a width goes through as many.
+_COARSEST = 1 << 16
 BUDGETS = ("model", "layer", "total")
 Init = Literal["random", "embed"]
 
@@ -80,7 +87,8 @@ class Wide(Pass):
        ``budget="total"`` saves the growth of activation products too. Layers share what is left in proportion to
        their original MACs, or to the law of Erdős-Rényi kernels (``distribution="erk"``), in which case a layer that
        it would leave no zero stays dense.
-    4. Every tensor of a new size is drawn anew: masks random with exact counts, under the pattern, values so that each
+    4. Every tensor of a new size is drawn again, which the report says of a tensor that had a mask
+       (``masks_dropped``): masks random with exact counts, under the pattern, values so that each
        output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
        or, with ``budget="layer"``, of each. With ``init="embed"``, points 3 and 4 do not apply: every tensor keeps what
        it held, at the places of the original's features, and all weights that are added are pruned
@@ -148,8 +156,8 @@ class Wide(Pass):
             )
         if init == "embed" and resize_output:
             raise UsageError("--init embed keeps what the outputs are, sizes included; drop --resize-output")
-        if round_to < 1:
-            raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 or more")
+        if not isinstance(round_to, (int, np.integer)) or not 1 <= round_to <= _COARSEST:
+            raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 to {_COARSEST}")
         self.masking = Masking.of(pattern, distribution)
         self.masking.check_sparsity(self.sparsity)
         if init == "embed" and self.masking != Masking():
@@ -213,6 +221,7 @@ class Wide(Pass):
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
+        masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
         biases: list[str] = []
         if self.init == "embed":
             embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
@@ -223,7 +232,8 @@ class Wide(Pass):
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
-        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases))
+        dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
+        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases, dropped))
 
     def plan(self, model: Model) -> WidePlan:
         """Decide sizes and budgets for ``model`` without changing it.
@@ -247,13 +257,8 @@ class Wide(Pass):
         dense = self.selection.dense_layers(analysis)
         system = analysis.system
         candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
-        solution = system.solve(
-            self.factor_squared,
-            [axis.size for layer in candidates for axis in layer.axes],
-            round_to=math.lcm(self.round_to, self.masking.pattern.width_multiple),
-            round_up=self.masking.pattern.density < 1,
-            shrink_cause=Cause("", "", "widening would make an axis smaller"),
-        )
+        untried = system.copy()
+        solution = self._solve(system, candidates, self.factor_squared)
         grown = {
             n for n, layer in analysis.layers.items() if _weights(layer, solution.value) > layer_weights(analysis, n)
         }
@@ -266,7 +271,7 @@ class Wide(Pass):
                 statuses[name] = ("sparse", "") if misfit is None else ("dense", misfit)
             else:
                 statuses[name] = ("unchanged", _why(analysis, layer))
-        self._require_something_to_widen(analysis, statuses, dense)
+        self._require_something_to_widen(analysis, statuses, candidates, untried)
         if self.init == "embed":
             return _embedded(analysis, solution, statuses)
         before = {
@@ -322,8 +327,24 @@ class Wide(Pass):
                 "or a lower sparsity"
             ) from error
 
+    def _solve(
+        self, system: AxisSystem[Cause], candidates: Sequence[WeightLayer], factor_squared: Fraction
+    ) -> Solution:
+        """The sizes at a factor; ``candidates`` are the layers whose axes may grow."""
+        return system.solve(
+            factor_squared,
+            [axis.size for layer in candidates for axis in layer.axes],
+            round_to=math.lcm(self.round_to, self.masking.pattern.width_multiple),
+            round_up=self.masking.pattern.density < 1,
+            shrink_cause=Cause("", "", "widening would make an axis smaller"),
+        )
+
     def _require_something_to_widen(
-        self, analysis: AxisAnalysis, statuses: Mapping[str, tuple[str, str]], dense: Mapping[str, str]
+        self,
+        analysis: AxisAnalysis,
+        statuses: Mapping[str, tuple[str, str]],
+        candidates: Sequence[WeightLayer],
+        untried: AxisSystem[Cause],
     ) -> None:
         if any(status == "sparse" for status, _ in statuses.values()):
             return
@@ -331,7 +352,25 @@ class Wide(Pass):
             raise UnsupportedError(f"nothing to widen: {no_layers(analysis)}")
         named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
         more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
+        if any(reason == _ROUNDED for _, reason in statuses.values()):
+
+            def widens(sparsity: Fraction) -> bool:
+                value = self._solve(untried.copy(), candidates, 1 / (1 - sparsity)).value
+                grown = [x for x in candidates if _weights(x, value) > _weights(x, analysis.system.original)]
+                return any(self.masking.pattern.misfit(matrix_of(layer, value)) is None for layer in grown)
+
+            least = least_sparsity(self.sparsity, widens)
+            raise UnsupportedError(
+                f"nothing to widen: all widths that are free round to themselves at a sparsity of "
+                f"{float(self.sparsity):g}"
+                + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named}{more})")
+            )
         raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")
+
+
+def _replaced(before: Mapping[str, Sequence[int]], after: Mapping[str, MaskedConstant]) -> list[str]:
+    """The weights whose masks are gone, or others: what grows is drawn again. ``before`` has shapes by name."""
+    return [name for name, shape in before.items() if name not in after or list(after[name].shape) != shape]
 
 
 def layer_weights(analysis: AxisAnalysis, name: str) -> int:
@@ -350,8 +389,10 @@ def _growth(analysis: AxisAnalysis, name: str, solution: Solution) -> Growth:
 
 
 def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
-    for axis in layer.axes:
-        cause = analysis.system.why_pinned(axis.size)
+    causes = [analysis.system.why_pinned(axis.size) for axis in layer.axes]
+    if None in causes:
+        return _ROUNDED
+    for cause in causes:
         if cause is not None and cause.reason != "kernel":
             return f"{cause.reason} (node {cause.node!r}, {cause.op})"
     return "its sizes are fixed"

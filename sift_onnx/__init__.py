@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from sift_onnx.training.importer import to_torch
     from sift_onnx.training.write_back import write_back
 
+    __version__: str
+
 __all__ = [
     "InferenceSession",
     "Model",
+    "__version__",
     "errors",
     "inspect",
     "load",
@@ -61,6 +64,8 @@ def __getattr__(name: str) -> Any:
             raise MissingExtraError(f"{name} needs torch: pip install 'sift-onnx[train]'") from error
     if name in ("errors", "passes"):
         return import_module(f"sift_onnx.{name}")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("sift-onnx")
     raise AttributeError(f"module 'sift_onnx' has no attribute {name!r}")
 
 

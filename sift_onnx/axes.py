@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Generic, TypeVar
 
@@ -124,6 +125,10 @@ class AxisSystem(Generic[CauseT]):
     _resolved: dict[int, Size] = field(default_factory=dict)
     _reasons: dict[int, CauseT] = field(default_factory=dict)
     _integral: set[Size] = field(default_factory=set)
+
+    def copy(self) -> AxisSystem[CauseT]:
+        """A system to solve on trial: what solving pins here stays free there."""
+        return AxisSystem(*(copy(getattr(self, f.name)) for f in fields(self)))
 
     def variable(self, original: int, label: str) -> Size:
         """A new size variable; ``original`` is its value in the model as it came."""

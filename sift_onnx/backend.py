@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
-from sift_onnx.backends.base import CompileOptions, Placement
+from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
@@ -49,6 +49,9 @@ class SiftBackendRep(BackendRep):
         else:
             self._inputs = [value.name for value in program.get_inputs()]
             self._outputs = [value.name for value in program.get_outputs()]
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies("a prepared model")
 
     @property
     def placements(self) -> tuple[Placement, ...]:

@@ -187,8 +187,10 @@ def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
         info = onnx.helper.make_tensor_value_info(name, stubs[name].data_type, stubs[name].dims)
         skeleton.graph.input.append(info)
     onnx.checker.check_model(skeleton)
-    for constant in model.masked().values():
-        assert constant._values.weight.nnz == constant._values.nnz
+    for name, constant in model.masked().items():
+        found, declared = constant._values.weight.nnz, constant._values.nnz
+        if found != declared:
+            raise _FailedCheckError(f"sparse initializer {name!r} has {found} active weights, and declares {declared}")
     return None, f"valid; {len(sparse)} sparse tensors, some of which lie beside the file, were read"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from sift_onnx.errors import UnsupportedError, UsageError
 __all__ = ["Feeds", "TensorSpec", "batch_of", "check_feeds", "graph_inputs", "random_feeds", "resolve_shapes"]
 
 Feeds = dict[str, npt.NDArray[Any]]
+
+# Elements of an array; numpy raises errors of its own for more than it can address.
+_MOST_ELEMENTS = 1 << 48
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,8 @@ def random_feeds(
 
 
 def _draw(spec: TensorSpec, shape: tuple[int, ...], seed: int) -> npt.NDArray[Any]:
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise UnsupportedError(f"input {spec.name!r} of shape {_text(shape)} is beyond the memory of any machine")
     generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     kind = spec.dtype.name
     if kind == "bool":

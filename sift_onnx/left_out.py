@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.graphs.constants import parameter_behind, shape_of
-from sift_onnx.stand_ins import STANDARD_DOMAINS
+from sift_onnx.operator_domains import STANDARD_DOMAINS
 
 __all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "why_left_out"]
 

@@ -22,7 +22,7 @@ from sift_onnx.files.sparse_stream import LargeSparseTensor
 from sift_onnx.files.wire import Place
 from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
-from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model
+from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, own_arrays
 from sift_onnx.graphs.order import sort_nodes
 from sift_onnx.graphs.outside_data import locate_data
 from sift_onnx.ir_models import ir_model_of
@@ -70,6 +70,8 @@ class Model:
         if isinstance(source, Model):
             return source
         if isinstance(source, (str, Path)):
+            if source == "":
+                raise ModelReadError("the name is empty; name a file")
             return _from_file(Path(source))
         if isinstance(source, bytes):
             return _from_proto(_parse(source, f"what was passed ({len(source)} bytes)"), None)
@@ -91,6 +93,23 @@ class Model:
     def copy(self) -> Model:
         """A model that can be edited without changing this one; values of constants are shared."""
         return Model(copy_graph(self.graph), dict(self.metadata), self.origin, self.path)
+
+    def __copy__(self) -> Model:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        twin = self.copy()
+        memo[id(self)] = twin
+        own_arrays(twin.graph)
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The model with all its data, as :meth:`to_proto` gives it; files that it came from are not needed again.
+
+        Raises:
+            UnsupportedError: it would pass 2 GB; save it to a file, and pickle the path.
+        """
+        return _from_pickle, (self.to_proto().SerializeToString(), self.path)
 
     def masked(self) -> dict[str, MaskedConstant]:
         """The masked weights of the main graph by initializer name."""
@@ -236,6 +255,12 @@ def _from_file(path: Path) -> Model:
     return model
 
 
+def _from_pickle(content: bytes, path: Path | None) -> Model:
+    model = Model.load(content)
+    model.path = path
+    return model
+
+
 def _parse(content: bytes, what: str) -> onnx.ModelProto:
     try:
         proto = onnx.ModelProto.FromString(content)
@@ -248,8 +273,7 @@ def _parse(content: bytes, what: str) -> onnx.ModelProto:
 
 def _read(path: Path) -> tuple[bytes, dict[Place, memoryview | FileSlice]]:
     try:
-        if path.is_dir():
-            raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+        model_file.check_input(path)
         content, cut = read_content(path, model_file.STREAMED_FROM)
     except FileNotFoundError as error:
         raise ModelReadError(f"{path}: no such file") from error
@@ -307,6 +331,8 @@ def save(model: ModelLike, path: str | Path, storage: Storage = "dense", force: 
     """
     if not isinstance(path, (str, Path)):
         raise OutputError(f"cannot write a model to {type(path).__name__!r}; name a file")
+    if path == "":
+        raise OutputError("the name is empty; name a file")
     Model.load(model).save(path, storage=storage, force=force)
 
 

@@ -13,7 +13,8 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_stand_ins
+from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_canonical_domains, with_stand_ins
 
 __all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 
@@ -21,6 +22,8 @@ __all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
 Shapes = dict[str, tuple[int | None, ...]]
 
 _PROPAGATED_ELEMENTS = 1 << 22
+# ONNX writes sizes as signed integers of 64 bits.
+_LARGEST_SIZE = 2**63 - 1
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
@@ -50,6 +53,8 @@ def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None =
             where = f"--input-shapes gives axis {axis} of {name!r} the size {size}"
             if size < 1:
                 raise UsageError(f"{where}; sizes start at 1")
+            if size > _LARGEST_SIZE:
+                raise UsageError(f"{where}; no axis of an ONNX model is longer than {_LARGEST_SIZE}")
             if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
                 raise UsageError(f"{where}, but axis {dim!r} the size {symbols[dim]} elsewhere; it has one size")
             if isinstance(dim, int) and dim >= 0 and dim != size:
@@ -137,7 +142,7 @@ def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
     Raises:
         Exception: whatever onnx makes of a damaged model.
     """
-    model = with_stand_ins(model)
+    model = with_stand_ins(with_canonical_domains(model))
     inferred = onnx.shape_inference.infer_shapes(_without_long_lists(model), **options)
     vectors = (info.type.tensor_type.shape.dim for info in (*inferred.graph.value_info, *inferred.graph.output))
     shapes = [*(dims for dims in vectors if len(dims) == 1), *(i.type.tensor_type.shape.dim for i in model.graph.input)]
@@ -195,7 +200,7 @@ def infer_node(
     """
     if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
         return {}
-    domain = "" if (node.domain or "") == "ai.onnx" else node.domain or ""
+    domain = canonical_domain(node.domain)
     names = [t.name for t in node.inputs], [t.name for t in node.outputs]
     proto = onnx.helper.make_node(node.op, *names, domain=domain)
     try:

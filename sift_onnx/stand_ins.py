@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 import onnx
 
 from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.operator_domains import STANDARD_DOMAINS, canonical_domain
 
-__all__ = ["STANDARD_DOMAINS", "forget_recorded_shapes", "stand_ins", "with_stand_ins"]
+__all__ = ["forget_recorded_shapes", "stand_ins", "with_canonical_domains", "with_stand_ins"]
 
-STANDARD_DOMAINS = ("", "ai.onnx")
 ML = "ai.onnx.ml"
 MICROSOFT = "com.microsoft"
 
@@ -109,7 +109,7 @@ def stand_ins(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
         opset: version of the standard operators that the stand-ins belong to; there are none before 6, where Cast
             named types by strings.
     """
-    make = _STAND_INS.get(("" if node.domain in STANDARD_DOMAINS else node.domain, node.op_type))
+    make = _STAND_INS.get((canonical_domain(node.domain), node.op_type))
     return make(node) if make is not None and node.input and opset >= 6 else []
 
 
@@ -125,6 +125,22 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     if not any(entry.domain in STANDARD_DOMAINS for entry in model.opset_import):
         copy.opset_import.add(domain="", version=_OPSET)
     _replace(copy, copy.graph)
+    return copy
+
+
+def with_canonical_domains(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy where the standard domain has one name: onnx infers no shapes of its operators by the other.
+
+    onnxruntime runs such a model as any.
+    """
+    if all(node.domain == canonical_domain(node.domain) for node in _all_nodes(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in _all_nodes(copy.graph):
+        node.domain = canonical_domain(node.domain)
+    for entry in copy.opset_import:
+        entry.domain = canonical_domain(entry.domain)
     return copy
 
 

@@ -1,11 +1,18 @@
+import json
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
+from builders import linear, mask_weights, random_weight
 from onnx import helper, numpy_helper
 
 from sift_onnx.backends.base import get_backend
 from sift_onnx.checking import check_model
 from sift_onnx.errors import ModelReadError, UsageError
+from sift_onnx.graphs.constants import MaskedValues
+from sift_onnx.model import Model
 
 ALONE = ["reads", "checker", "shapes", "runs", "finite"]
 COMPARED = ["reads", "checker", "shapes", "inputs-agree", "runs", "finite"]
@@ -209,3 +216,32 @@ def test_reference_that_cannot_be_read(run, tmp_path):
     onnx.save(scale(2), tmp_path / "ok.onnx")
     with pytest.raises(ModelReadError, match=r"gone\.onnx"):
         check_model(tmp_path / "ok.onnx", tmp_path / "gone.onnx", compile_model=get_backend("onnxruntime").compile)
+
+
+@pytest.mark.parametrize("flags", [(), ("-O",)])
+def test_what_the_checker_says_it_has_read_it_has_read(flags, tmp_path):
+    """``python -O`` leaves out what stands in assertions."""
+    weights = {name: random_weight(256, 256, seed=i) for i, name in enumerate("ab")}
+    path = tmp_path / "m.onnx"
+    mask_weights(Model.load(linear(weights))).save(path, storage="sparse", external_from=64)
+    stored = onnx.load(path, load_external_data=False).graph.sparse_initializer[0]
+    start = int({entry.key: entry.value for entry in stored.indices.external_data}["offset"])
+    with (tmp_path / "m.onnx.data").open("r+b") as file:
+        file.seek(start)
+        file.write(np.int64(10**6).tobytes())
+
+    done = subprocess.run(
+        [sys.executable, *flags, "-m", "sift_onnx", "check", path, "--json", "-"], capture_output=True, text=True
+    )
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 1
+    assert not checks["checker"]["ok"]
+    assert "'a' is damaged: an index outside" in checks["checker"]["detail"]
+
+
+def test_a_weight_that_has_not_the_weights_it_declares_fails_the_checker(run, monkeypatch, tmp_path):
+    path = tmp_path / "m.onnx"
+    mask_weights(Model.load(linear({"a": random_weight(256, 256)}))).save(path, storage="sparse", external_from=64)
+    monkeypatch.setattr(MaskedValues, "nnz", 7)
+    result = check_model(path, compile_model=get_backend("onnxruntime").compile)
+    assert "'a' has 16384 active weights, and declares 7" in detail(result, "checker")

@@ -183,3 +183,10 @@ def test_sequence_input_is_not_supported():
 def test_feeds_that_do_not_fit_are_refused_by_name(feeds, complaint):
     with pytest.raises(UsageError, match=complaint):
         check_feeds([IMAGE], feeds)
+
+
+@pytest.mark.parametrize("shape", [(2**31, 2**31), (9 * 10**18, 4), (10**30,)])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_an_input_beyond_any_memory_is_refused(shape, dtype):
+    with pytest.raises(UnsupportedError, match=r"'x' of shape .* is beyond the memory of any machine"):
+        random_feeds((TensorSpec("x", np.dtype(dtype), shape),))

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
+from click.testing import CliRunner
+
+import sift_onnx
+from sift_onnx.cli import main
 
 # As if torch were not installed.
 WITHOUT_TORCH = """
@@ -31,3 +36,9 @@ def test_what_needs_torch_says_so(name: str) -> None:
 def test_all_other_names_do_without_torch() -> None:
     done = run("print(all(hasattr(sift_onnx, n) for n in sift_onnx.__all__ if n not in ('to_torch', 'write_back')))")
     assert done.stdout == "True\n", done.stderr
+
+
+def test_the_version_is_that_of_the_distribution_and_of_the_command() -> None:
+    assert sift_onnx.__version__ == metadata.version("sift-onnx")
+    assert "__version__" in dir(sift_onnx)
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"sift-onnx, version {sift_onnx.__version__}\n"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sift_onnx.errors import BackendError
+
 __all__ = ["Dim", "Dims", "concrete", "divided", "product", "quotient", "window"]
 
 Dim = int | str | tuple["Dim", ...]
@@ -88,5 +90,6 @@ def _symbols(size: Dim) -> tuple[list[Dim], int]:
 def concrete(dims: Dims) -> tuple[int, ...]:
     """``dims`` of a run, where all of them are numbers."""
     sizes = tuple(size for size in dims if isinstance(size, int))
-    assert len(sizes) == len(dims), f"an axis has no size: {dims}"
+    if len(sizes) != len(dims):
+        raise BackendError(f"an axis has no size: {dims}")
     return sizes

@@ -15,10 +15,11 @@ from sift_onnx.backends.cpu.dims import Dim, Dims
 from sift_onnx.backends.cpu.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
+from sift_onnx.operator_domains import STANDARD_DOMAINS
 from sift_onnx.shapes import infer_proto
-from sift_onnx.stand_ins import STANDARD_DOMAINS, forget_recorded_shapes
+from sift_onnx.stand_ins import forget_recorded_shapes
 
-__all__ = ["STANDARD_DOMAINS", "GraphView", "names_read", "node_name"]
+__all__ = ["GraphView", "names_read", "node_name"]
 
 # Operators, besides Random*, whose results differ between runs.
 _DRAWS = ("Bernoulli", "Multinomial")

@@ -12,6 +12,7 @@ from sift_onnx.backends.cpu.operators import build
 from sift_onnx.backends.cpu.rules import View
 from sift_onnx.backends.cpu.scratch import Lifetime, pack
 from sift_onnx.backends.cpu.specs import Elementwise, Layout, Reshaped
+from sift_onnx.errors import BackendError
 
 __all__ = ["LANES", "Schedule", "Shape", "kernel_shape", "schedule"]
 
@@ -137,7 +138,8 @@ def schedule(
             result = direct[step.output] if in_place else f"{step.output}:lanes"
             mask = where[step.mask, "array"] if step.mask else ""
             made_shape = builder.call(op_of(index, layout), shape, inputs, result, index, mask)
-            assert made_shape == shapes[step.output], f"{step.output}: {made_shape}, not {shapes[step.output]}"
+            if made_shape != shapes[step.output]:
+                raise BackendError(f"{step.output!r} comes out as {made_shape}, and {shapes[step.output]} was expected")
         where[step.output, None] = result
         if step.output in direct and result != direct[step.output]:
             out = direct[step.output]

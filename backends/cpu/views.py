@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import onnx
 
 from sift_onnx.backends.cpu.dims import Dim, Dims, divided, product
-from sift_onnx.backends.cpu.graph import STANDARD_DOMAINS, GraphView
+from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.sizes import reshaped
+from sift_onnx.operator_domains import STANDARD_DOMAINS
 
 __all__ = [
     "Axis",

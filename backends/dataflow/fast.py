@@ -125,7 +125,8 @@ def _windows(counts: ShardCounts, window_rows: float) -> Iterator[tuple[Array, A
         return
     size = int(window_rows)
     if counts.repeat > 1:
-        assert len(values) == 1  # only a matrix of equal rows is given by its period
+        if len(values) != 1:
+            raise ValueError("only a matrix of equal rows is given by its period")
         for length, times in ((size, rows // size), (rows % size, 1)):
             if length and times:
                 row = values[0].astype(np.int64)

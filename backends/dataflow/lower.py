@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,14 @@ def lower(
         ModelReadError: the model cannot be read.
         UnsupportedError: the graph contradicts itself.
     """
+    if batch is not None and not isinstance(batch, Integral):
+        raise UsageError(f"batch is {batch!r}; it must be a whole number")
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; it must be at least 1")
     loaded = Model.load(model)
     analysis = analyze(loaded, input_shapes)
     own = _own_batch(loaded, analysis)
-    scale = Fraction(batch if batch is not None else own, own)
+    scale = Fraction(int(batch) if batch is not None else own, own)
     roles = first_and_last(analysis)
     products: list[SparseProduct] = []
     lookups: list[WeightlessOp] = []

@@ -57,6 +57,8 @@ def simulate(
         UnsupportedError: a layer does not fit on the machine, or the fidelity not to it.
     """
     machine = load_machine(preset) if isinstance(preset, (str, Path)) else preset
+    if not isinstance(machine, Machine):
+        raise UsageError(f"{preset!r} is no machine; pass one, its name, or a .toml file")
     settings = Settings(training, weights, fidelity, mask_updates or MaskUpdates(), arithmetic)
     executed = None
     if isinstance(model, Workload):

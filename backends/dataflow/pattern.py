@@ -207,7 +207,8 @@ def _count_full(index_map: IndexMap, shard: Array, shards: int) -> ShardCounts:
     if by_outer:
         rows, offsets, rest = index_map.outer_rows, index_map.outer_columns, index_map.inner_columns
     else:
-        assert not index_map.outer_rows.any()  # no map has rows on both sides
+        if index_map.outer_rows.any():
+            raise ValueError("a map has rows on both sides")
         rows, offsets, rest = index_map.inner_rows, index_map.inner_columns, index_map.outer_columns
     distinct, which = np.unique(offsets, return_inverse=True)
     histograms = np.stack([np.bincount(shard[rest + offset], minlength=shards) for offset in distinct])

@@ -43,7 +43,7 @@ class MaskUpdates:
     grow: Literal["random", "gradient"] = "random"
 
     def __post_init__(self) -> None:
-        if self.every < 1:
+        if not 1 <= self.every < float("inf"):
             raise UsageError(f"masks are updated every {self.every} steps; it must be at least 1")
         if not 0 <= self.drop_fraction <= 1:
             raise UsageError(f"a drop fraction of {self.drop_fraction}; it must be between 0 and 1")

@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.operator_domains import canonical_domain
 
 __all__ = ["LinearUnit", "Site", "UnitFinder"]
 
@@ -222,7 +223,7 @@ class _Reading:
 
 
 def _reading(node: gs.Node, weight: gs.Constant) -> _Reading | str:
-    if node.op not in ("Conv", "Gemm", "MatMul") or node.domain not in (None, "", "ai.onnx"):
+    if node.op not in ("Conv", "Gemm", "MatMul") or canonical_domain(node.domain):
         return f"{node.op} is not one of Conv, Gemm and MatMul"
     if node.op == "Gemm" and node.attrs.get("transA", 0):
         return "its Gemm transposes the activations"

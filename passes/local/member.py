@@ -118,7 +118,7 @@ class LocalPass(Pass):
         if already_applied(model, self.settings(), repeatable=True):
             return self.unchanged(model, "transformed before, with these settings", start)
         if self.is_identity():
-            return self.unchanged(model, f"a sparsity of {float(self.sparsity):g} changes nothing", start)
+            return self.unchanged(model, self.why_identity(), start)
         copy = model
         for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers()):
             copy = prepare(copy).model
@@ -191,6 +191,19 @@ class LocalPass(Pass):
     def is_identity(self) -> bool:
         """Whether these settings change no layer."""
 
+    def why_identity(self) -> str:
+        """Why they change none."""
+        return f"a sparsity of {float(self.sparsity):g} changes nothing"
+
+    @property
+    def made_sparsity(self) -> Fraction:
+        """The sparsity that layers get, as far as it does not depend on the layer."""
+        return self.sparsity
+
+    def notes(self) -> Sequence[str]:
+        """What a user is to know of the settings once they have been applied."""
+        return ()
+
     @abstractmethod
     def fits(self, unit: LinearUnit) -> str:
         """Why a layer cannot be replaced at its own cost; empty if it can."""
@@ -240,7 +253,8 @@ class LocalPass(Pass):
         return {
             "schema": 1,
             "pass": self.name,
-            "sparsity": float(self.sparsity),
+            "sparsity": float(self.made_sparsity),
+            "sparsity_requested": float(self.sparsity),
             "pattern": str(self.pattern),
             "activation": self.activation,
             "init": self.init,
@@ -258,7 +272,7 @@ class LocalPass(Pass):
             },
             "pinned": [],
             "left_out": [layer.to_dict() for layer in left_out],
-            "warnings": left_out_warnings(left_out),
+            "warnings": [*(self.notes() if done else ()), *left_out_warnings(left_out)],
             "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
             "seconds": time.perf_counter() - start,
         }

@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from sift_onnx.model import Model
     from sift_onnx.passes.wide import Wide, WidePlan
 
-__all__ = ["describe"]
+__all__ = ["describe", "dropped_masks"]
 
 # Share of the MACs that may be lost to rounding without a word.
 _UNUSED_BUDGET = 1e-3
 
 
 def describe(
-    settings: Wide, plan: WidePlan, model: Model, seconds: float, biases: Sequence[str] = ()
+    settings: Wide,
+    plan: WidePlan,
+    model: Model,
+    seconds: float,
+    biases: Sequence[str] = (),
+    dropped: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The document of ``sift-onnx transform`` (schema 1).
 
@@ -33,6 +38,7 @@ def describe(
         model: the result.
         seconds: how long it took.
         biases: names of biases that layers got, where there were none.
+        dropped: names of weights whose masks were not kept.
     """
     analysis, solution = plan.analysis, plan.solution
     original = analysis.system.original
@@ -72,6 +78,7 @@ def describe(
         "schema": 1,
         "pass": settings.name,
         "sparsity": float(settings.sparsity),
+        "sparsity_requested": float(settings.sparsity),
         "pattern": str(settings.masking.pattern),
         "distribution": settings.masking.distribution,
         "init": settings.init,
@@ -88,17 +95,30 @@ def describe(
             "search_space": search_space,
         },
         "biases_added": list(biases),
+        "masks_dropped": list(dropped),
         "pinned": _pinned(plan),
         "left_out": [layer.to_dict() for layer in left_out],
         "warnings": [
             f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
             for name in analysis.unscaled
         ]
+        + dropped_masks(dropped)
         + _unused_budget(settings, macs_before, macs_after)
         + left_out_warnings(left_out),
         "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
         "seconds": seconds,
     }
+
+
+def dropped_masks(names: Sequence[str]) -> list[str]:
+    """A warning that masks were not kept, if any were not."""
+    if not names:
+        return []
+    listed = ", ".join(map(repr, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return [
+        f"masks that were there are not kept: {listed}; what grows is drawn again, at the cost of the layer without "
+        "its mask. --init embed keeps values and masks"
+    ]
 
 
 def _unused_budget(settings: Wide, before: int, after: int) -> list[str]:

@@ -9,13 +9,12 @@ from types import ModuleType
 
 from sift_onnx.axis_rules.context import AxisRule
 from sift_onnx.errors import PluginError
+from sift_onnx.operator_domains import canonical_domain
 from sift_onnx.plugins import AXIS_RULES, Plugin, find_plugins, in_one_line
 
 __all__ = ["axis_rule", "load_axis_rules", "register_axis_rule", "rule_for"]
 
 _RULES: dict[tuple[str, str], AxisRule] = {}
-
-_STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 def axis_rule(*ops: str, domain: str = "") -> Callable[[AxisRule], AxisRule]:
@@ -37,7 +36,7 @@ def register_axis_rule(op: str, rule: AxisRule, *, domain: str = "") -> None:
         rule: called with a :class:`~sift_onnx.axis_rules.context.RuleContext`; it must set the axes of every output.
         domain: the operator's domain; the standard one by default.
     """
-    _RULES[("" if domain in _STANDARD_DOMAINS else domain, op)] = rule
+    _RULES[(canonical_domain(domain), op)] = rule
 
 
 def rule_for(op: str, domain: str | None) -> AxisRule | None:
@@ -46,7 +45,7 @@ def rule_for(op: str, domain: str | None) -> AxisRule | None:
     Warns:
         UserWarning: a plug-in does not load; the others do.
     """
-    key = ("" if (domain or "") in _STANDARD_DOMAINS else str(domain), op)
+    key = (canonical_domain(domain), op)
     if key not in _RULES:
         _load_all_axis_rules()
     return _RULES.get(key)

@@ -20,6 +20,7 @@ from sift_onnx.axes import size_of
 from sift_onnx.axis_rules.context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.axis_rules.findings import Element, Elements
 from sift_onnx.axis_rules.registry import axis_rule
+from sift_onnx.operator_domains import canonical_domain
 
 __all__ = ["evaluate"]
 
@@ -56,7 +57,7 @@ def evaluate(ctx: RuleContext) -> bool:
         Whether that was possible; if not, the rule of the operator takes over.
     """
     evaluator = _EVALUATORS.get(ctx.node.op)
-    if evaluator is None or ctx.node.domain not in (None, "", "ai.onnx") or len(ctx.node.outputs) != 1:
+    if evaluator is None or canonical_domain(ctx.node.domain) or len(ctx.node.outputs) != 1:
         return False
     inputs = [ctx.elements(i) for i in range(len(ctx.node.inputs)) if ctx.has_input(i)]
     if not inputs or len(inputs) < len(ctx.node.inputs):

@@ -10,6 +10,9 @@ import click
 from sift_onnx.cli.candidates import backends as known_backends
 from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
+    LARGEST_COUNT,
+    FilePath,
+    Number,
     count_option,
     file_option,
     input_shapes_option,
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+# A day.
+MOST_SECONDS = 86_400
+
+
 class Batches(click.ParamType[Any]):
     """``1,64``."""
 
@@ -40,11 +47,13 @@ class Batches(click.ParamType[Any]):
             batches = ()
         if not batches or min(batches) < 1:
             self.fail(f"{value!r} is not of the form 1,64", param, ctx)
+        if max(batches) > LARGEST_COUNT:
+            self.fail(f"{max(batches)} is above {LARGEST_COUNT}", param, ctx)
         return tuple(dict.fromkeys(batches))
 
 
 @click.command(cls=Verb)
-@model_argument("models", type=str, metavar="MODEL...", nargs=-1, required=True)
+@model_argument("models", type=FilePath(), metavar="MODEL...", nargs=-1, required=True)
 @click.option(
     "--backend",
     "backends",
@@ -59,7 +68,7 @@ class Batches(click.ParamType[Any]):
 @file_option(
     "--baseline",
     completes=files(".onnx"),
-    type=str,
+    type=FilePath(),
     metavar="MODEL",
     help="Model to compare with; timed on the same back ends.",
 )
@@ -67,7 +76,7 @@ class Batches(click.ParamType[Any]):
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True, max=MOST_SECONDS),
     metavar="X",
     default=3.0,
     show_default=True,
@@ -75,7 +84,7 @@ class Batches(click.ParamType[Any]):
 )
 @click.option(
     "--warmup",
-    type=click.FloatRange(min=0),
+    type=Number(min=0, max=MOST_SECONDS),
     metavar="X",
     default=0.5,
     show_default=True,
@@ -83,13 +92,13 @@ class Batches(click.ParamType[Any]):
 )
 @click.option(
     "--max-latency-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="X",
     help="Gate: fail if the median of a MODEL is above this.",
 )
 @click.option(
     "--min-speedup",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="X",
     help="Gate: fail if a MODEL is not this much faster than --baseline on the same back end.",
 )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sift_onnx.cli.options import (
+    FilePath,
+    Number,
     input_shapes_option,
     json_option,
     model_argument,
@@ -23,17 +25,17 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@model_argument("model", type=str)
-@model_argument("reference", type=str, metavar="[REFERENCE]", required=False)
+@model_argument("model", type=FilePath())
+@model_argument("reference", type=FilePath(), metavar="[REFERENCE]", required=False)
 @click.option(
     "--atol",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="X",
     default=1e-4,
     show_default=True,
     help="Outputs may differ by ATOL + RTOL * |reference|.",
 )
-@click.option("--rtol", type=click.FloatRange(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
+@click.option("--rtol", type=Number(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
 @input_shapes_option
 @seed_option
 @json_option

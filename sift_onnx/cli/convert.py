@@ -69,9 +69,10 @@ def convert(
     Examples:
         sift-onnx convert wide.onnx small.onnx --storage sparse
     """
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
 
+    check_input(source)
     check_output(target, force)
     with status_line(f"reading {source}", verbosity):
         model = Model.load(source)

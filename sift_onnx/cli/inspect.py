@@ -9,6 +9,7 @@ import click
 
 from sift_onnx.cli.candidates import files
 from sift_onnx.cli.options import (
+    WrittenPath,
     file_option,
     force_option,
     input_shapes_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     "--save-recipe",
     "recipe_path",
     completes=files(".yaml", ".yml"),
+    type=WrittenPath(path_type=Path),
     help="Write the transforms that MODEL went through to FILE, for `transform --recipe`.",
 )
 @input_shapes_option
@@ -46,10 +48,11 @@ def inspect(
         sift-onnx inspect wide.onnx --save-recipe wide.yaml
     """
     from sift_onnx.cost import inspect as inspect_model
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
     from sift_onnx.report.inspect import inspect_tables
 
+    check_input(model)
     if recipe_path is not None:
         check_output(recipe_path, force)
     with status_line(f"reading {model}", verbosity):

@@ -10,6 +10,8 @@ from click.shell_completion import CompletionItem
 
 from sift_onnx.cli.candidates import architectures, words
 from sift_onnx.cli.options import (
+    FilePath,
+    Number,
     choice_option,
     count_option,
     force_option,
@@ -99,9 +101,9 @@ def _table() -> Table:
 
 @models.command("export")
 @click.argument("name", shell_complete=words(architectures))
-@model_argument("out", metavar="OUT", type=click.Path())
+@model_argument("out", metavar="OUT", type=FilePath())
 @click.option(
-    "--width", type=float, metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
+    "--width", type=Number(), metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
 )
 @count_option("--num-classes", help="Classes, or vocabulary.  [default: the architecture's own]")
 @click.option(

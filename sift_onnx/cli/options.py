@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,46 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 STORAGES = ("dense", "sparse")
 STORAGE_HELP = "How masked weights are stored: as ordinary tensors, or as ONNX sparse_initializer."
 
+LARGEST_COUNT = 2**31 - 1
+
 _SHAPE = re.compile(r"(?P<name>.+):(?P<dims>\d+(?:,\d+)*)?$")
+
+
+class Number(click.FloatRange):
+    """A finite number within a range; NaN lies in every range of click's, and infinity in every open one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return float(super().convert(number, param, ctx))
+
+
+class Count(click.IntRange):
+    """A whole number of at least 1 that machines can count to."""
+
+    def __init__(self) -> None:
+        """Without a limit that help would show."""
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(super().convert(value, param, ctx))
+        if number > LARGEST_COUNT:
+            self.fail(f"{number} is above {LARGEST_COUNT}", param, ctx)
+        return number
+
+
+class FilePath(click.Path):
+    """A path that is not empty, as that of a shell's variable without a value is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty; name a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class WrittenPath(FilePath):
+    """One that is written, and must be none that the call names besides; see :class:`~sift_onnx.cli.verb.Verb`."""
 
 
 class InputShape(click.ParamType[Any]):
@@ -33,8 +73,10 @@ class InputShape(click.ParamType[Any]):
         match = _SHAPE.match(value)
         if match is None:
             self.fail(f"{value!r} is not of the form NAME:1,3,224,224", param, ctx)
-        dims = match["dims"]
-        return match["name"], tuple(int(d) for d in dims.split(",")) if dims else ()
+        dims = tuple(int(d) for d in match["dims"].split(",")) if match["dims"] else ()
+        if max(dims, default=0) > LARGEST_COUNT:
+            self.fail(f"{value!r}: {max(dims)} is above {LARGEST_COUNT}", param, ctx)
+        return match["name"], dims
 
 
 def model_argument(name: str, *suffixes: str, **settings: Any) -> Callable[[Command], Command]:
@@ -47,7 +89,7 @@ def model_argument(name: str, *suffixes: str, **settings: Any) -> Callable[[Comm
     """
     defaults = {
         "metavar": "MODEL",
-        "type": click.Path(path_type=Path),
+        "type": FilePath(path_type=Path),
         "shell_complete": files(*suffixes or (".onnx",)),
     }
     return click.argument(name, **{**defaults, **settings})
@@ -60,8 +102,21 @@ def in_out_arguments(command: Command) -> Command:
 
 def file_option(*names: str, completes: Candidates, help: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that takes a path, ``FILE`` in the help unless ``settings`` say otherwise."""
-    defaults = {"metavar": "FILE", "type": click.Path(path_type=Path)}
+    defaults = {"metavar": "FILE", "type": FilePath(path_type=Path)}
     return click.option(*names, shell_complete=completes, help=help, **{**defaults, **settings})
+
+
+def place_option(*names: str, completes: Candidates, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """A :func:`file_option` of what is written while a verb works, which may be there already, and is not stdout."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+        from sift_onnx.files.storage import refuse_dash
+
+        if value is not None:
+            refuse_dash(value)
+        return value
+
+    return file_option(*names, completes=completes, help=help, callback=check, **settings)
 
 
 def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Callable[[Command], Command]:
@@ -72,7 +127,7 @@ def choice_option(name: str, *choices: str, help: str, **settings: Any) -> Calla
 
 def count_option(name: str, help: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that takes a whole number of at least 1."""
-    return click.option(name, type=click.IntRange(min=1), metavar="N", help=help, **settings)
+    return click.option(name, type=Count(), metavar="N", help=help, **settings)
 
 
 def json_option(command: Command) -> Command:
@@ -89,6 +144,7 @@ def json_option(command: Command) -> Command:
     return click.option(
         "--json",
         "json_path",
+        type=WrittenPath(),
         metavar="FILE|-",
         callback=check,
         shell_complete=files(".json"),

@@ -12,6 +12,8 @@ import click
 
 from sift_onnx.cli.candidates import backends, files
 from sift_onnx.cli.options import (
+    FilePath,
+    WrittenPath,
     count_option,
     file_option,
     force_option,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@model_argument("path", type=str)
+@model_argument("path", type=FilePath())
 @click.option(
     "--backend",
     metavar="NAME",
@@ -41,7 +43,12 @@ if TYPE_CHECKING:
 )
 @count_option("--batch", help="Batch size.  [default: the model's own, or 1]")
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
-@file_option("--trace", completes=files(".json"), help="Write one run as a Chrome trace (back end cpu).")
+@file_option(
+    "--trace",
+    completes=files(".json"),
+    type=WrittenPath(path_type=Path),
+    help="Write one run as a Chrome trace (back end cpu).",
+)
 @click.option("--reasons", is_flag=True, help="Also say why each node is where it is.")
 @input_shapes_option
 @seed_option
@@ -72,10 +79,11 @@ def profile(
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.feeds import batch_of, graph_inputs, random_feeds, resolve_shapes
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
 
+    check_input(Path(path))
     if trace is not None:
         check_output(trace, force)
     with status_line(f"profiling {path}", verbosity):

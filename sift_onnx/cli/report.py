@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from sift_onnx.cli.candidates import files
-from sift_onnx.cli.options import file_option, force_option, json_option, model_argument, verbosity_options
+from sift_onnx.cli.options import (
+    FilePath,
+    WrittenPath,
+    file_option,
+    force_option,
+    json_option,
+    model_argument,
+    verbosity_options,
+)
 from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
@@ -25,11 +33,11 @@ _PICTURES = 4
 
 
 @click.command(cls=Verb)
-@model_argument("runs", ".json", type=str, metavar="RUN.json...", nargs=-1, required=True)
+@model_argument("runs", ".json", type=FilePath(), metavar="RUN.json...", nargs=-1, required=True)
 @file_option(
     "--html",
     completes=files(".html"),
-    type=str,
+    type=WrittenPath(),
     required=True,
     help="The page to write; it loads nothing from elsewhere.",
 )
@@ -37,7 +45,7 @@ _PICTURES = 4
     "--model",
     "models",
     completes=files(".onnx"),
-    type=str,
+    type=FilePath(),
     multiple=True,
     help="Also show masks of this model (repeatable): JSON results hold none.",
 )
@@ -71,7 +79,7 @@ def report(
         sift-onnx report transform.json benchmark.json --html report.html
         sift-onnx report *.json --model wide.onnx --html report.html --open
     """
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.documents import read_document
     from sift_onnx.report.page.frame import write_page
@@ -80,9 +88,11 @@ def report(
     if globs and not models:
         raise UsageError("--layer chooses among the masks of a model; name the model with --model FILE")
     require_charts()
-    check_output(Path(html), force)
+    for model in models:
+        check_input(Path(model))
     with status_line("reading results", verbosity):
         documents = [read_document(path) for path in dict.fromkeys(runs)]
+    check_output(Path(html), force)
     pictures = []
     for model in dict.fromkeys(models):
         with status_line(f"reading masks of {model}", verbosity):

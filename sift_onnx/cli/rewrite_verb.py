@@ -47,9 +47,10 @@ def run(
         json_path: as of ``--json``.
         verbosity: below 0 nothing is said on stderr.
     """
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
 
+    check_input(source)
     if not dry_run:
         check_output(target, force)
     start = time.perf_counter()

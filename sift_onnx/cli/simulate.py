@@ -11,6 +11,9 @@ import click
 
 from sift_onnx.cli.candidates import decoders, files, presets
 from sift_onnx.cli.options import (
+    FilePath,
+    Number,
+    WrittenPath,
     choice_option,
     count_option,
     file_option,
@@ -46,7 +49,7 @@ class Grid(click.ParamType[Any]):
 
 
 @click.command(cls=Verb)
-@model_argument("model", type=str, shell_complete=files(".onnx", ".toml", names=decoders))
+@model_argument("model", type=FilePath(), shell_complete=files(".onnx", ".toml", names=decoders))
 @click.option(
     "--preset",
     metavar="NAME|FILE.toml",
@@ -81,17 +84,23 @@ class Grid(click.ParamType[Any]):
     help="Of --fidelity functional; float16 rounds in the order in which weights and partial sums arrive.",
 )
 @file_option(
-    "--baseline", completes=files(".onnx"), type=str, metavar="MODEL", help="The original model, to compare with."
+    "--baseline",
+    completes=files(".onnx"),
+    type=FilePath(),
+    metavar="MODEL",
+    help="The original model, to compare with.",
 )
 @click.option(
     "--wide",
-    type=click.FloatRange(min=0, max=1, max_open=True),
+    type=Number(min=0, max=1, max_open=True),
     metavar="S",
     help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
 )
-@file_option("--trace", completes=files(".json"), type=str, help="Write a trace for chrome://tracing or Perfetto.")
+@file_option(
+    "--trace", completes=files(".json"), type=WrittenPath(), help="Write a trace for chrome://tracing or Perfetto."
+)
 @count_option("--max-events", help="Events in the trace at most.", default=200_000, show_default=True)
-@file_option("--html", completes=files(".html"), type=str, help="Write a report as one self-contained page.")
+@file_option("--html", completes=files(".html"), type=WrittenPath(), help="Write a report as one self-contained page.")
 @input_shapes_option
 @seed_option
 @force_option
@@ -131,10 +140,13 @@ def simulate(
     from sift_onnx.backends.dataflow.heat import heat_maps
     from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
     from sift_onnx.backends.dataflow.training import MaskUpdates
-    from sift_onnx.files.storage import check_output
+    from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.simulate import simulate_tables
 
+    for given in filter(None, (model, baseline)):
+        if given.endswith(".onnx") or Path(given).is_dir():
+            check_input(Path(given))
     for output in filter(None, (trace, html)):
         check_output(Path(output), force)
     if html is not None:

@@ -17,11 +17,13 @@ from click.core import ParameterSource
 
 from sift_onnx.cli.candidates import files, folders, words
 from sift_onnx.cli.options import (
+    WrittenPath,
     count_option,
     file_option,
     force_option,
     in_out_arguments,
     json_option,
+    place_option,
     seed_option,
     verbosity_options,
 )
@@ -48,7 +50,7 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
 )
 @count_option("--epochs", help="Passes over the data, whatever the recipe says.")
 @file_option("--resume", completes=folders, metavar="DIR", help="Go on from the newest checkpoint in DIR.")
-@file_option(
+@place_option(
     "--checkpoints",
     completes=folders,
     metavar="DIR",
@@ -67,8 +69,8 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     type=click.Choice(["ddp", "fsdp2"]),
     help="Under torchrun: the whole model on each process, or a part of it; whatever the recipe says.",
 )
-@file_option("--log", completes=files(), help="Append log lines in JSON to FILE.")
-@file_option(
+@place_option("--log", completes=files(), type=WrittenPath(path_type=Path), help="Append log lines in JSON to FILE.")
+@place_option(
     "--tensorboard",
     completes=folders,
     metavar="DIR",

@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.base import CompileOptions, refuse_copies
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.errors import UsageError
 from sift_onnx.feeds import random_feeds
@@ -94,6 +94,9 @@ class Engine:
         self._batch_size = batch_size
         self._program = CpuProgram(model, CompileOptions(num_cores or None, batch_size))
         self._shapes = dict(zip(self.input_names, (tuple(s) for s in input_shapes or ()), strict=False))
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies("an engine")
 
     def __call__(self, inp: Sequence[Array], val_inp: bool = True) -> list[Array]:
         """As :meth:`run`."""

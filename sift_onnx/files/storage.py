@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import re
+import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from typing import BinaryIO
 import onnx
 from google.protobuf.message import DecodeError
 
-from sift_onnx.errors import OutputError, UnsupportedError
+from sift_onnx.errors import ModelReadError, OutputError, UnsupportedError
 from sift_onnx.files.atomic import atomic_file, behind_links, sync
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.files.model_content import read_content
@@ -30,7 +31,7 @@ from sift_onnx.files.tensor_stream import LargeTensor
 from sift_onnx.files.wire import GRAPH, INITIALIZER, SPARSE_INITIALIZER, key, varint
 from sift_onnx.graphs.constants import full_tensor, has_raw_bytes, header_of
 
-__all__ = ["LargeTensor", "ModelParts", "Progress", "check_output", "write_model"]
+__all__ = ["LargeTensor", "ModelParts", "Progress", "check_input", "check_output", "refuse_dash", "write_model"]
 
 # Called with the bytes that are done, and with all of them.
 Progress = Callable[[int, int], None]
@@ -62,15 +63,49 @@ class ModelParts:
     large: Sequence[LargeTensor | LargeSparseTensor]
 
 
+def check_input(path: Path) -> None:
+    """Refuse a model file that is not there; what else may be wrong with it is said when it is read.
+
+    Raises:
+        ModelReadError: there is no such file, or it is a folder.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise ModelReadError(f"{path}: no such file") from error
+    except OSError:
+        return
+    except ValueError as error:
+        raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
+    if stat.S_ISDIR(mode):
+        raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+
+
+def refuse_dash(path: Path) -> None:
+    """Refuse ``-``, which stands for stdout where text is written.
+
+    Raises:
+        OutputError: it is one.
+    """
+    if str(path) == "-":
+        raise OutputError("'-' is no file name: what is written here does not go to stdout; name a file")
+
+
 def check_output(path: Path, force: bool) -> None:
     """Refuse a target early, before any work is done.
 
     Raises:
-        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is no ordinary file.
+        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is no ordinary file or a
+            dash, which stands for stdout elsewhere.
     """
+    refuse_dash(path)
+    if "\0" in str(path):
+        raise OutputError(f"cannot write {path}: there is a null character in the name")
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
+        if path.parent.exists() and not path.parent.is_dir():
+            raise OutputError(f"cannot write {path}: {path.parent} is no folder")
         if not path.parent.is_dir():
             raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
         if path.exists() and not path.is_file():

@@ -14,6 +14,7 @@ import onnx
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.graphs.node_checks import check_nodes, subgraphs
+from sift_onnx.operator_domains import canonical_domain
 
 __all__ = ["check_graphs"]
 
@@ -176,4 +177,4 @@ def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 def _key_of(domain: str, name: str, holder: onnx.FunctionProto | onnx.NodeProto) -> _FunctionKey:
     # Overloads came with IR version 10, onnx 1.16.
-    return "" if domain == "ai.onnx" else domain, name, getattr(holder, "overload", "")
+    return canonical_domain(domain), name, getattr(holder, "overload", "")

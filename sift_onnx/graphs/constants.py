@@ -21,6 +21,7 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of, data_type_of
 from sift_onnx.files.stored_values import StoredValues, bare_header, describe
 from sift_onnx.files.tensor_protos import little_endian, tensor_of
+from sift_onnx.operator_domains import canonical_domain
 from sift_onnx.weights.masked_values import MaskedConstant, MaskedValues, flat_pieces, masked_constant
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -79,7 +80,7 @@ def parameter_behind(tensor: gs.Tensor) -> tuple[gs.Constant, tuple[int, ...]] |
     steps: list[list[int] | None] = []
     while constant_values(tensor) is None:
         producer = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if producer is None or producer.op not in _CARRIERS or (producer.domain or "") not in ("", "ai.onnx"):
+        if producer is None or producer.op not in _CARRIERS or canonical_domain(producer.domain):
             return None
         if producer.op == "Transpose":
             steps.append(producer.attrs.get("perm"))

@@ -25,6 +25,7 @@ from sift_onnx.files.external_data import is_external
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.graphs.constants import full_tensor
 from sift_onnx.graphs.value_infos import value_info_of, value_infos_of
+from sift_onnx.operator_domains import canonical_domain
 
 __all__ = ["export_graph", "export_model_fields"]
 
@@ -61,7 +62,7 @@ def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: Mapp
         model.metadata_props.add(key=key, value=text)
     imports = graph.import_domains or [onnx.helper.make_opsetid("", graph.opset)]
     model.opset_import.extend(imports)
-    imported = {entry.domain for entry in imports}
+    imported = {canonical_domain(entry.domain) for entry in imports}
     for domain in sorted(_domains(graph) - imported):
         model.opset_import.add(domain=domain, version=1)
     if not model.ir_version:
@@ -94,8 +95,7 @@ def _copy_fields(source: Message, target: Message, without: Iterable[str]) -> No
 
 def _domains(graph: gs.Graph) -> set[str]:
     levels = [graph, *graph.subgraphs(recursive=True)]
-    domains = {node.domain or "" for level in levels for node in level.nodes}
-    return {"" if domain == "ai.onnx" else domain for domain in domains}
+    return {canonical_domain(node.domain) for level in levels for node in level.nodes}
 
 
 def _export_function(function: gs.Function, origin: onnx.FunctionProto) -> onnx.FunctionProto:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from sift_onnx.weights.mask_storage import MaskRecord
 from sift_onnx.weights.sparse import SparseWeight
 from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
 
-__all__ = ["adopt_constants", "adopt_masks", "copy_graph", "import_model"]
+__all__ = ["adopt_constants", "adopt_masks", "copy_graph", "import_model", "own_arrays"]
 
 
 def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.Graph:
@@ -72,17 +72,18 @@ def adopt_constants(graph: gs.Graph, data: OutsideData) -> None:
     Raises:
         ModelReadError: a tensor is damaged.
     """
+    for constant in _constants(graph):
+        _adopt(constant, data)
+
+
+def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
+    """Constants that nodes read, and those that are attributes, at every level."""
     for level in [graph, *graph.subgraphs(recursive=True), *graph.functions]:
-        for tensor in level.tensors().values():
-            _adopt(tensor, data)
-        for node in level.nodes:
-            for value in node.attrs.values():
-                _adopt(value, data)
+        values = [*level.tensors().values(), *(value for node in level.nodes for value in node.attrs.values())]
+        yield from (value for value in values if isinstance(value, gs.Constant))
 
 
-def _adopt(constant: Any, data: OutsideData) -> None:
-    if not isinstance(constant, gs.Constant):
-        return
+def _adopt(constant: gs.Constant, data: OutsideData) -> None:
     values = constant._values
     if isinstance(values, SparseValues):
         masked_constant(constant, MaskedValues(_sparse_weight(values.tensor, data)))
@@ -147,7 +148,20 @@ def copy_graph(graph: gs.Graph) -> gs.Graph:
     of the constants that it captures.
     """
     # All levels of a model share one list of functions.
-    return _copy_graph(graph, {}, list(graph.functions))
+    functions: list[gs.Function] = []
+    functions.extend(_copy_graph(function, {}, functions) for function in graph.functions)
+    return _copy_graph(graph, {}, functions)
+
+
+def own_arrays(graph: gs.Graph) -> None:
+    """Give the constants of a copied graph arrays of their own; what lies in files or under masks is never written to.
+
+    Args:
+        graph: changed in place.
+    """
+    for constant in _constants(graph):
+        if isinstance(constant._values, np.ndarray):
+            constant._values = constant._values.copy()
 
 
 def _copy_graph(graph: gs.Graph, twins: dict[int, gs.Tensor], functions: list[gs.Function]) -> gs.Graph:

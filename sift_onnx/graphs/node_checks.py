@@ -13,6 +13,7 @@ import onnx
 from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
+from sift_onnx.operator_domains import canonical_domain
 
 __all__ = ["check_nodes", "subgraphs"]
 
@@ -63,7 +64,7 @@ def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     for entry in entries:
         if not 0 < entry.version < _OPSET_LIMIT:
             raise ModelReadError(f"the model is damaged: version {entry.version} of operator set {entry.domain!r}")
-        opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+        opsets[canonical_domain(entry.domain)] = entry.version
     return opsets
 
 
@@ -119,7 +120,7 @@ def _check_readable(node: Node) -> None:
 
 
 def _schema_of(node: Node, opsets: Mapping[str, int]) -> onnx.defs.OpSchema | None:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = canonical_domain(node.domain)
     if not domain and domain not in opsets:
         raise ModelReadError(f"the model is damaged: {_where(node)} is of ONNX's own operators, whose version it lacks")
     if domain not in opsets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sift_onnx.operator_domains import canonical_domain
 from sift_onnx.placement_rules.context import PlacementContext
 
 __all__ = ["PlacementRule", "placement_rule", "placement_rule_for"]
@@ -11,7 +12,6 @@ __all__ = ["PlacementRule", "placement_rule", "placement_rule_for"]
 PlacementRule = Callable[[PlacementContext], None]
 
 _RULES: dict[tuple[str, str], PlacementRule] = {}
-_STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 def placement_rule(*ops: str, domain: str = "") -> Callable[[PlacementRule], PlacementRule]:
@@ -24,7 +24,7 @@ def placement_rule(*ops: str, domain: str = "") -> Callable[[PlacementRule], Pla
 
     def register(rule: PlacementRule) -> PlacementRule:
         for op in ops:
-            _RULES[(domain, op)] = rule
+            _RULES[canonical_domain(domain), op] = rule
         return rule
 
     return register
@@ -32,4 +32,4 @@ def placement_rule(*ops: str, domain: str = "") -> Callable[[PlacementRule], Pla
 
 def placement_rule_for(op: str, domain: str | None) -> PlacementRule | None:
     """The rule for an operator, or None."""
-    return _RULES.get(("" if (domain or "") in _STANDARD_DOMAINS else str(domain), op))
+    return _RULES.get((canonical_domain(domain), op))

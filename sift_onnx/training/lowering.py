@@ -24,6 +24,8 @@ import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.model import Model
+from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
 from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
@@ -73,7 +75,7 @@ class Lowering:
     def of_model(cls, model: Model, paths: Mapping[str, str]) -> Lowering:
         """The lowering of a model's main graph."""
         domains = model.graph.import_domains or []
-        opsets = {"" if d.domain == "ai.onnx" else d.domain: int(d.version) for d in domains}
+        opsets = {canonical_domain(d.domain): int(d.version) for d in domains}
         opsets.setdefault("", int(model.graph.opset))
         return cls(model.graph, opsets, paths)
 
@@ -129,7 +131,7 @@ class Lowering:
             inner._anchor = inner._placeholder("anchor")
             captured.append(self._anchor)
         inner.run()
-        module = fx.GraphModule(nn.Module(), fx.Graph(), "Subgraph")
+        module = LoweredModule(nn.Module(), fx.Graph(), "Subgraph")
         for holder, contents in inner.holders().items():
             module.add_module(holder, contents)
         module.graph = inner.graph
@@ -137,14 +139,14 @@ class Lowering:
         return module
 
     def _lower(self, node: gs.Node) -> None:
-        if node.op == "Constant" and (node.domain or "") in ("", "ai.onnx"):
+        if node.op == "Constant" and canonical_domain(node.domain) == "":
             return  # found by _value() from whoever reads it
         inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
         attributes = {name: attribute_of(name, value) for name, value in node.attrs.items()}
         self._captured = {}
         if self._lower_on_host(node, inputs, attributes):
             return
-        entry = find_kernel(node.op, node.domain, self._opsets.get(node.domain or "", 1))
+        entry = find_kernel(node.op, node.domain, self._opsets.get(canonical_domain(node.domain), 1))
         self._check(entry, node, attributes)
         arguments = [self._argument(value, i in entry.host) for i, value in enumerate(inputs)]
         for attribute, value in attributes.items():
@@ -176,7 +178,7 @@ class Lowering:
                 torch_dtype(value)
 
     def _lower_on_host(self, node: gs.Node, inputs: list[_Value], attributes: dict[str, Any]) -> bool:
-        if (node.domain or "") not in ("", "ai.onnx") or node.op not in HOST_KERNELS or not inputs:
+        if canonical_domain(node.domain) or node.op not in HOST_KERNELS or not inputs:
             return False
         run, given = HOST_KERNELS[node.op], [value for value in inputs if value is not None]
         if node.op in READS_SHAPE:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import fx, nn
 
+from sift_onnx.training.graph_module import LoweredModule
+
 __all__ = ["ImportedModule"]
 
 _MASK = "_mask"
 
 
-class ImportedModule(fx.GraphModule):
+class ImportedModule(LoweredModule):
     """An ONNX model as a torch.fx graph with trainable parameters.
 
     ``state_dict`` keys are initializer names. Attribute paths, and with them the names that ``named_parameters`` gives,
@@ -59,14 +60,6 @@ class ImportedModule(fx.GraphModule):
             self.register_state_dict_post_hook(_to_initializer_names)  # type: ignore[no-untyped-call]
             self.register_load_state_dict_pre_hook(_to_attribute_paths)  # type: ignore[no-untyped-call]
         self.graph = graph
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ImportedModule:
-        """A copy with everything that was attached since; fx would keep only what the graph refers to."""
-        twin: ImportedModule = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        twin.graph = twin._graph
-        return twin
 
 
 def _to_initializer_names(module: ImportedModule, state: dict[str, Any], prefix: str, metadata: Any) -> None:

@@ -25,13 +25,12 @@ from typing import Any, TypeVar
 import onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.operator_domains import STANDARD_DOMAINS, canonical_domain
 
 __all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel"]
 
 # Kernels of this package are vouched for up to this opset; a later version of an operator may mean something else.
 NEWEST_OPSET = 28
-
-_STANDARD_DOMAINS = ("", "ai.onnx")
 
 Run = Callable[..., Any]
 _Run = TypeVar("_Run", bound=Run)
@@ -96,7 +95,7 @@ def kernel(
 
     def register(run: _Run) -> _Run:
         for op in ops:
-            until = NEWEST_OPSET if domain in _STANDARD_DOMAINS else None
+            until = NEWEST_OPSET if domain in STANDARD_DOMAINS else None
             _add(Kernel(op, domain, since, until, run, frozenset(host), shared))
         return run
 
@@ -124,7 +123,7 @@ def register_kernel(op: str, run: Run, *, since: int = 1, host: Collection[int] 
 
 
 def _add(entry: Kernel) -> None:
-    domain = "" if entry.domain in _STANDARD_DOMAINS else entry.domain
+    domain = canonical_domain(entry.domain)
     _KERNELS.setdefault((domain, entry.op), {})[entry.since] = entry
 
 
@@ -139,7 +138,7 @@ def find_kernel(op: str, domain: str | None, opset: int) -> Kernel:
     Raises:
         UnsupportedError: there is none.
     """
-    domain = "" if (domain or "") in _STANDARD_DOMAINS else str(domain)
+    domain = canonical_domain(domain)
     versions = _KERNELS.get((domain, op))
     shown = f"{domain}::{op}" if domain else op
     if versions is None:

@@ -88,6 +88,8 @@ def _state(module: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Te
     """The module's tensors by initializer name; wrappers of one module are looked through."""
     if isinstance(module, Mapping):
         return {name: whole(tensor) for name, tensor in module.items()}
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"cannot write back a {type(module).__name__}; pass a module of to_torch, or its state_dict")
     while not isinstance(module, ImportedModule):
         inner = getattr(module, "module", getattr(module, "_orig_mod", None))
         if not isinstance(inner, nn.Module):

@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.backends.measure import Timing, host, interleave, paired_ratio, summarize
+from sift_onnx.errors import UsageError
 
 MS = 1_000_000
 
@@ -155,3 +158,10 @@ def test_host_names_the_machine():
     assert described["affinity"] >= 1
     assert described["logical_cores"] >= 1
     assert {"python", "platform", "onnxruntime"} <= described.keys()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e300])
+@pytest.mark.parametrize("name", ["seconds", "warmup"])
+def test_a_duration_is_finite(name, value):
+    with pytest.raises(UsageError, match=name):
+        interleave([lambda: None], **{name: value})

@@ -73,11 +73,14 @@ def test_parallel_branches_of_a_convolution():
     assert entry["search_space"] == 4 * CONV == 13824
 
 
-@pytest.mark.parametrize("sparsity", ["0", "0.2", "0.33"])
-def test_parallel_of_one_branch_is_the_layer(sparsity):
+@pytest.mark.parametrize(
+    ("sparsity", "more"),
+    [("0", ""), *((s, ": it makes one branch, which is the layer, and 1/3 makes two") for s in ("0.2", "0.33"))],
+)
+def test_parallel_of_one_branch_is_the_layer(sparsity, more):
     result = Parallel(sparsity)(dense_model())
     assert not result.changed
-    assert layer_of(result.report)["reason"] == f"a sparsity of {sparsity} changes nothing"
+    assert layer_of(result.report)["reason"] == f"a sparsity of {sparsity} changes nothing{more}"
 
 
 @pytest.mark.parametrize(
@@ -206,3 +209,37 @@ def test_rank_of_the_structured_ablation():
 def test_settings_out_of_range_are_refused(make, message):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("asked", "made", "branches"), [("0.6", 0.5, "2.5"), ("0.85", 6 / 7, "6.667"), ("0.4", 0.5, "1.667")]
+)
+def test_parallel_reports_the_sparsity_that_its_branches_have(asked, made, branches):
+    report = Parallel(asked)(dense_model()).report
+    assert (report["sparsity"], report["sparsity_requested"]) == (pytest.approx(made), float(asked))
+    assert layer_of(report)["sparsity"] == pytest.approx(made)
+    (warning,) = report["warnings"]
+    assert f"{branches} branches" in warning
+    assert f"sparsity of {made:.4g}" in warning
+
+
+@pytest.mark.parametrize("asked", ["0.5", "0.75", "0.9", "2/3"])
+def test_parallel_says_nothing_of_a_sparsity_that_it_meets(asked):
+    report = Parallel(asked)(dense_model()).report
+    assert report["sparsity"] == report["sparsity_requested"] == pytest.approx(layer_of(report)["sparsity"])
+    assert report["warnings"] == []
+
+
+def test_parallel_names_the_smallest_sparsity_that_makes_a_second_branch():
+    result = Parallel("0.33")(dense_model())
+    assert not result.changed
+    assert result.report["sparsity"] == 0
+    assert "1/3" in layer_of(result.report)["reason"]
+    assert Parallel("1/3")(dense_model()).changed
+
+
+@pytest.mark.parametrize("make", [Factorized, Doped, Wide])
+def test_the_others_report_what_was_asked_for_and_each_layer_what_it_has(make):
+    settings = {"budget": "layer"} if make is Wide else {}
+    report = make("0.6", **settings)(dense_model()).report
+    assert report["sparsity"] == report["sparsity_requested"] == 0.6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import onnx
 import pytest
 from nets import Net, run
@@ -10,8 +12,8 @@ import sift_onnx
 from sift_onnx.cost import inspect
 from sift_onnx.errors import PreconditionError, SiftError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes import LowRank, Parallel, Prune, Wide, recipe_of, run_recipe
-from sift_onnx.passes.base import history
+from sift_onnx.passes import LowRank, Parallel, Prune, Wide, base, recipe_of, run_recipe
+from sift_onnx.passes.base import get_pass, history
 from sift_onnx.recipe import Recipe
 
 MIXED = """\
@@ -200,3 +202,53 @@ def test_a_recipe_without_weights_to_count_has_totals_too() -> None:
 def test_options_beside_a_recipe_are_refused() -> None:
     with pytest.raises(UsageError, match="drop seed"):
         sift_onnx.transform(network().model(), recipe=Recipe.parse(MIXED), seed=3)
+
+
+@pytest.fixture
+def stamp(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A pass of a user's own, which notes nothing: it gives nodes a prefix, once. What it was called with."""
+    seen: list[str] = []
+    monkeypatch.setattr(base, "_PASSES", dict(base._PASSES))
+
+    @base.register_pass
+    class Stamp(base.Pass):
+        name: ClassVar[str] = "stamp"
+
+        def call(self, model: Model) -> base.PassResult:
+            first = model.graph.nodes[0].name
+            seen.append(first)
+            if first.startswith("stamped_"):
+                return base.PassResult(model, False)
+            copy = model.copy()
+            for node in copy.graph.nodes:
+                node.name = f"stamped_{node.name}"
+            return base.PassResult(copy, True)
+
+    return seen
+
+
+def test_a_pass_that_notes_nothing_has_no_settings() -> None:
+    assert get_pass("unshare-initializers")().settings() is None
+    assert get_pass("wide")(0.5).settings() is not None
+
+
+@pytest.mark.parametrize("order", [("wide: {sparsity: 0.75}", "stamp"), ("stamp", "wide: {sparsity: 0.75}")])
+def test_a_pass_of_a_user_s_own_is_applied_whatever_was_before(stamp: list[str], order: tuple[str, str]) -> None:
+    text = f"version: 1\npasses: [{', '.join(order)}]"
+    widened = apply("version: 1\npasses: [wide: {sparsity: 0.75}]", network().model()).model
+    result = apply(text, widened)
+    assert result.changed
+    assert all(node.name.startswith("stamped_") for node in result.model.graph.nodes)
+    assert [entry["pass"] for entry in history(result.model)] == ["wide"]
+
+    again = apply(text, result.model)
+    assert len(stamp) == 2
+    assert not again.changed
+    assert bytes_of(again.model) == bytes_of(result.model)
+
+
+def test_what_follows_a_pass_that_notes_nothing_and_changes_the_model_is_applied_too() -> None:
+    text = "version: 1\npasses: [unshare-initializers, prune: {sparsity: 0.5}, densify]"
+    first = apply(text, network().model())
+    assert not first.model.masked()
+    assert not apply(text, first.model).changed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
+from builders import mask_weights
 from nets import Net
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
-from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
+from sift_onnx.errors import BudgetError, MaskWarning, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 from sift_onnx.passes.base import HISTORY_KEY
@@ -228,3 +230,73 @@ def test_masks_are_boolean_arrays_of_the_sparse_weights() -> None:
     counts = {layer["name"]: layer["nnz"] for layer in result.report["layers"] if layer["status"] == "sparse"}
     assert {name: int(mask.sum()) for name, mask in masks.items()} == counts
     assert all(mask.dtype == np.bool_ for mask in masks.values())
+
+
+@pytest.mark.parametrize(
+    ("widths", "settings"),
+    [
+        (SMALL, {}),
+        ([4, 8, 8, 8, 4], {}),
+        ([4, 32, 40, 32, 4], {"round_to": 8}),
+        ([4, 32, 32, 32, 4], {"pattern": "block:4x4"}),
+        ([4, 30, 40, 30, 4], {"init": "embed"}),
+    ],
+)
+def test_a_sparsity_that_rounds_every_width_to_itself_names_the_smallest_that_widens(widths, settings):
+    model = perceptron(widths)
+    settings = {"budget": "layer", **settings}
+    with pytest.raises(UnsupportedError, match=r"round to themselves at a sparsity of 0\.0001") as refusal:
+        Wide("0.0001", **settings)(Model.load(model))
+    named = Fraction(re.search(r"from (0\.\d+) on", str(refusal.value))[1])
+
+    assert "are fixed" not in str(refusal.value)
+    assert Wide(named, **settings)(Model.load(model)).changed
+    with pytest.raises(UnsupportedError, match="round to themselves"):
+        Wide(named - Fraction(1, 10_000), **settings)(Model.load(model))
+
+
+def test_a_step_beyond_any_width_is_refused():
+    with pytest.raises(UsageError, match="use 1 to 65536"):
+        Wide("0.5", round_to=10**20)
+
+
+def test_sizes_that_are_fixed_are_said_to_be_so():
+    with pytest.raises(UnsupportedError, match="every weight layer is fixed"):
+        Wide("0.9", keep_dense=["w*"])(Model.load(perceptron(SMALL)))
+
+
+def test_a_layer_that_rounds_to_itself_beside_others_that_grow_is_said_to_round():
+    report = Wide("0.1", budget="layer")(Model.load(perceptron([4, 2, 2, 2, 300, 300, 4]))).report
+    reasons = {layer["name"]: layer["reason"] for layer in report["layers"] if layer["status"] == "unchanged"}
+    assert reasons["w1"] == reasons["w2"] == "its sizes round to themselves"
+
+
+def test_masks_that_widening_cannot_keep_are_named(recwarn):
+    model = mask_weights(Model.load(perceptron(SMALL)), names=["w0", "w1"])
+    report = Wide("0.75", budget="layer")(model).report
+    (warning,) = report["warnings"]
+    assert report["masks_dropped"] == ["w0", "w1"]
+    assert "'w0', 'w1'" in warning
+    assert "--init embed" in warning
+
+    kept = Wide("0.75", init="embed")(model)
+    assert (kept.report["masks_dropped"], kept.report["warnings"]) == ([], [])
+    assert kept.model.masked().keys() >= {"w0", "w1"}
+    again = Wide("0.75", budget="layer")(Wide("0.75", budget="layer")(model).model)
+    assert (again.report["masks_dropped"], again.report["warnings"]) == ([], [])
+
+
+def test_masks_of_layers_that_keep_their_sizes_are_kept():
+    model = mask_weights(Model.load(perceptron([4, 30, 40, 30, 30, 4])), names=["w1", "w3"])
+    result = Wide("0.75", budget="layer", only=["w1"])(model)
+    fixed = [name for name, was in model.masked().items() if result.model.masked()[name].shape == was.shape]
+    assert result.report["masks_dropped"] == [name for name in ("w1", "w3") if name not in fixed]
+
+
+@pytest.mark.parametrize("settings", [{"wide": 0.75, "budget": "layer"}, {"recipe": "wide"}])
+def test_a_call_that_drops_masks_warns(settings):
+    recipe = {"version": 1, "passes": [{"wide": {"sparsity": 0.75, "budget": "layer"}}]}
+    settings = {"recipe": recipe} if "recipe" in settings else settings
+    model = mask_weights(Model.load(perceptron(SMALL)), names=["w1"])
+    with pytest.warns(MaskWarning, match="'w1'"):
+        sift_onnx.transform(model, **settings)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sift_onnx.backends.cpu.dims import Dims
-from sift_onnx.backends.cpu.graph import STANDARD_DOMAINS, GraphView
+from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
 from sift_onnx.backends.cpu.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.operator_domains import STANDARD_DOMAINS
 
 __all__ = ["lower_node"]
 

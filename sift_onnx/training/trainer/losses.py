@@ -109,7 +109,8 @@ def _cross_entropy(scores: torch.Tensor, target: torch.Tensor, label_smoothing: 
 
 def _first(outputs: Any) -> torch.Tensor:
     first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-    assert isinstance(first, torch.Tensor)
+    if not isinstance(first, torch.Tensor):
+        raise UsageError(f"the first output of the model is {_kind(first)}; losses need a tensor there")
     return first
 
 

@@ -122,10 +122,10 @@ class TrainingSettings:
             raise UsageError(f"loss is {self.loss!r}; choose classification, next-token, or write FILE.py:FUNCTION")
         for name in ("epochs", "steps", "batch_size", "accumulate", "log_every", "keep_checkpoints"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and not 1 <= value < math.inf:
                 raise UsageError(f"{name} is {value}; it has to be 1 or more")
         for name, number in (("seed", self.seed), ("checkpoint_every", self.checkpoint_every)):
-            if number < 0:
+            if not 0 <= number < math.inf:
                 raise UsageError(f"{name} is {number}; it has to be 0 or more")
         _within("optimizer.lr", optimizer.lr, above=0.0)
         _within("optimizer.weight_decay", optimizer.weight_decay)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_onnx.errors import OutputError, PreconditionError
-from sift_onnx.files.storage import check_output
+from sift_onnx.files.storage import check_input, check_output
 from sift_onnx.model import Model
 from sift_onnx.passes.base import history
 from sift_onnx.passes.insert_batch_norm import folded_batch_norms
@@ -80,6 +80,7 @@ def train_file(
         report(event)
 
     source, target = Path(source), Path(target)
+    check_input(source)
     check_output(target, force)
     folder = Path(resume or checkpoints or f"{target}.checkpoints")
     found = newest_checkpoint(folder) if resume is not None else None

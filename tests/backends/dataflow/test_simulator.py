@@ -109,7 +109,13 @@ def test_growing_by_gradient_costs_more_than_at_random():
 
 @pytest.mark.parametrize(
     ("updates", "message"),
-    [({"every": 0}, "at least 1"), ({"drop_fraction": 2.0}, "between 0 and 1"), ({"grow": "magic"}, "choose random")],
+    [
+        ({"every": 0}, "at least 1"),
+        ({"every": float("nan")}, "at least 1"),
+        ({"drop_fraction": float("nan")}, "between 0 and 1"),
+        ({"drop_fraction": 2.0}, "between 0 and 1"),
+        ({"grow": "magic"}, "choose random"),
+    ],
 )
 def test_bad_mask_updates_are_refused(updates, message):
     with pytest.raises(UsageError, match=message):

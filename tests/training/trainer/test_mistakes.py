@@ -13,6 +13,8 @@ from training.trainer.cases import arrays, classifier, examples, settings
 
 from sift_onnx.errors import CheckError, SiftError, UsageError
 from sift_onnx.training.trainer import TrainingSettings, train_file
+from sift_onnx.training.trainer.batch import Batch
+from sift_onnx.training.trainer.losses import make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor
 from sift_onnx.training.trainer.settings import OptimizerSettings, ScheduleSettings
 
@@ -197,3 +199,10 @@ def test_schedules() -> None:
     assert cosine[5] == 0.6
     assert cosine == sorted(cosine, reverse=True)
     assert rate_factor(ScheduleSettings("cosine", final=0.2), 10, 10) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", ["classification", "next-token"])
+def test_a_first_output_that_is_no_tensor_is_refused(name: str) -> None:
+    loss, batch = make_loss(name), Batch((torch.zeros(2, 3),), torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(UsageError, match="the first output of the model is a list"):
+        loss(([torch.zeros(2, 3)], torch.zeros(2)), batch)

@@ -21,6 +21,7 @@ from sift_onnx.training.sparse.parameters.metrics import MaskHistory
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.parameters.traversal import is_inner_call_of_apply, owned_parameters, unwrapped
 from sift_onnx.training.sparse.schedules.hyper_parameters import Constant, HyperParameterSchedule
+from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.per_parameter import ParameterSchedules
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.selection.counts import Compat, count_rule
@@ -100,13 +101,13 @@ class SparsityAlgorithm(ABC):
         self._sparsity = ParameterSchedules(sparsity)
         self.init_method = make_init_method("random" if init_method is None else init_method)
         self._takes_masks_of_model = init_method is None
-        self.seed = seed
+        self.seed = whole(seed, "seed")
         self.pattern = Pattern.parse(pattern)
         self.compat = compat
         self.rule = count_rule(compat)
         self.levels = Levels(distribution)
         self.history = MaskHistory() if metrics else None
-        self.densify_at = densify_at
+        self.densify_at = None if densify_at is None else whole(densify_at, "densify_at")
         self.autoupdate = True
         self.synchronize = True
         self.process_group: Any = None

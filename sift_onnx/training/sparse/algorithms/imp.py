@@ -14,6 +14,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
 from sift_onnx.training.sparse.schedules.hyper_parameters import PerUpdate
+from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike
 from sift_onnx.training.sparse.selection import patterned
@@ -73,7 +74,8 @@ class IMP(DynamicSparsityAlgorithm):
         Raises:
             UsageError: rounds that do not fit the sparsity, or a list that falls.
         """
-        self.rounds = Rounds(_levels(sparsity, rounds))
+        rewind_to = whole(rewind_to, "rewind_to")
+        self.rounds = Rounds(_levels(sparsity, None if rounds is None else whole(rounds, "rounds")))
         super().__init__(self.rounds, update, start_sparse=False, **kwargs)
         self.rewind_to = rewind_to
         first = next((t for t in range(1, rewind_to) if self.update_schedule(t)), None)

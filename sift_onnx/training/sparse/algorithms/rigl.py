@@ -8,6 +8,7 @@ import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.drop_grow import DropGrow
+from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.selection.host_copies import magnitudes
 from sift_onnx.training.sparse.selection.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
 
@@ -44,6 +45,9 @@ class RigL(DropGrow):
                 parameter are found when the algorithm is applied.
         """
         super().__init__(sparsity, drop_fraction, **kwargs)
+        for name, groups in (("balance_in_groups", balance_in_groups), ("balance_out_groups", balance_out_groups)):
+            if groups is not None and whole(groups, name) < 0:
+                raise UsageError(f"{name} is {groups}; it has to be 0 or more")
         if balance_in_groups and balance_out_groups:
             raise UsageError("balance_in_groups and balance_out_groups cannot be had together; leave one of them out")
         if balance_out_groups:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Iterable
+from typing import Any, NoReturn
 
 import torch
 
 from sift_onnx.patterns import WeightMatrix
 from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard_like
-from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.errors import SparsityStateError, refuse_pickling
 from sift_onnx.training.sparse.parameters.feature_axes import axes_of
 from sift_onnx.training.sparse.parameters.zeroing import zero_outside
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
@@ -190,6 +192,15 @@ class SparseParameter:
         """The DTensor that was pruned last, if the parameter is what FSDP2 has gathered of it for the moment."""
         pruned = self._pruned() if self._pruned is not None else None
         return pruned if pruned is not None and is_sharded(pruned) and not is_sharded(self.param) else None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseParameter:
+        twin = SparseParameter.__new__(SparseParameter)
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("a sparsity algorithm that is applied to a model")
 
     def __repr__(self) -> str:
         return f"SparseParameter({self.name})"

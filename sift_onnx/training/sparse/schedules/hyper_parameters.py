@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.schedules.numbers import above_0, finite, whole
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
 __all__ = [
@@ -97,7 +98,7 @@ class Exp(HyperParameterSchedule):
     """``final + (init - final) * e ** (gamma * step)``; ``gamma`` is negative for a value that settles."""
 
     def __init__(self, init: ShareLike, gamma: float, final: ShareLike = 1) -> None:
-        self.init, self.gamma, self.final = Share(init), float(gamma), Share(final)
+        self.init, self.gamma, self.final = Share(init), finite(gamma, "the gamma of an exp schedule"), Share(final)
 
     def compute(self, step: int) -> float:
         return self.final + (self.init - self.final) * math.exp(self.gamma * step)
@@ -107,7 +108,7 @@ class Power(HyperParameterSchedule):
     """``init * beta ** step``."""
 
     def __init__(self, init: ShareLike, beta: float) -> None:
-        self.init, self.beta = Share(init), float(beta)
+        self.init, self.beta = Share(init), finite(beta, "the beta of a power schedule")
 
     def compute(self, step: int) -> float:
         return float(self.init * self.beta**step)
@@ -121,9 +122,8 @@ class Cosine(HyperParameterSchedule):
     """
 
     def __init__(self, init: ShareLike, half_period: float, minimum: ShareLike = 0) -> None:
-        self.init, self.half_period, self.minimum = Share(init), float(half_period), Share(minimum)
-        if self.half_period <= 0:
-            raise UsageError(f"a cosine schedule needs a half_period above 0, not {half_period}")
+        self.init, self.minimum = Share(init), Share(minimum)
+        self.half_period = above_0(half_period, "half_period", "a cosine schedule")
 
     def compute(self, step: int) -> float:
         offset = (self.init + self.minimum) / 2
@@ -142,7 +142,11 @@ class Cubic(HyperParameterSchedule):
     """
 
     def __init__(self, final: ShareLike, stop: int, init: ShareLike = 0, start: int = 0) -> None:
-        self.init, self.final, self.start, self.stop = Share(init), Share(final), start, stop
+        self.init, self.final = Share(init), Share(final)
+        self.start, self.stop = (
+            whole(start, "the start of a cubic schedule"),
+            whole(stop, "the stop of a cubic schedule"),
+        )
         if stop <= start:
             raise UsageError(f"a cubic schedule from step {start} cannot end at step {stop}")
 
@@ -155,7 +159,8 @@ class ExponentialK(HyperParameterSchedule):
     """``init * e ** (-k * step / period)``: the ``exponential_k`` decay of the paper's code."""
 
     def __init__(self, init: ShareLike, k: float, period: float) -> None:
-        self.init, self.k, self.period = Share(init), float(k), float(period)
+        self.init, self.k = Share(init), finite(k, "the k of an exponentialk schedule")
+        self.period = above_0(period, "period", "an exponentialk schedule")
 
     def compute(self, step: int) -> float:
         return float(self.init * math.exp(-self.k * step / self.period))
@@ -169,6 +174,8 @@ class PerUpdate(HyperParameterSchedule):
     """
 
     def __init__(self, values: Sequence[ShareLike]) -> None:
+        if not isinstance(values, (list, tuple)):
+            raise UsageError(f"values is {values!r}; a schedule of type {type(self).__name__.lower()!r} needs a list")
         self.values = [Share(value) for value in values]
         if not self.values:
             raise UsageError(f"a schedule of type {type(self).__name__.lower()!r} needs one value or more")

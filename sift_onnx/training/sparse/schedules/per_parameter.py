@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from sift_onnx.training.sparse.errors import MissingSettingError
+from sift_onnx.training.sparse.errors import MissingSettingError, refuse_pickling
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
 
 __all__ = ["ParameterSchedules"]
@@ -47,6 +48,18 @@ class ParameterSchedules:
 
     def __setitem__(self, param: torch.Tensor, schedule: Any) -> None:
         self._own[param] = make_hyperparam_schedule(schedule)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParameterSchedules:
+        twin = ParameterSchedules()
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Parameters are known by their identity, which a pickle loses.
+        if len(self._own):
+            refuse_pickling("a sparsity algorithm that is applied to a model")
+        return ParameterSchedules, (self.default,)
 
     @property
     def is_empty(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.schedules.numbers import whole
 
 __all__ = [
     "FreqSchedule",
@@ -82,7 +83,9 @@ class ListSchedule(UpdateSchedule):
     """At the steps that are listed."""
 
     def __init__(self, steps: Iterable[int]) -> None:
-        self.steps = frozenset(int(step) for step in steps)
+        if isinstance(steps, (str, float, int)):
+            raise UsageError(f"steps is {steps!r}; write a list, as [100, 300]")
+        self.steps = frozenset(whole(step, "a step of an update schedule") for step in steps)
         if not self.steps or min(self.steps) < 0:
             raise UsageError("an update schedule lists one step or more, none of them below 0")
         self.start, self.stop = min(self.steps), max(self.steps) + 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+
+from sift_onnx.training.sparse.errors import refuse_pickling
 
 if TYPE_CHECKING:
     from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
@@ -26,6 +28,9 @@ class PruneBeforeForward:
 
     def __deepcopy__(self, memo: Any) -> PruneBeforeForward:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling("a model to which a sparsity algorithm is applied")
 
 
 def keep_from_ddp(module: torch.nn.Module, buffers: Iterable[str]) -> None:

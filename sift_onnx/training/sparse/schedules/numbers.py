@@ -1,0 +1,62 @@
+"""Numbers of a configuration, which may come from YAML: what they have to be, said where they are given."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+from typing import Any
+
+from sift_onnx.errors import UsageError
+
+__all__ = ["above_0", "finite", "whole"]
+
+
+def finite(value: Any, what: str) -> float:
+    """``value`` as a float.
+
+    Args:
+        value: a number, or its spelling: YAML reads 1e-3 as text.
+        what: its name.
+
+    Raises:
+        UsageError: it is no number, or not finite.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, bool):
+        raise UsageError(f"{what} is {value!r}; it has to be a finite number")
+    return number
+
+
+def above_0(value: Any, name: str, owner: str) -> float:
+    """``value`` as a float, as :func:`finite` has it.
+
+    Args:
+        value: a number, or its spelling.
+        name: its name.
+        owner: what it is a setting of.
+
+    Raises:
+        UsageError: it is no number, not finite, or not above 0.
+    """
+    number = finite(value, f"the {name} of {owner}")
+    if number <= 0:
+        raise UsageError(f"{owner} needs a {name} above 0, not {value!r}")
+    return number
+
+
+def whole(value: Any, what: str) -> int:
+    """``value`` as an integer.
+
+    Args:
+        value: a whole number.
+        what: its name.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise UsageError(f"{what} is {value!r}; it has to be a whole number")
+    return int(value)

@@ -1,0 +1,47 @@
+"""Arguments of the wrong kind, from Python: an error of this package's that names them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import convolutions
+
+import sift_onnx
+from sift_onnx.errors import UsageError
+from sift_onnx.passes import Wide
+
+MODEL = convolutions()
+FEED = {"x": np.zeros((1, 4, 6, 6), np.float32)}
+CALLS = {
+    "load a name with a null": (lambda: sift_onnx.load("a\0b"), r"a\\x00b.*null"),
+    "save to a name with a null": (lambda: sift_onnx.save(MODEL, "a\0b"), r"a\\x00b.*null"),
+    "a session of a name with a null": (lambda: sift_onnx.InferenceSession("a\0b"), r"a\\x00b.*null"),
+    "load an empty name": (lambda: sift_onnx.load(""), "the name is empty"),
+    "save to an empty name": (lambda: sift_onnx.save(MODEL, ""), "the name is empty"),
+    "threads in words": (lambda: sift_onnx.InferenceSession(MODEL, threads="2"), "threads is '2'"),
+    "half a thread": (lambda: sift_onnx.InferenceSession(MODEL, threads=1.5), "threads is 1.5"),
+    "a yes for threads": (lambda: sift_onnx.InferenceSession(MODEL, threads=True), "threads is True"),
+    "no feeds": (lambda: sift_onnx.InferenceSession(MODEL, 1).run(None, None), "input_feed is a NoneType"),
+    "a list of feeds": (lambda: sift_onnx.InferenceSession(MODEL, 1).run(None, [FEED["x"]]), "input_feed is a list"),
+    "half a step": (lambda: Wide(0.5, round_to=1.5), "multiples of 1.5"),
+    "a number for a machine": (lambda: sift_onnx.simulate(MODEL, preset=3), "3 is no machine"),
+    "half an item": (lambda: sift_onnx.simulate(MODEL, batch=1.5), "batch is 1.5"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_argument_of_the_wrong_kind_is_named(call):
+    run, message = CALLS[call]
+    with pytest.raises(UsageError, match=message):
+        run()
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert sift_onnx.InferenceSession(MODEL, threads=np.int64(2)).threads == 2
+    assert sift_onnx.simulate(MODEL, batch=np.int32(2)).to_dict()["preset"]
+
+
+def test_what_is_no_module_is_not_written_back():
+    pytest.importorskip("torch")
+    with pytest.raises(UsageError, match="NoneType"):
+        sift_onnx.write_back(MODEL, None)
