@@ -14,6 +14,7 @@ from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
+from sift_onnx.passes.inference_mode import on_inference_graph
 from sift_onnx.passes.parallel import Parallel
 from sift_onnx.passes.setting_types import check_settings
 from sift_onnx.passes.wide import Wide
@@ -95,7 +96,7 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
     """Apply the passes of a recipe, first to last; to what came of the very recipe, none of them.
 
     Args:
-        model: what the first pass gets.
+        model: what the first pass gets, once it is in inference mode.
         recipe: the passes.
         input_shapes: sizes of dynamic axes, for every pass that counts or infers, in place of its own.
 
@@ -107,6 +108,10 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
     Raises:
         SiftError: what a pass raises, with its place in the recipe.
     """
+    return on_inference_graph(lambda ready: _run(ready, recipe, input_shapes), model)
+
+
+def _run(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None) -> PassResult:
     start = time.perf_counter()
     if not recipe.steps and recipe.training is not None:
         raise UsageError(f"{recipe.source} has settings of a training and no 'passes'; it is for sift-onnx train")

@@ -18,6 +18,7 @@ from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, U
 from sift_onnx.graphs.constants import nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.masking import Growth, Masking, active_weights, matrix_of, require_room
@@ -193,6 +194,7 @@ class Wide(Pass):
             **noted_shapes(self.input_shapes),
         }
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
