@@ -47,7 +47,7 @@ class InferenceMode(Pass):
     name: ClassVar[str] = "inference-mode"
 
     def call(self, model: Model) -> PassResult:
-        """Apply the pass; the report lists the nodes.
+        """Apply the pass; the report lists the nodes, and warns of those that draw random numbers.
 
         Raises:
             UnsupportedError: a node cannot be put into inference mode; the message names it and says why.
@@ -60,12 +60,13 @@ class InferenceMode(Pass):
             raise UnsupportedError(
                 f"{in_words([hindered[0].node])} cannot be put into inference mode{others}: {hindered[0].obstacle}"
             )
+        report = {"inference_mode": [name_of(entry.node) for entry in found], "warnings": _of_chance(inlined.graph)}
         if not found:
-            return PassResult(model, False, {"inference_mode": []})
+            return PassResult(model, False, report)
         copy = inlined.copy()
         for entry in training_nodes(copy.graph):
             _infer(entry)
-        return PassResult(copy, True, {"inference_mode": [name_of(entry.node) for entry in found]})
+        return PassResult(copy, True, report)
 
 
 def on_inference_graph(apply: Callable[[Model], PassResult], model: Model) -> PassResult:
@@ -76,22 +77,15 @@ def on_inference_graph(apply: Callable[[Model], PassResult], model: Model) -> Pa
         model: in whatever mode.
 
     Returns:
-        Their result. Its report lists the nodes that were in training mode under ``inference_mode``, and warns of nodes
-        that draw.
+        Their result, with what :class:`InferenceMode` reports in its report.
 
     Raises:
         SiftError: see :class:`InferenceMode` and the passes.
     """
     ready = InferenceMode()(model)
     result = apply(ready.model)
-    report = {**result.report, **ready.report}
-    drawing = drawing_nodes(ready.model.graph)
-    if drawing:
-        text = (
-            f"outputs depend on chance: {in_words(drawing)} draw random numbers whenever the model runs; if that is "
-            "noise of training, like stochastic depth, export the network after model.eval()"
-        )
-        report["warnings"] = list(dict.fromkeys([*report.get("warnings", ()), text]))
+    warnings = list(dict.fromkeys([*result.report.get("warnings", ()), *ready.report["warnings"]]))
+    report = {**result.report, **ready.report, "warnings": warnings}
     return PassResult(result.model, result.changed or ready.changed, report)
 
 
@@ -103,6 +97,16 @@ def in_inference_mode(call: Callable[[AnyPass, Model], PassResult]) -> Callable[
         return on_inference_graph(functools.partial(call, self), model)
 
     return wrapped
+
+
+def _of_chance(graph: gs.Graph) -> list[str]:
+    nodes = drawing_nodes(graph)
+    if not nodes:
+        return []
+    return [
+        f"outputs depend on chance: {in_words(nodes)} draw random numbers whenever the model runs; if that is noise of "
+        "training, like stochastic depth, export the network after model.eval()"
+    ]
 
 
 def _infer(entry: TrainingNode) -> None:

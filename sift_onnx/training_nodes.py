@@ -23,7 +23,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
 
-__all__ = ["TrainingNode", "drawing_nodes", "has_is_test", "has_modes", "in_words", "name_of", "training_input", "training_nodes"]
+__all__ = ["TrainingNode", "drawing_nodes", "every_node", "has_is_test", "has_modes", "in_words", "mode_note", "name_of", "training_input", "training_nodes"]
 
 _STANDARD = (None, "", "ai.onnx")
 _MICROSOFT = "com.microsoft"
@@ -70,6 +70,13 @@ def in_words(nodes: Sequence[gs.Node]) -> str:
     return ", ".join(named) + (f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else "")
 
 
+def mode_note(names: Sequence[str]) -> str:
+    """What is said where nodes of some names were put into inference mode."""
+    listed = ", ".join(map(repr, names[:_LISTED])) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    were = "1 node was" if len(names) == 1 else f"{len(names)} nodes were"
+    return f"{were} exported in training mode, and put into inference mode: {listed}"
+
+
 def training_nodes(graph: gs.Graph) -> list[TrainingNode]:
     """The nodes of a graph, its subgraphs and its functions that are in training mode, or may be."""
     found: list[TrainingNode] = []
@@ -86,15 +93,21 @@ def training_nodes(graph: gs.Graph) -> list[TrainingNode]:
     return found
 
 
+def every_node(graph: gs.Graph) -> Iterator[gs.Node]:
+    """The nodes of a graph, its subgraphs and its functions."""
+    for level in _levels(graph):
+        yield from level.nodes
+
+
 def has_modes(graph: gs.Graph) -> bool:
     """Whether a graph or a subgraph holds a node that may train, in whatever mode it is."""
     kinds = ("BatchNormalization", "Dropout", *_FUSED_DROPOUTS)
-    return any(node.op in kinds for level in _levels(graph) for node in level.nodes)
+    return any(node.op in kinds for node in every_node(graph))
 
 
 def drawing_nodes(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of a graph, its subgraphs and its functions that draw random numbers whenever the model runs."""
-    return [node for level in _levels(graph) for node in level.nodes if node.op in _DRAWING]
+    return [node for node in every_node(graph) if node.op in _DRAWING]
 
 
 def training_input(node: gs.Node, version: int) -> int | None:
