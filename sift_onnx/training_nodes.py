@@ -23,7 +23,18 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
 
-__all__ = ["TrainingNode", "drawing_nodes", "every_node", "has_is_test", "has_modes", "in_words", "mode_note", "name_of", "training_input", "training_nodes"]
+__all__ = [
+    "TrainingNode",
+    "drawing_nodes",
+    "every_node",
+    "has_is_test",
+    "has_modes",
+    "in_words",
+    "mode_note",
+    "name_of",
+    "training_input",
+    "training_nodes",
+]
 
 _STANDARD = (None, "", "ai.onnx")
 _MICROSOFT = "com.microsoft"
@@ -72,7 +83,9 @@ def in_words(nodes: Sequence[gs.Node]) -> str:
 
 def mode_note(names: Sequence[str]) -> str:
     """What is said where nodes of some names were put into inference mode."""
-    listed = ", ".join(map(repr, names[:_LISTED])) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    listed = ", ".join(map(repr, names[:_LISTED])) + (
+        f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    )
     were = "1 node was" if len(names) == 1 else f"{len(names)} nodes were"
     return f"{were} exported in training mode, and put into inference mode: {listed}"
 

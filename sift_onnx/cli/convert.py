@@ -96,8 +96,8 @@ def convert(
     training = [entry.node for entry in training_nodes(model.graph)]
     if training:
         document["warnings"].append(
-            f"{target} is as little for inference as {source}: {in_words(training)} may be in training mode, and compute "
-            "by the batch or by chance; the pass 'inference-mode' in a recipe of sift-onnx transform changes that"
+            f"{target} is no more for inference than {source}: in training mode, computing by the batch or by chance: "
+            f"{in_words(training)}; the pass 'inference-mode' in a recipe of sift-onnx transform changes that"
         )
     files = target if data is None else f"{target} and {document['data']}"
     summary = (

@@ -55,8 +55,8 @@ class LayerPlan:
         training = training_nodes(self._model.graph)
         if training:
             raise PreconditionError(
-                f"{in_words([entry.node for entry in training])} may be in training mode, and what computes by the batch "
-                "is no model for inference; apply passes.InferenceMode first"
+                f"the model is not for inference; apply passes.InferenceMode first, since these nodes are in training "
+                f"mode: {in_words([entry.node for entry in training])}"
             )
         self._sites: dict[frozenset[NodeNames], tuple[LinearUnit, Site]] = {}
         self._left: dict[str, str] = {}

@@ -63,7 +63,7 @@ def test_convert_keeps_the_mode_and_warns_of_it(export: Path, tmp_path: Path) ->
     result = run("convert", export, tmp_path / "out.onnx", "--storage", "dense", "--json", tmp_path / "out.json")
     assert result.exit_code == 0
     assert "Warning: " in result.stderr
-    assert "'bn' (BatchNormalization), 'drop' (Dropout) may be in training mode" in result.stderr
+    assert "by the batch or by chance: 'bn' (BatchNormalization), 'drop' (Dropout); the pass" in result.stderr
     assert len(json.loads((tmp_path / "out.json").read_text())["warnings"]) == 1
     recipe = tmp_path / "mode.yaml"
     recipe.write_text("version: 1\npasses: [inference-mode]\n")

@@ -214,7 +214,9 @@ def in_function(training: bool, *, mode: str = "attribute") -> onnx.ModelProto:
     """BatchNormalization in a local function; its mode is that of the function or of the call."""
     net = Net(17)
     parameters = ["scale", "shift", "mean", "var"]
-    norm = helper.make_node("BatchNormalization", ["a", *parameters], ["b", "m", "v"], "bn", training_mode=int(training))
+    norm = helper.make_node(
+        "BatchNormalization", ["a", *parameters], ["b", "m", "v"], "bn", training_mode=int(training)
+    )
     given: dict[str, Any] = {}
     if mode == "call":
         attribute = next(entry for entry in norm.attribute if entry.name == "training_mode")

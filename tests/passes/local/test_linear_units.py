@@ -328,7 +328,7 @@ def test_a_normalization_whose_new_statistics_are_read_is_refused() -> None:
     """There are none at inference."""
     net = convolutional(lambda net, x: batch_norm(net, conv(net, x), "bn", outputs=3, training_mode=1))
     net.output("bn.1", 8)
-    with pytest.raises(UnsupportedError, match="the model returns its running statistics 'bn.1'"):
+    with pytest.raises(UnsupportedError, match=r"the model returns its running statistics 'bn\.1'"):
         Parallel("0.75")(net.model())
 
 
