@@ -156,8 +156,8 @@ def _walked(model: Model) -> set[str]:
     """Symbols of axes that recurrent nodes walk along."""
     proto = infer_proto(model.skeleton(), check_type=False, strict_mode=False)
     known = {info.name: info.type.tensor_type.shape.dim for info in (*proto.graph.value_info, *proto.graph.input)}
-    sequences = [known.get(name, ()) for node in proto.graph.node if node.op_type in _RECURRENT for name in node.input]
-    return {dims[0].dim_param for dims in sequences if len(dims) and dims[0].dim_param}
+    read = [name for node in proto.graph.node if node.op_type in _RECURRENT for name in node.input]
+    return {known[name][0].dim_param for name in read if known.get(name)} - {""}
 
 
 def _require_comparable(model: Model) -> None:

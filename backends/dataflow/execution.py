@@ -49,8 +49,8 @@ def execute(
     by_chance = [entry.node for entry in training_nodes(loaded.graph)] + drawing_nodes(loaded.graph)
     if by_chance:
         raise UnsupportedError(
-            f"outputs cannot be compared: in training mode, or drawing random numbers: {in_words(by_chance)}; export the "
-            "network after model.eval(), or use fidelity 'fast', which counts such nodes as at inference"
+            f"outputs cannot be compared: in training mode, or drawing random numbers: {in_words(by_chance)}; export "
+            "the network after model.eval(), or use fidelity 'fast', which counts such nodes as at inference"
         )
     program = DataflowProgram(loaded, machine, arithmetic=arithmetic)
     feeds = random_feeds(graph_inputs(loaded.origin), batch, input_shapes, seed)

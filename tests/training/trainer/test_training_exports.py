@@ -82,7 +82,7 @@ def test_statistics_of_the_batch_are_refused_before_the_training(model: Path, tm
     del proto.graph.node[:]
     proto.graph.node.extend(copies)
     onnx.save(proto, model)
-    with pytest.raises(UnsupportedError, match="'norm' .* no running statistics"):
+    with pytest.raises(UnsupportedError, match=r"'norm' .* no running statistics"):
         train_file(model, tmp_path / "out.onnx", str(tmp_path / "there-is-none.npz"), settings(), device="cpu")
 
 
