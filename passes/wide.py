@@ -70,9 +70,10 @@ class WidePlan:
 class Wide(Pass):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
-    1. Local functions are inlined (:class:`InlineFunctions`), parameters that nodes make become initializers
-       (:class:`LiftConstants`), merged initializers are separated (:class:`UnshareInitializers`), look-ups of whole
-       tensors become reshapes (:class:`RestoreViews`).
+    1. Nodes in training mode are put into inference mode (:class:`InferenceMode`), local functions are inlined
+       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`), merged
+       initializers are separated (:class:`UnshareInitializers`), look-ups of whole tensors become reshapes
+       (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
        ``L`` the step that its divisions into heads and groups demand. A pattern makes ``L`` a multiple of its groups
        or blocks where these divisions allow, and N:M rounds up, so that the groups have room for the budget.
