@@ -239,6 +239,8 @@ def _reason(model: Model, axes: Mapping[str, int]) -> str:
 
 
 def _reduces_first_axis(node: gs.Node) -> bool:
+    if node.op == "MeanVarianceNormalization":
+        return 0 in node.attrs.get("axes", [0, 2, 3])
     if not node.op.startswith("Reduce") or node.op == "ReduceScatter":
         return False
     axes = node.attrs.get("axes")

@@ -194,8 +194,10 @@ def _flag(node: gs.Node, name: str) -> bool:
 def _readers(node: gs.Node, shown: set[int], what: str) -> str:
     """Why the outputs that only training has cannot go; empty if they can."""
     for tensor in node.outputs[1:]:
-        if tensor.outputs or id(tensor) in shown:
-            by = f"node {name_of(tensor.outputs[0])!r} reads" if tensor.outputs else "the model returns"
+        # Old exporters write new statistics over the old ones.
+        readers = [reader for reader in tensor.outputs if reader is not node]
+        if readers or id(tensor) in shown:
+            by = f"node {name_of(readers[0])!r} reads" if readers else "the model returns"
             return f"{by} its {what} {tensor.name!r}, which it has in training mode only; export after model.eval()"
     return ""
 

@@ -89,6 +89,16 @@ def test_statistics_that_nodes_compute_of_the_batch_fail(checks: Any) -> None:
     assert samples.detail.endswith("if axis 0 of input 'x' is no batch, give it the name of what it is in the export")
 
 
+def test_a_normalization_over_the_batch_fails(checks: Any) -> None:
+    """Its default axes have the batch among them."""
+    net = Net(12)
+    y = net.op("MeanVarianceNormalization", net.conv(net.input("x", 1, 3, 6, 6), 3, 4, name="a"), name="normal")
+    net.output(net.conv(y, 4, 2, name="b"))
+    samples = checks(opened(net.model(), "N"))[1]
+    assert not samples.ok
+    assert "nodes that reduce axis 0: 'normal' (MeanVarianceNormalization)" in samples.detail
+
+
 def test_nodes_that_draw_are_named(checks: Any) -> None:
     net = Net(17)
     x = net.input("x", 1, 4)

@@ -259,6 +259,21 @@ def test_opsets_that_say_is_test_get_it() -> None:
     assert not InferenceMode()(result.model).changed
 
 
+def test_statistics_that_are_written_over_the_old_ones_are_those_that_are_used() -> None:
+    """The specification asked for that before opset 9."""
+    net = Net(11)
+    x = net.input("x", 2, 4, 3, 3)
+    parameters = [net.constant(np.linspace(0.5, 1, 4), name) for name in ("scale", "shift", "mean", "var")]
+    outputs = net.op("BatchNormalization", x, *parameters, name="bn", outputs=5)
+    net.output(outputs[0], 2, 4, 3, 3)
+    proto = net.model()
+    proto.graph.node[0].output[1:3] = ["mean", "var"]
+    found = InferenceMode()(proto).model.to_proto()
+    assert list(found.graph.node[0].output) == ["bn"]
+    assert {tensor.name for tensor in found.graph.initializer} == {"scale", "shift", "mean", "var"}
+    onnx.checker.check_model(found, full_check=True)
+
+
 def test_dropouts_of_onnxruntime_are_put_into_inference_mode() -> None:
     net = Net(17)
     x = net.input("x", 2, 4)

@@ -9,7 +9,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +38,7 @@ PIXELS = {"deeplabv3plus-resnet18": 64, "mobilenetv2": 64, "resnet18": 64, "resn
 class Images(nn.Module):
     """A residual network with every kind of normalization and of dropout that a file has a mode for."""
 
-    def __init__(self) -> None:
+    def __init__(self, affine: bool = True) -> None:
         super().__init__()
         self.first = nn.BatchNorm2d(3)
         self.stem = nn.Conv2d(3, 16, 3, padding=1)
@@ -49,7 +49,7 @@ class Images(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.drop = nn.Dropout(0.5)
         self.middle = nn.Linear(16, 24)
-        self.norm = nn.BatchNorm1d(24, affine=False)
+        self.norm = nn.BatchNorm1d(24, affine=affine)
         self.head = nn.Linear(24, 5)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,8 +77,9 @@ class Signals(nn.Module):
         return self.head(torch.relu(self.inner(x)))  # type: ignore[no-any-return]
 
 
-OURS: dict[str, tuple[type[nn.Module], Tensor]] = {
+OURS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "images": (Images, torch.zeros(2, 3, 8, 8)),
+    "images-without-scale": (lambda: Images(affine=False), torch.zeros(2, 3, 8, 8)),
     "signals": (Signals, torch.zeros(2, SEQUENCE, dtype=torch.int64)),
 }
 
@@ -197,7 +198,7 @@ def check(name: str, exporter: Exporter, mode: Mode, family: dict[str, Any]) -> 
 
 QUICK = [
     ("images", "torchscript", "training"),
-    ("images", "torchscript", "preserve"),
+    ("images-without-scale", "torchscript", "preserve"),
     ("images", "dynamo", "training"),
     ("signals", "torchscript", "training"),
     ("resnet18-cifar", "torchscript", "training"),
