@@ -20,7 +20,7 @@ from sift_onnx.feeds import Feeds, TensorSpec, random_feeds, resolve_shapes
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
-from sift_onnx.training_nodes import drawing_nodes, every_node, in_words, training_nodes
+from sift_onnx.training_nodes import drawing_nodes, every_node, first_of, in_words, training_nodes
 
 __all__ = ["alone_and_in_batch", "inference_mode"]
 
@@ -109,7 +109,7 @@ def alone_and_in_batch(
             raise _NotApplicableError("no output has a batch axis")
     except _NotApplicableError as reason:
         return "", f"not applicable: {reason}"
-    listed = ", ".join(map(repr, sorted(compared)))
+    listed = first_of([repr(name) for name in together if name in compared])
     return "", f"{len(_SCALES)} samples give the same alone and in a batch: {listed}"
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "TrainingNode",
     "drawing_nodes",
     "every_node",
+    "first_of",
     "has_is_test",
     "has_modes",
     "in_words",
@@ -77,17 +78,18 @@ def name_of(node: gs.Node) -> str:
 
 def in_words(nodes: Sequence[gs.Node]) -> str:
     """The first of some nodes by name and operator, and how many more there are."""
-    named = [f"{name_of(node)!r} ({node.op})" for node in nodes[:_LISTED]]
-    return ", ".join(named) + (f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else "")
+    return first_of([f"{name_of(node)!r} ({node.op})" for node in nodes])
+
+
+def first_of(texts: Sequence[str]) -> str:
+    """The first few texts, and how many more there are."""
+    return ", ".join(texts[:_LISTED]) + (f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else "")
 
 
 def mode_note(names: Sequence[str]) -> str:
     """What is said where nodes of some names were put into inference mode."""
-    listed = ", ".join(map(repr, names[:_LISTED])) + (
-        f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    )
     were = "1 node was" if len(names) == 1 else f"{len(names)} nodes were"
-    return f"{were} exported in training mode, and put into inference mode: {listed}"
+    return f"{were} exported in training mode, and put into inference mode: {first_of([repr(name) for name in names])}"
 
 
 def training_nodes(graph: gs.Graph) -> list[TrainingNode]:
