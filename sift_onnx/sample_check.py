@@ -29,7 +29,7 @@ Outputs = Mapping[str, Array]
 
 # How many samples, and what their values are multiplied by: samples of one scale have much the same statistics.
 _SCALES = (1.0, 2.0, 0.5)
-# Names of axes, in whole words.
+# Words in names of axes; a single letter is one if it is the name.
 _BATCH = frozenset({"b", "batch", "batches", "batchsize", "bs", "bsz", "n", "samples"})
 _NO_BATCH = frozenset(
     "channels edges frames h height l len length nodes points rows s seq seqlen sequence steps t time timesteps tokens "
@@ -118,7 +118,7 @@ def _batch_axes(model: Model, inputs: Sequence[TensorSpec]) -> dict[str, int]:
     first = next((spec for spec in inputs if spec.shape), None)
     if first is None:
         raise _NotApplicableError("no input has axes")
-    named = [size for spec in inputs for size in spec.shape if isinstance(size, str) and _words(size) & _BATCH]
+    named = [size for spec in inputs for size in spec.shape if isinstance(size, str) and _is_named(size, _BATCH)]
     symbol = named[0] if named else first.shape[0]
     if isinstance(symbol, int):
         raise _NotApplicableError(f"the first axis of input {first.name!r} is fixed at {symbol}")
@@ -141,15 +141,16 @@ def _batch_axes(model: Model, inputs: Sequence[TensorSpec]) -> dict[str, int]:
 def _require_batch(model: Model, inputs: Sequence[TensorSpec], symbol: str | None) -> None:
     """Refuse an open first axis that is something else than the batch."""
     inner = {size for spec in inputs for size in spec.shape[1:] if isinstance(size, str)}
-    if symbol is not None and (symbol in inner or _words(symbol) & _NO_BATCH):
+    if symbol is not None and (symbol in inner or _is_named(symbol, _NO_BATCH)):
         raise _NotApplicableError(f"no axis is named as a batch, and {symbol!r} seems to be none")
     recurrent = [node for node in every_node(model.graph) if node.op in _RECURRENT]
     if recurrent and (symbol is None or symbol in _walked(model)):
         raise _NotApplicableError(f"the first axis may be the sequence of {in_words(recurrent)}")
 
 
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+def _is_named(name: str, words: frozenset[str]) -> bool:
+    found = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    return any(word in words and (len(word) > 1 or len(found) == 1) for word in found)
 
 
 def _walked(model: Model) -> set[str]:

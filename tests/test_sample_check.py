@@ -57,7 +57,7 @@ def normalized(**attributes: Any) -> onnx.ModelProto:
     return net.model()
 
 
-@pytest.mark.parametrize("axis", ["batch", "N", "batch_size", "x_dynamic_axes_1", "s77", ""])
+@pytest.mark.parametrize("axis", ["batch", "N", "batchSize", "batch_size", "x_dynamic_axes_1", "s77", ""])
 def test_a_normalization_in_training_mode_fails_both_checks(checks: Any, axis: str) -> None:
     proto = opened(normalized(training_mode=1), axis)
     mode, samples = checks(proto)
@@ -155,7 +155,7 @@ def recurrent(*axes: Any, reduced: bool = False) -> onnx.ModelProto:
 
 
 def test_a_sequence_along_the_first_axis_is_no_batch(checks: Any) -> None:
-    for name in ("sequence", "T", "seq_len", "x_dynamic_axes_1", ""):
+    for name in ("sequence", "T", "seq_len", "n_tokens", "x_dynamic_axes_1", ""):
         samples = checks(recurrent(name, 1))[1]
         assert samples.ok
         assert samples.detail.startswith("not applicable"), name
