@@ -53,8 +53,8 @@ def transform(
             ``input_shapes``.
 
     Returns:
-        The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path. It is for inference, whatever the model
-        was exported for (:class:`~sift_onnx.passes.InferenceMode`).
+        The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path. It is for inference, whatever the
+        model was exported for (:class:`~sift_onnx.passes.InferenceMode`).
 
     Raises:
         UsageError: not exactly one transform was named, or an option is unknown or out of its range.
