@@ -5,6 +5,7 @@ from sift_onnx.passes.densify import Densify
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
 from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
+from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.insert_batch_norm import InsertBatchNorm
 from sift_onnx.passes.lift_constants import LiftConstants
@@ -21,6 +22,7 @@ __all__ = [
     "Doped",
     "Factorized",
     "FoldBatchNorm",
+    "InferenceMode",
     "InlineFunctions",
     "InsertBatchNorm",
     "LiftConstants",

@@ -65,9 +65,8 @@ class Builder:
         name: str,
         attrs: Mapping[str, Any] | None = None,
         shape: Sequence[int | str | None] | None = None,
-        unread: int = 0,
     ) -> gs.Variable:
-        """A new node of the standard domain, and its first output.
+        """A new node of the standard domain, and its output.
 
         Args:
             op: operator.
@@ -76,12 +75,10 @@ class Builder:
             name: of the node and its output; with a suffix where it is taken.
             attrs: attributes.
             shape: recorded shape of the output.
-            unread: number of further outputs, which nothing reads: statistics, whose shape is left open.
         """
         free = self._free(name)
         output = gs.Variable(free, dtype=like.dtype, shape=like.shape if shape is None else list(shape))
-        others = [gs.Variable(self._free(f"{name}.{i}"), dtype=like.dtype) for i in range(1, unread + 1)]
-        self._pending.append(gs.Node(op, free, dict(attrs or {}), list(inputs), [output, *others]))
+        self._pending.append(gs.Node(op, free, dict(attrs or {}), list(inputs), [output]))
         return output
 
     def take_nodes(self) -> list[gs.Node]:

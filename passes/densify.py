@@ -12,6 +12,7 @@ from sift_onnx.axis_rules import analyze
 from sift_onnx.graphs.constants import MaskedValues
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import active_weights
 
@@ -40,6 +41,7 @@ class Densify(Pass):
         """What is noted in the model."""
         return {"pass": self.name}
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx densify``."""
         start = time.perf_counter()

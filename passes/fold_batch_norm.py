@@ -24,6 +24,7 @@ from sift_onnx.graphs.constants import (
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.weights.sparse import SparseWeight
@@ -42,9 +43,9 @@ class FoldBatchNorm(Pass):
     """Fold each BatchNormalization into the Conv, ConvTranspose or Gemm before it.
 
     Requires: nothing. Ensures: the same outputs, to float rounding; weights keep their names, types and masks, the same
-    weights active. A normalization stays where it is in training mode, where something else reads what it normalizes,
-    where its parameters or the layer's are not stored in the file, where the layer's weight is used elsewhere too, or
-    where a factor is not finite; the report says which.
+    weights active. A normalization stays where something else reads what it normalizes, where its parameters or the
+    layer's are not stored in the file, where the layer's weight is used elsewhere too, or where a factor is not finite;
+    the report says which.
     """
 
     name: ClassVar[str] = "fold-batch-norm"
@@ -53,6 +54,7 @@ class FoldBatchNorm(Pass):
         """What is noted in the model."""
         return {"pass": self.name}
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the weights that took one up, and why others stay, by their nodes."""
         prepared = UnshareInitializers()(LiftConstants()(model).model).model
@@ -81,8 +83,6 @@ def _why_not(norm: gs.Node, graph: gs.Graph) -> str:
     """Why a normalization cannot be folded; empty if it can."""
     source = norm.inputs[0]
     product = source.inputs[0] if len(source.inputs) == 1 else None
-    if int(norm.attrs.get("training_mode", 0)) or len(norm.outputs) > 1:
-        return "it is in training mode"
     if product is None or product.op not in _PRODUCTS:
         return f"it follows {product.op if product is not None else 'an input'}"
     if len(source.outputs) > 1 or any(tensor is source for tensor in graph.outputs):

@@ -16,6 +16,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
 from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.local.activations import Activation
 from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.local.linear_units import LinearUnit, Site
@@ -94,6 +95,7 @@ class LowRank(Pass):
         shared = {key: value for key, value in self._factors(widened=False).settings().items() if key != "sparsity"}
         return shared | {"pass": self.name, "width": noted_number(self.width)}
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()

@@ -15,6 +15,7 @@ from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
+from sift_onnx.passes.inference_mode import on_inference_graph
 from sift_onnx.passes.parallel import Parallel
 from sift_onnx.passes.setting_types import check_settings
 from sift_onnx.passes.wide import Wide
@@ -54,7 +55,8 @@ def transform(
             ``input_shapes``.
 
     Returns:
-        The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path.
+        The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path. It is for inference, whatever the
+        model was exported for (:class:`~sift_onnx.passes.InferenceMode`).
 
     Raises:
         UsageError: not exactly one transform was named, or an option is unknown or out of its range.
@@ -99,7 +101,7 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
     """Apply the passes of a recipe, first to last; to what came of the very recipe, none of those that it notes.
 
     Args:
-        model: what the first pass gets.
+        model: what the first pass gets, once it is in inference mode.
         recipe: the passes.
         input_shapes: sizes of dynamic axes, for every pass that counts or infers, in place of its own.
 
@@ -111,6 +113,10 @@ def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence
     Raises:
         SiftError: what a pass raises, with its place in the recipe.
     """
+    return on_inference_graph(lambda ready: _run(ready, recipe, input_shapes), model)
+
+
+def _run(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None) -> PassResult:
     start = time.perf_counter()
     if not recipe.steps and recipe.training is not None:
         raise UsageError(f"{recipe.source} has settings of a training and no 'passes'; it is for sift-onnx train")

@@ -17,6 +17,7 @@ from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.mask_report import describe_masks
@@ -101,6 +102,7 @@ class Prune(Pass):
             **noted_shapes(self.input_shapes),
         }
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx prune``.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,12 @@ from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 
 __all__ = ["UnshareInitializers"]
+
+# The inputs of BatchNormalization that are its running mean and variance.
+_STATISTICS = (3, 4)
+
+# A node, and the input at which it reads.
+_Read = tuple[gs.Node, int]
 
 
 @register_pass
@@ -39,13 +46,15 @@ class UnshareInitializers(Pass):
         """Settings of the pass.
 
         Args:
-            renamed_only: stop after step 1; what several nodes read under one name is one parameter.
+            renamed_only: stop after step 1; what several nodes read under one name is one parameter. Running statistics
+                that were merged with parameters, or means with variances, are taken apart all the same: one tensor
+                cannot be both.
         """
         self.renamed_only = renamed_only
 
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the copies by the initializer that they came from."""
-        if not _renamed(model.graph) and (self.renamed_only or not _shared(model.graph)):
+        if not _renamed(model.graph) and not self._merged(model.graph):
             return PassResult(model, False, {"copies": {}})
         copy = model.copy()
         copies: dict[str, list[str]] = defaultdict(list)
@@ -55,14 +64,20 @@ class UnshareInitializers(Pass):
         for constant in _renamed(copy.graph):
             _remove_identities(constant, copy.graph, copies)
         copy.graph.nodes = [n for n in copy.graph.nodes if not (n.op == "Identity" and not n.outputs)]
-        for constant in [] if self.renamed_only else _shared(copy.graph):
-            for group in _tied_groups(constant, copy.graph)[1:]:
+        for constant, groups in self._merged(copy.graph):
+            for group in groups:
                 name = _free_name(f"{constant.name}_{group[0][0].name or group[0][0].outputs[0].name}", taken)
                 duplicate = _duplicate(constant, name)
                 for node, i in group:
                     node.inputs[i] = duplicate
                 copies[constant.name].append(name)
         return PassResult(copy, True, {"copies": dict(copies)})
+
+    def _merged(self, graph: gs.Graph) -> list[tuple[gs.Constant, list[list[_Read]]]]:
+        """Initializers that were merged, and the reads that get a copy each."""
+        if self.renamed_only:
+            return _merged_statistics(graph)
+        return [(constant, _tied_groups(constant, graph)[1:]) for constant in _shared(graph)]
 
 
 def _constants(graph: gs.Graph) -> list[gs.Constant]:
@@ -79,6 +94,27 @@ def _is_parameter(tensor: gs.Tensor) -> bool:
 def _is_one_value(constant: gs.Constant) -> bool:
     values = array_of(constant).reshape(-1)
     return bool(values[0] == values[-1]) and bool(np.all(values == values[0]))
+
+
+def _merged_statistics(graph: gs.Graph) -> list[tuple[gs.Constant, list[list[_Read]]]]:
+    """Running statistics that are something else besides, and each place where they are read as statistics.
+
+    What two nodes read as their mean, and nothing reads as anything else, may be that of one module applied twice.
+    """
+    main = {id(node) for node in graph.nodes}
+    merged = []
+    for constant in _constants(graph):
+        reads = [(node, i) for node in _each(constant.outputs) for i, t in enumerate(node.inputs) if t is constant]
+        roles = {i if node.op == "BatchNormalization" else None for node, i in reads}
+        if len(roles) > 1 and not roles.isdisjoint(_STATISTICS) and _is_one_value(constant):
+            places = [[(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in _STATISTICS and id(n) in main]
+            merged.append((constant, places if len(places) < len(reads) else places[1:]))
+    return [(constant, places) for constant, places in merged if places]
+
+
+def _each(nodes: Iterable[gs.Node]) -> list[gs.Node]:
+    """Every node once."""
+    return list({id(node): node for node in nodes}.values())
 
 
 def _renamed(graph: gs.Graph) -> list[gs.Constant]:
@@ -132,15 +168,15 @@ def _shared(graph: gs.Graph) -> list[gs.Constant]:
     ]
 
 
-def _tied_groups(constant: gs.Constant, graph: gs.Graph) -> list[list[tuple[gs.Node, int]]]:
+def _tied_groups(constant: gs.Constant, graph: gs.Graph) -> list[list[_Read]]:
     """The reads of a constant that belong together; the first group goes on reading the constant itself.
 
     Nodes that share a weight of differing values are one layer. Subgraphs are left as they are.
     """
     main = {id(n) for n in graph.nodes}
-    inside: list[tuple[gs.Node, int]] = []
-    groups: dict[tuple[int, ...], list[tuple[gs.Node, int]]] = {}
-    for node in {id(n): n for n in constant.outputs}.values():
+    inside: list[_Read] = []
+    groups: dict[tuple[int, ...], list[_Read]] = {}
+    for node in _each(constant.outputs):
         others = (t for t in node.inputs if t is not constant and _is_parameter(t))
         layer = tuple(id(t) for t in others if not _is_one_value(t)) or (id(node),)
         for i, tensor in enumerate(node.inputs):

@@ -20,6 +20,7 @@ from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, U
 from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.masking import Growth, Masking, active_weights, matrix_of, require_room
@@ -76,9 +77,10 @@ class WidePlan:
 class Wide(Pass):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.
 
-    1. Local functions are inlined (:class:`InlineFunctions`), parameters that nodes make become initializers
-       (:class:`LiftConstants`), merged initializers are separated (:class:`UnshareInitializers`), look-ups of whole
-       tensors become reshapes (:class:`RestoreViews`).
+    1. Nodes in training mode are put into inference mode (:class:`InferenceMode`), local functions are inlined
+       (:class:`InlineFunctions`), parameters that nodes make become initializers (:class:`LiftConstants`), merged
+       initializers are separated (:class:`UnshareInitializers`), look-ups of whole tensors become reshapes
+       (:class:`RestoreViews`).
     2. The axis analysis finds which axes must grow together; each free width becomes ``round(k * width / L) * L``, with
        ``L`` the step that its divisions into heads and groups demand. A pattern makes ``L`` a multiple of its groups
        or blocks where these divisions allow, and N:M rounds up, so that the groups have room for the budget.
@@ -201,6 +203,7 @@ class Wide(Pass):
             **noted_shapes(self.input_shapes),
         }
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()

@@ -16,6 +16,7 @@ from sift_onnx.errors import SiftError
 from sift_onnx.feeds import Feeds, TensorSpec, graph_inputs, random_feeds
 from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
+from sift_onnx.sample_check import alone_and_in_batch, inference_mode
 from sift_onnx.shapes import infer_proto
 
 __all__ = ["Check", "CheckResult", "Runnable", "check_model", "max_abs_error"]
@@ -138,15 +139,30 @@ def check_model(
     record.make("reads", lambda: (None, _summary(model)))
     record.make("checker", lambda: _onnx_checker(path, loaded))
     record.make("shapes", lambda: _infer_shapes(loaded))
+    record.make("inference-mode", lambda: _verdict(*inference_mode(loaded.graph)))
+    compiled: list[Runnable] = []
+
+    def compile_once(path: Path) -> Runnable:
+        compiled.append(compile_model(path))
+        return compiled[-1]
+
+    def compare_samples() -> None:
+        def action() -> tuple[None, str]:
+            return _verdict(*alone_and_in_batch(compiled[0], loaded, inputs, input_shapes, seed))
+
+        record.make("alone-and-in-batch", action, needs=("runs",))
+
     if reference is None:
         feeds = random_feeds(inputs, input_shapes=input_shapes, seed=seed)
-        _run(record, path, compile_model, feeds)
+        _run(record, path, compile_once, feeds)
+        compare_samples()
         return CheckResult(tuple(record.checks))
 
     other_inputs = graph_inputs(Model.load(reference).origin)
     agreed = record.make("inputs-agree", lambda: _agree(inputs, other_inputs))
     feeds = random_feeds(agreed or inputs, input_shapes=input_shapes, seed=seed)
-    outputs = _run(record, path, compile_model, feeds)
+    outputs = _run(record, path, compile_once, feeds)
+    compare_samples()
     expected = record.make(
         "reference-runs", lambda: _outputs(compile_model(Path(reference)), feeds), needs=("inputs-agree",)
     )
@@ -162,6 +178,12 @@ def _run(
     outputs = record.make("runs", lambda: _outputs(compile_model(path), feeds))
     record.make("finite", lambda: _finite(outputs or {}), needs=("runs",))
     return outputs
+
+
+def _verdict(finding: str, detail: str) -> tuple[None, str]:
+    if finding:
+        raise _FailedCheckError(finding)
+    return None, detail
 
 
 def _summary(model: onnx.ModelProto) -> str:

@@ -14,8 +14,8 @@ from sift_onnx.errors import ModelReadError, UsageError
 from sift_onnx.graphs.constants import MaskedValues
 from sift_onnx.model import Model
 
-ALONE = ["reads", "checker", "shapes", "runs", "finite"]
-COMPARED = ["reads", "checker", "shapes", "inputs-agree", "runs", "finite"]
+ALONE = ["reads", "checker", "shapes", "inference-mode", "runs", "finite", "alone-and-in-batch"]
+COMPARED = [*ALONE[:4], "inputs-agree", *ALONE[4:]]
 COMPARED += ["reference-runs", "same-outputs", "close-values"]
 
 
@@ -73,7 +73,7 @@ def test_result_as_json_has_the_fields_relied_on(run):
 
 def test_invalid_model_fails_the_checker_and_does_not_run(run):
     result = run(scale(2, op="NoSuchOp"))
-    assert outcome(result) == dict.fromkeys(ALONE, False) | {"reads": True, "shapes": True}
+    assert outcome(result) == dict.fromkeys(ALONE, False) | {"reads": True, "shapes": True, "inference-mode": True}
     assert "NoSuchOp" in detail(result, "checker")
     assert detail(result, "finite") == "not run, since runs failed"
     assert all("\n" not in check.detail for check in result.checks)

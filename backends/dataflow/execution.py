@@ -12,8 +12,10 @@ from sift_onnx.backends.dataflow.functional import DataflowProgram
 from sift_onnx.backends.dataflow.machine import Machine
 from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.feeds import graph_inputs, random_feeds
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.training_nodes import drawing_nodes, in_words, training_nodes
 
 __all__ = ["execute"]
 
@@ -39,10 +41,17 @@ def execute(
 
     Raises:
         UsageError: an input shape is missing or wrong.
-        UnsupportedError: the machine has no grid, and ``float16`` was asked for.
+        UnsupportedError: the machine has no grid, and ``float16`` was asked for; or two runs of the model would differ,
+            since a node is in training mode or draws random numbers.
         BackendError: onnxruntime cannot run the model.
     """
     loaded = Model.load(model)
+    by_chance = [entry.node for entry in training_nodes(loaded.graph)] + drawing_nodes(loaded.graph)
+    if by_chance:
+        raise UnsupportedError(
+            f"outputs cannot be compared: in training mode, or drawing random numbers: {in_words(by_chance)}; export "
+            "the network after model.eval(), or use fidelity 'fast', which counts such nodes as at inference"
+        )
     program = DataflowProgram(loaded, machine, arithmetic=arithmetic)
     feeds = random_feeds(graph_inputs(loaded.origin), batch, input_shapes, seed)
     returned = program.run(feeds)

@@ -33,8 +33,7 @@ class Site:
         bias: the vector that is added to each output feature, if there is one; a constant, or in a convolution also
             what some node computes.
         bias_node: the Add that adds it, where the product does not do so itself.
-        norm: the BatchNormalization that follows, if one does and nothing else reads what it normalizes. One in
-            training mode has running statistics as outputs too, which nothing reads.
+        norm: the BatchNormalization that follows, if one does and nothing else reads what it normalizes.
     """
 
     product: gs.Node
@@ -200,9 +199,8 @@ class UnitFinder:
         return tensor.outputs[0]
 
     def _is_plain(self, norm: gs.Node) -> bool:
-        """Whether it normalizes by stored parameters, and nothing reads the statistics that training makes of them."""
-        unread = all(not t.outputs and id(t) not in self._outputs for t in norm.outputs[1:])
-        return unread and all(constant_values(t) is not None for t in norm.inputs[1:])
+        """Whether it normalizes by stored parameters."""
+        return all(constant_values(t) is not None for t in norm.inputs[1:])
 
 
 @dataclass(frozen=True)

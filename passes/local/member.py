@@ -23,6 +23,7 @@ from sift_onnx.left_out import left_out_layers, left_out_warnings
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder
+from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.local.activations import Activation, Function, check_activation, choose, own_function
@@ -112,6 +113,7 @@ class LocalPass(Pass):
             **noted_shapes(self.input_shapes),
         }
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()

@@ -193,9 +193,7 @@ class Workshop:
                 has none, makes one that does nothing.
         """
         own = site.norm if like != "nothing" else None
-        # In training mode, if the unit's is.
         attrs = site.norm.attrs if site.norm is not None else {"epsilon": _EPSILON}
-        statistics = len(site.norm.outputs) - 1 if site.norm is not None else 0
         parameters: list[gs.Tensor] = [x]
         for i, (role, value) in enumerate(zip(_NORM_ROLES, _NEUTRAL_NORM, strict=True)):
             known = own.inputs[i + 1] if own is not None else None
@@ -216,7 +214,7 @@ class Workshop:
                 self._made[key] = self._builder.constant(name, values)
             parameters.append(self._made[key])
         name = self._label(site, f"{part}.norm")
-        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs, unread=statistics)
+        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs)
 
     def add(self, site: Site, a: gs.Variable, b: gs.Variable, part: str) -> gs.Variable:
         """The sum of two tensors of the unit's output shape."""
@@ -228,14 +226,8 @@ class Workshop:
             return x
         values = zip(site.norm.inputs[1:], _NEUTRAL_NORM, strict=True)
         parameters = [x, *(self._outer(known, value) for known, value in values)]
-        return self._builder.node(
-            "BatchNormalization",
-            parameters,
-            like=x,
-            name=self._label(site, "norm"),
-            attrs=site.norm.attrs,
-            unread=len(site.norm.outputs) - 1,
-        )
+        name = self._label(site, "norm")
+        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=site.norm.attrs)
 
     # What they share.
 

@@ -50,7 +50,10 @@ def check(
     json_path: str | None,
     verbosity: int,
 ) -> None:
-    """Check MODEL: valid ONNX, strict shape inference, runs in onnxruntime, outputs are finite.
+    """Check MODEL: valid ONNX, strict shape inference, for inference, runs in onnxruntime, outputs are finite.
+
+    For inference is what computes each sample by itself: no node is in training mode or draws random numbers, and
+    samples give the same alone and in a batch.
 
     With REFERENCE, its outputs must be the same ones, and equal within --atol and --rtol on the same random inputs.
 

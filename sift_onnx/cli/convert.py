@@ -18,7 +18,7 @@ from sift_onnx.cli.options import (
     json_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import byte_progress, deliver, status_line
+from sift_onnx.cli.output import byte_progress, deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 
@@ -64,13 +64,14 @@ def convert(
     json_path: str | None,
     verbosity: int,
 ) -> None:
-    """Store the model IN in another way in OUT: no value changes, and no mask.
+    """Store the model IN in another way in OUT: no value changes, no mask, and no node.
 
     Examples:
         sift-onnx convert wide.onnx small.onnx --storage sparse
     """
     from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
+    from sift_onnx.training_nodes import in_words, training_nodes
 
     check_input(source)
     check_output(target, force)
@@ -91,10 +92,19 @@ def convert(
         "masked": len(masked),
         "weights": sum(math.prod(constant._values.shape) for constant in masked.values()),
         "nnz": sum(constant._values.nnz for constant in masked.values()),
+        "warnings": [],
     }
+    training = [entry.node for entry in training_nodes(model.graph)]
+    if training:
+        document["warnings"].append(
+            f"{target} is no more for inference than {source}: in training mode, computing by the batch or by chance: "
+            f"{in_words(training)}; the pass 'inference-mode' in a recipe of sift-onnx transform changes that"
+        )
     files = target if data is None else f"{target} and {document['data']}"
     summary = (
         f"{files}: {document['bytes'] / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
         f"{document['nnz']:,} of {document['weights']:,} weights active"
     )
     deliver(document, json_path, lambda: [summary])
+    for warning in document["warnings"]:
+        note(f"Warning: {warning}", verbosity)

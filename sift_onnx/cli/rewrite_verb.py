@@ -49,6 +49,7 @@ def run(
     """
     from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
+    from sift_onnx.training_nodes import mode_note
 
     check_input(source)
     if not dry_run:
@@ -77,5 +78,7 @@ def run(
             yield f"{target} is {source} as it was: {', '.join(reasons[:3]) or none}."
 
     deliver(document, json_path, in_words)
+    if result.report.get("inference_mode"):
+        note(mode_note(result.report["inference_mode"]), verbosity)
     for warning in result.report.get("warnings", ()):
         note(f"Warning: {warning}", verbosity)

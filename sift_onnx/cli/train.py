@@ -99,7 +99,8 @@ def train(
 ) -> None:
     """Train the model IN, and write it to OUT with its new weights and masks, and nothing else changed.
 
-    Masks stay as they are unless the recipe's sparsity says how they evolve. Runs as it is under torchrun.
+    Nodes that were exported in training mode are written in inference mode. Masks stay as they are unless the recipe's
+    sparsity says how they evolve. Runs as it is under torchrun.
 
     Examples:
         sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz

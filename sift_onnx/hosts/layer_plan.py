@@ -8,6 +8,7 @@ from typing import NamedTuple
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import analyze
+from sift_onnx.errors import PreconditionError
 from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.passes.base import HISTORY_KEY, already_applied, record
@@ -17,6 +18,7 @@ from sift_onnx.passes.local.linear_units import LinearUnit, Site
 from sift_onnx.passes.local.member import LocalPass
 from sift_onnx.passes.local.replacement import Part
 from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.training_nodes import in_words, training_nodes
 from sift_onnx.weights.mask_storage import MASKS_KEY, text_of_masks
 
 __all__ = ["LayerPlan", "NodeNames"]
@@ -45,10 +47,17 @@ class LayerPlan:
         """Decide for the model as it is.
 
         Raises:
+            PreconditionError: a node is in training mode, which rules about layers leave as it is.
             SiftError: see the pass; that it leaves every layer as it is, is none here.
         """
         self._pass = pass_
         self._model = Model.load(source)
+        training = training_nodes(self._model.graph)
+        if training:
+            raise PreconditionError(
+                f"the model is not for inference; apply passes.InferenceMode first, since these nodes are in training "
+                f"mode: {in_words([entry.node for entry in training])}"
+            )
         self._sites: dict[frozenset[NodeNames], tuple[LinearUnit, Site]] = {}
         self._left: dict[str, str] = {}
         self._done: dict[str, tuple[Workshop, tuple[Part, ...]]] = {}

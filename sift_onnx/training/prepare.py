@@ -11,7 +11,7 @@ __all__ = ["prepare"]
 
 
 def prepare(model: Model) -> Model:
-    """The same model with local functions inlined and every parameter in a tensor of its own.
+    """The same model with local functions inlined, and every parameter and running statistic in a tensor of its own.
 
     Deterministic, so that write-back finds the tensors that the importer saw; what is returned is ``model`` itself
     where there is nothing to do.

@@ -23,6 +23,7 @@ from sift_onnx.graphs.constants import (
     sparse_weight_of,
 )
 from sift_onnx.model import Model, ModelLike, as_kind_of
+from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare
@@ -42,11 +43,12 @@ _MASK = "_mask"
 def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor]) -> Any:
     """The model with the module's parameters, statistics and masks.
 
-    The model is never exported anew: nodes, names, metadata and every tensor that did not change stay as they are, and
+    The model is not exported a second time: nodes, names, metadata and every tensor that did not change stay, and
     a tensor that did keeps its data type and its place (dense or sparse, raw or typed data, the value of a Constant
     node). Where nothing changed, a ModelProto comes back byte for byte. A weight that several parameters shared only
     because an exporter had merged equal values gets an initializer for each, under the module's names, once they
-    differ.
+    differ. Nodes in training mode are put into inference mode (:class:`~sift_onnx.passes.InferenceMode`): the module
+    trains by its own mode, and the file is for inference.
 
     A mask is the module's buffer ``<name>_mask`` if there is one, and the model's otherwise. Weights outside of the
     module's masks become zeros; -0.0 becomes 0.0 in tensors that changed.
@@ -63,12 +65,14 @@ def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor])
     Raises:
         UsageError: the module has a tensor that the model has not, or of another shape.
         PreconditionError: a weight has non-zeros outside of the model's mask, and the module has no mask for it.
+        UnsupportedError: a node cannot be put into inference mode.
     """
-    source = Model.load(model)
+    loaded = Model.load(model)
+    source = InferenceMode()(loaded).model
     prepared = prepare(source)
     changes = _changes(stored_constants(prepared.graph), _state(module))
     base = source if _fits(source, set(changes)) else prepared
-    if base is source and isinstance(model, onnx.ModelProto):
+    if base is loaded and isinstance(model, onnx.ModelProto):
         return patched_proto(model, {name: change.value for name, change in changes.items()})
     if not changes:
         return as_kind_of(model, source if isinstance(model, Model) else source.copy())

@@ -13,6 +13,7 @@ from torch import nn
 from sift_onnx.files.atomic import atomic_file
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.files.storage import PROTOBUF_LIMIT, check_output
+from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.training.write_back import write_back
 
 __all__ = ["write_back_file"]
@@ -24,8 +25,8 @@ def write_back_file(
     """Write the model in ``source``, with the module's tensors in it, to ``target``.
 
     The order of a file's fields is that of who wrote it, exporters' or :meth:`Model.save`'s; it is kept, and with it
-    sparse storage. An untrained module gives a copy of ``source``, byte for byte. Data that lies beside ``source``
-    goes where :meth:`Model.save` puts it.
+    sparse storage. An untrained module gives a copy of ``source``, byte for byte. Data that lies beside ``source``, and
+    a model that was in training mode, go where :meth:`Model.save` puts them.
 
     Args:
         source: the file that the module was made from.
@@ -40,7 +41,7 @@ def write_back_file(
     source, target = Path(source), Path(target)
     check_output(target, force)
     proto = _parsed(source)
-    if proto is None or not _is_order_of_protobuf(proto, source):
+    if proto is None or not _is_order_of_protobuf(proto, source) or InferenceMode()(proto).changed:
         sparse = proto is not None and bool(proto.graph.sparse_initializer)
         write_back(source, module).save(target, storage="sparse" if sparse else "dense", force=force)
         return

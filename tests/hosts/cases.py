@@ -19,6 +19,7 @@ from sift_onnx.passes import (
     Doped,
     Factorized,
     FoldBatchNorm,
+    InferenceMode,
     InlineFunctions,
     InsertBatchNorm,
     LiftConstants,
@@ -48,12 +49,13 @@ PASSES: dict[str, Callable[[], Pass]] = {
     "unshare-initializers": lambda: UnshareInitializers(),
     "lift-constants": lambda: LiftConstants(),
     "inline-functions": lambda: InlineFunctions(),
+    "inference-mode": lambda: InferenceMode(),
     "restore-views": lambda: RestoreViews(),
 }
 # What the others do to the outputs is meant.
 KEEPS_OUTPUTS = {
-    "densify", "fold-batch-norm", "inline-functions", "insert-batch-norm", "lift-constants", "restore-views",
-    "unshare-initializers",
+    "densify", "fold-batch-norm", "inference-mode", "inline-functions", "insert-batch-norm", "lift-constants",
+    "restore-views", "unshare-initializers",
 }  # fmt: skip
 # Applied first: a dense model has nothing for these.
 FIRST: dict[str, Callable[[], Pass]] = {"densify": PASSES["prune"]}
@@ -94,7 +96,7 @@ def network() -> onnx.ModelProto:
     """A residual network with something for every pass.
 
     Two normalizations that an exporter merged the parameters of, a convolution that another was folded into, a
-    parameter made by a node, a view written as a look-up, and a local function.
+    parameter made by a node, a dropout of nothing in training mode, a view written as a look-up, and a local function.
     """
     net = Net(opset=17)
     body = [helper.make_node("Add", ["a", "a"], ["b"], name="twofold")]
@@ -114,6 +116,7 @@ def network() -> onnx.ModelProto:
     bias = net.op("ConstantOfShape", net.constant([8]), value=filled, name="c.bias")
     weight = net.weight(8, 8, 3, 3, name="c.weight", fan_in=72)
     x = net.op("Relu", net.op("Conv", x, weight, bias, pads=[1] * 4, name="c"))
+    x = net.op("Dropout", x, net.constant(np.float32(0)), net.constant(np.array(True)), name="drop")
     flat = net.op("Reshape", x, net.constant([-1]), name="flat")
     x = net.op("Gather", flat, net.constant(np.arange(512).reshape(1, 8, 8, 8)), name="view")
     net.output(net.conv(x, 8, 4, name="head"), 1, 4, 8, 8)

@@ -17,12 +17,12 @@ from onnx import helper
 from onnxscript.rewriter import MatchingTracer, RewriteRuleClassBase, RewriteRuleSet, rewrite
 
 import sift_onnx
-from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
+from sift_onnx.errors import MissingExtraError, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.files import storage
 from sift_onnx.hosts.graphsurgeon import apply, export_onnx
 from sift_onnx.hosts.onnx_ir import SiftPass
 from sift_onnx.hosts.onnxscript import layer_rules
-from sift_onnx.passes import Densify, Parallel, Prune, Wide
+from sift_onnx.passes import Densify, InferenceMode, Parallel, Prune, Wide
 
 
 def small(head: int = 4) -> onnx.ModelProto:
@@ -121,6 +121,19 @@ def test_a_model_that_no_message_holds_comes_back_as_it_went_in(monkeypatch: pyt
 def test_only_members_that_work_layer_by_layer_are_rules() -> None:
     with pytest.raises(UsageError, match=r"wide does not work layer by layer; use sift_onnx.hosts.onnx_ir.SiftPass"):
         layer_rules(Wide("0.75"))
+
+
+def test_a_model_in_training_mode_is_refused_by_rules() -> None:
+    net = Net(17)
+    x = net.op("Relu", net.conv(net.input("x", 1, 3, 8, 8), 3, 8, 3, name="a"))
+    parameters = [net.constant(np.ones(8), name) for name in ("scale", "shift", "mean", "var")]
+    y = net.op("BatchNormalization", net.conv(x, 8, 8, 3, name="b"), *parameters, name="bn", outputs=3, training_mode=1)
+    net.output(net.conv(y[0], 8, 4, name="d"))
+    proto = net.model()
+    with pytest.raises(PreconditionError, match=r"apply passes.InferenceMode first, .* 'bn' \(BatchNormalization\)"):
+        layer_rules(Parallel("0.75")).apply_to_model(onnx_ir.from_proto(proto))
+    made = InferenceMode()(proto).model.to_proto()
+    assert set(sift_onnx.masks(rewrite(made, layer_rules(Parallel("0.75")))))
 
 
 def test_places_that_share_a_weight_share_what_it_becomes() -> None:

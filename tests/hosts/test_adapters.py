@@ -36,7 +36,7 @@ def with_onnxscript(passes: list[Pass], proto: onnx.ModelProto) -> onnx.ModelPro
 
     (pass_,) = passes
     # Rules see layers, not what a pass prepares first.
-    for prepare in ("inline-functions", "lift-constants", "unshare-initializers"):
+    for prepare in ("inference-mode", "inline-functions", "lift-constants", "unshare-initializers"):
         proto = PASSES[prepare]()(proto).model.to_proto()
     rules = layer_rules(pass_)
     result = rewrite(proto, rules)

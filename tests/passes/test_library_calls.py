@@ -15,6 +15,7 @@ from sift_onnx.passes import (
     Densify,
     Doped,
     Factorized,
+    InferenceMode,
     InlineFunctions,
     LiftConstants,
     LowRank,
@@ -40,6 +41,7 @@ PASSES: list[Pass] = [
     Densify(),
     UnshareInitializers(),
     LiftConstants(),
+    InferenceMode(),
     InlineFunctions(),
     RestoreViews(),
 ]

@@ -127,6 +127,38 @@ def test_the_copy_of_a_masked_weight_is_masked() -> None:
     assert weights["v"].active_zeros().size == 3
 
 
+# Running statistics.
+
+
+def test_statistics_are_taken_apart_from_parameters_that_stay_merged(net: Net) -> None:
+    """As the default export of a fresh network by dynamo has them."""
+    ones, zeros = net.constant(np.ones(4), "weight"), net.constant(np.zeros(4), "bias")
+    h = batch_norm(net, net.input("x", 2, 4, 3), ones, zeros, zeros, ones, name="bn1")
+    net.output(batch_norm(net, h, ones, zeros, zeros, ones, name="bn2"))
+    proto = net.model()
+    result = UnshareInitializers(renamed_only=True)(proto)
+    assert result.report["copies"] == {"weight": ["weight_bn1", "weight_bn2"], "bias": ["bias_bn1", "bias_bn2"]}
+    reads = [list(node.input)[1:] for node in result.model.to_proto().graph.node]
+    assert reads == [["weight", "bias", f"bias_bn{i}", f"weight_bn{i}"] for i in (1, 2)]
+    assert not UnshareInitializers(renamed_only=True)(result.model).changed
+
+
+def test_means_are_taken_apart_from_variances(net: Net) -> None:
+    scale, shift = net.constant(np.full(4, 2.0), "scale"), net.constant(np.full(4, 0.5), "shift")
+    both = net.constant(np.ones(4), "both")
+    net.output(batch_norm(net, net.input("x", 2, 4, 3), scale, shift, both, both, name="bn"))
+    result = UnshareInitializers(renamed_only=True)(net.model())
+    assert list(result.model.to_proto().graph.node[0].input)[1:] == ["scale", "shift", "both", "both_bn"]
+
+
+def test_statistics_of_one_module_that_is_applied_twice_stay_one(net: Net) -> None:
+    values = {"scale": 2.0, "shift": 0.5, "mean": 0.0, "var": 1.0}
+    stored = [net.constant(np.full(4, value), name) for name, value in values.items()]
+    h = batch_norm(net, net.input("x", 2, 4, 3), *stored, name="bn1")
+    net.output(batch_norm(net, h, *stored, name="bn2"))
+    assert not UnshareInitializers(renamed_only=True)(net.model()).changed
+
+
 # An embedding and the output projection that is tied to it.
 
 

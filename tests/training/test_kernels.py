@@ -196,3 +196,29 @@ def test_a_version_beyond_the_known_ones_is_refused(monkeypatch):
 
     with pytest.raises(UnsupportedError, match=f"changed in opset {NEWEST_OPSET + 1}"):
         find_kernel("Relu", "", NEWEST_OPSET + 1)
+
+
+@pytest.mark.parametrize("layout", [(6, 8), (6, 8, 5, 5)])
+def test_a_normalization_whose_scale_is_one_number_spread_out_has_its_gradient(layout):
+    """As dynamo exports one without parameters; torch reads a scale's elements one after the other in memory."""
+    x = np.random.default_rng(0).standard_normal(layout).astype(np.float32)
+    statistics = {"mean": np.zeros(8, np.float32), "variance": np.ones(8, np.float32)}
+    spread = {"scale": np.float32([2]), "shift": np.float32([0.5]), "shape": np.array([8])}
+    nodes = [onnx.helper.make_node("Expand", [name, "shape"], [f"{name}s"]) for name in ("scale", "shift")]
+    norm = onnx.helper.make_node("BatchNormalization", ["x", "scales", "shifts", "mean", "variance"], ["y"])
+    graph = onnx.helper.make_graph(
+        [*nodes, norm],
+        "spread",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, layout)],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, layout)],
+        [onnx.numpy_helper.from_array(value, name) for name, value in (statistics | spread).items()],
+    )
+    module = to_torch(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8))
+    weights = torch.randn(layout, generator=torch.Generator().manual_seed(1))
+    found, expected = (torch.from_numpy(x.copy()).requires_grad_() for _ in range(2))
+    (module.train()(found) * weights).sum().backward()
+    normal = torch.nn.functional.batch_norm(
+        expected, None, None, torch.full((8,), 2.0), torch.full((8,), 0.5), True, 0.0, 1e-5
+    )
+    (normal * weights).sum().backward()
+    torch.testing.assert_close(found.grad, expected.grad)

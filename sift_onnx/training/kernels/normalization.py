@@ -37,9 +37,10 @@ class BatchNormalization(nn.Module):
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         """The output and, asked for more, the running mean and variance after the update."""
-        scale, shift = scale.to(x.dtype), shift.to(x.dtype)
+        # torch reads them one after the other in memory, whatever their stride: one number that was expanded has none.
+        scale, shift = scale.to(x.dtype).contiguous(), shift.to(x.dtype).contiguous()
         if not self.training:
-            mean_of, variance_of = mean.to(x.dtype), variance.to(x.dtype)
+            mean_of, variance_of = mean.to(x.dtype).contiguous(), variance.to(x.dtype).contiguous()
             result = functional.batch_norm(x, mean_of, variance_of, scale, shift, False, 0.0, self.epsilon)
             return result, mean, variance
         if not self.biased and mean.dtype == variance.dtype == x.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from sift_onnx.errors import OutputError, PreconditionError
 from sift_onnx.files.storage import check_input, check_output
 from sift_onnx.model import Model
 from sift_onnx.passes.base import history
+from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.passes.insert_batch_norm import folded_batch_norms
 from sift_onnx.passes.pipeline import FAMILIES
 from sift_onnx.training import sparse
@@ -29,6 +31,7 @@ from sift_onnx.training.trainer.run_record import History, example_cost
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
 from sift_onnx.training.write_back_file import write_back_file
+from sift_onnx.training_nodes import mode_note
 
 __all__ = ["train_file"]
 
@@ -55,7 +58,8 @@ def train_file(
 
     Args:
         source: an ONNX file.
-        target: what is written; nothing but trained tensors and masks differ from ``source``.
+        target: what is written; nothing but trained tensors and masks differ from ``source``, and nodes that were in
+            training mode are not.
         data: ``FILE.npz`` or ``FILE.py:FUNCTION``, see :func:`~sift_onnx.training.trainer.data.load_data`; or an
             iterable of batches, or a mapping of ``train`` and ``validation``, or a function that gives one of these.
         settings: of the training.
@@ -94,9 +98,12 @@ def train_file(
         raise OutputError(f"{folder} has checkpoints of another run; go on from them with --resume, or add --force")
     with joined_ranks(device) as ranks:
         model = Model.load(source)
+        # Before the training: that a node cannot be put into inference mode should not be found out at its end.
+        ready = InferenceMode()(model)
         if ranks.leads:
+            _report_modes(ready.report, report)
             _check_batch_norms(model, settings, report)
-        module = to_torch(model, trainable=settings.trainable)
+        module = to_torch(ready.model, trainable=settings.trainable)
         check_globs(settings.sparsity, module)
         specs = input_specs(model)
         batches = (
@@ -124,6 +131,7 @@ def train_file(
             **result,
             "seed": settings.seed,
             "sparsity": sparsity_report(trainer.sparsity),
+            "inference_mode": ready.report["inference_mode"],
             "cost": example_cost(target, specs, trainer.input_shapes),
             "history": history_of_run.to_dict(),
             "device": str(ranks.device),
@@ -131,6 +139,14 @@ def train_file(
             "checkpoints": str(folder) if keeps else None,
             "seconds": time.perf_counter() - start,
         }
+
+
+def _report_modes(found: Mapping[str, Any], report: Report) -> None:
+    """Say what is written otherwise than it was exported, and what cannot be."""
+    if found["inference_mode"]:
+        report({"event": "warning", "text": mode_note(found["inference_mode"])})
+    for text in found["warnings"]:
+        report({"event": "warning", "text": text})
 
 
 def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report) -> None:

@@ -15,6 +15,7 @@ from sift_onnx.backends.dataflow import machine
 from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.functional import DataflowProgram
 from sift_onnx.backends.dataflow.machine import load_machine
+from sift_onnx.backends.dataflow.model_simulation import simulate
 from sift_onnx.errors import UnsupportedError, UsageError
 
 
@@ -160,3 +161,16 @@ def test_a_preset_of_one_s_own_is_named_by_its_file(tmp_path):
     assert get_backend(f"dataflow:{tmp_path / 'ours.toml'}").preset == str(tmp_path / "ours.toml")
     with pytest.raises(UsageError, match=r"none\.toml"):
         get_backend("dataflow:none.toml").compile(linear(sparse_integers(4, 4)))
+
+
+@pytest.mark.parametrize(("op", "inputs"), [("Dropout", ["x", "ratio", "yes"]), ("RandomUniformLike", ["x"])])
+def test_a_model_whose_outputs_are_by_chance_is_compared_with_nothing(op, inputs):
+    model = linear(sparse_integers(4, 4))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(0.5), "ratio"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    inputs = [model.graph.node[0].input[0] if name == "x" else name for name in inputs]
+    model.graph.node.insert(0, helper.make_node(op, inputs, ["noise"], "noise"))
+    model.graph.node[1].input[0] = "noise"
+    with pytest.raises(UnsupportedError, match=f"outputs cannot be compared: .*'noise' .{op}."):
+        simulate(model, "wse2", fidelity="functional")
+    assert simulate(model, "wse2").layers
