@@ -18,6 +18,7 @@ from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, U
 from sift_onnx.graphs.constants import nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
+from sift_onnx.passes.folded_batch_norms import folding_warnings
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.masking import Growth, Masking, active_weights, matrix_of, require_room
@@ -210,6 +211,7 @@ class Wide(Pass):
         copy = model
         for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews()):
             copy = prepare(copy).model
+        warnings = folding_warnings(copy, self.init)
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
@@ -223,7 +225,8 @@ class Wide(Pass):
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
-        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases))
+        seconds = time.perf_counter() - start
+        return PassResult(copy, True, describe(self, plan, copy, seconds, biases=biases, warnings=warnings))
 
     def plan(self, model: Model) -> WidePlan:
         """Decide sizes and budgets for ``model`` without changing it.

@@ -21,7 +21,13 @@ _UNUSED_BUDGET = 1e-3
 
 
 def describe(
-    settings: Wide, plan: WidePlan, model: Model, seconds: float, biases: Sequence[str] = ()
+    settings: Wide,
+    plan: WidePlan,
+    model: Model,
+    seconds: float,
+    *,
+    biases: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The document of ``sift-onnx transform`` (schema 1).
 
@@ -33,6 +39,7 @@ def describe(
         model: the result.
         seconds: how long it took.
         biases: names of biases that layers got, where there were none.
+        warnings: of the model that came in.
     """
     analysis, solution = plan.analysis, plan.solution
     original = analysis.system.original
@@ -90,7 +97,8 @@ def describe(
         "biases_added": list(biases),
         "pinned": _pinned(plan),
         "left_out": [layer.to_dict() for layer in left_out],
-        "warnings": [
+        "warnings": [*warnings]
+        + [
             f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
             for name in analysis.unscaled
         ]
