@@ -7,8 +7,9 @@ A layer that has taken up its normalization looks like one that never had any. T
    one layer is marked, all that were folded are.
 2. Structure, where there are no marks: convolutions with no normalization behind them, and more of them than the
    network has normalizations. Folding leaves them a bias or none: dynamo drops one of zeros, as fresh networks have.
-3. Names. Where each node is as a torch exporter named it, that exporter folded nothing. A network that is shallow
-   enough to do without normalization was then designed so. A deeper one may have been folded before the export.
+3. Depth. A shallow network may have been designed without normalization. It is taken for one where each node is as a
+   torch exporter named it, which then folded nothing, and where no convolution has a bias, which a folded
+   normalization leaves. A deeper one may have been folded before the export.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class FoldedBatchNorms:
         nodes: the layers.
         marked: whether the file says so; otherwise it is concluded from the structure.
         normalizations: how many the model has.
-        designed: whether the file shows that no exporter folded anything, and the network is shallow.
+        designed: whether the network does without them by design, as far as can be told.
     """
 
     nodes: tuple[gs.Node, ...]
@@ -130,7 +131,8 @@ def find_folded(model: Model) -> FoldedBatchNorms:
         return FoldedBatchNorms((), False, normalizations, True)
     torch = model.origin.producer_name == "pytorch"
     as_exported = torch and all(_is_as_exported(node, notes[id(node)]) for node in bare)
-    return FoldedBatchNorms(tuple(bare), False, normalizations, as_exported and count <= _SHALLOW)
+    designed = count <= _SHALLOW and (as_exported or not any(map(_has_bias, bare)))
+    return FoldedBatchNorms(tuple(bare), False, normalizations, designed)
 
 
 def starts_at_random(model: Model) -> bool:
@@ -163,6 +165,10 @@ def _weight(node: gs.Node) -> str:
     return str(node.inputs[_WEIGHT].name)
 
 
+def _has_bias(node: gs.Node) -> bool:
+    return len(node.inputs) > _BIAS and not node.inputs[_BIAS].is_empty()
+
+
 def _is_stored(node: gs.Node) -> bool:
     """Whether weight and bias are in the file, and the bias, if there is one, is a number for each channel."""
     parameters = [stored_parameter(tensor) for tensor in node.inputs[_WEIGHT:] if not tensor.is_empty()]
@@ -174,7 +180,7 @@ def _is_stored(node: gs.Node) -> bool:
 def _is_marked(node: gs.Node, notes: dict[str, str]) -> bool:
     if _RULE in notes.get(_RULE_KEY, ""):
         return True
-    if node.op not in _CONVOLUTIONS or len(node.inputs) <= _BIAS:
+    if node.op not in _CONVOLUTIONS or not _has_bias(node):
         return False
     # Weights that were computed in another way, from a weight norm say, are numbered too; their biases are not.
     numbered = all(_NUMBERED.fullmatch(node.inputs[i].name) for i in (_WEIGHT, _BIAS))

@@ -8,10 +8,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from nets import Net
+from onnx import numpy_helper
 from torch import nn
 
 import sift_onnx
@@ -199,6 +202,17 @@ def test_a_shallow_network_of_an_exporter_that_folded_nothing_is_left_in_peace(e
     assert not deep.marked
 
 
+def test_in_a_shallow_network_of_unknown_origin_a_bias_is_what_folding_leaves() -> None:
+    net = Net()
+    net.images_end(net.images(8), 8)
+    plain = net.model()
+    assert not find_folded(Model.load(plain)).prevails
+    biased = onnx.ModelProto.FromString(plain.SerializeToString())
+    biased.graph.initializer.append(numpy_helper.from_array(np.zeros(6, np.float32), "stem.bias"))
+    biased.graph.node[0].input.append("stem.bias")
+    assert find_folded(Model.load(biased)).prevails
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_networks_that_normalize_themselves_are_left_in_peace(exporter: str) -> None:
     assert found(exported(plain(13, nn.SELU), exporter, 3, 8, 8)) == []
@@ -293,9 +307,6 @@ def test_every_transform_that_draws_weights_says_it_once(member: str, tmp_path: 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_normalization_is_put_back_behind_every_kind_of_layer(exporter: str) -> None:
-    import numpy as np
-    import onnxruntime
-
     proto = exported(Blocks(), exporter, 3, 8, 8)
     name = proto.graph.input[0].name
     feeds = [{name: np.random.default_rng(i).random((1, 3, 8, 8), np.float32)} for i in range(4)]
