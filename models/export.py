@@ -14,8 +14,6 @@ import onnx
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
 from sift_onnx.files.storage import check_output
 from sift_onnx.models.registry import build, find, require_torch
-from sift_onnx.passes.base import record
-from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
 
 if TYPE_CHECKING:
     from torch import nn
@@ -128,6 +126,8 @@ def export(
         )
     from sift_onnx.models.fold_batch_norm import fold_into_weights
     from sift_onnx.models.trace import to_onnx
+    from sift_onnx.passes.base import record
+    from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
 
     if zero_init_residual is None and "zero_init_residual" in architecture.options:
         zero_init_residual = keep_batch_norm

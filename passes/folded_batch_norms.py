@@ -41,7 +41,7 @@ _PRESENTING = frozenset(
 
 _RULE_KEY, _RULE = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNorm"
 _EXPORTER_KEY = "pkg.torch.onnx."
-_NUMBERED = re.compile(r"(onnx::Conv_)?\d+(_.*)?")
+_NUMBERED = re.compile(r"onnx::Conv_\d+(_.*)?")
 _FUSED = re.compile(r"ConvBnFusion_W_.*|.*/BatchNormalization\w*_output_0_weight")
 # The eight convolutions of VGG's configuration A: the authors could train no deeper one from random weights (Simonyan
 # and Zisserman, "Very Deep Convolutional Networks", section 3.1).

@@ -85,9 +85,7 @@ class InsertBatchNorm(Pass):
         found = find_folded(prepared).weights
         for glob in self.only:
             if not any(fnmatchcase(name, glob) for name in found):
-                raise UsageError(
-                    f"only={glob!r} matches no convolution or linear layer with a folded BatchNormalization"
-                )
+                raise UsageError(f"only={glob!r} matches no convolution or Gemm with a folded BatchNormalization")
         chosen = [name for name in found if not self.only or any(fnmatchcase(name, glob) for glob in self.only)]
         if not chosen:
             return PassResult(model, False, {"layers": []})

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_without_marks_the_structure_tells(name: str, exporter: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["botnet50-cifar", "retinanet-resnet18"])
-def test_an_own_export_notes_what_it_folded(name: str, tmp_path: Any) -> None:
+def test_an_own_export_notes_what_it_folded(name: str, tmp_path: Path) -> None:
     shape = {"width": 0.125, "num_classes": 10}
     export(name, tmp_path / "kept.onnx", **shape)
     export(name, tmp_path / "folded.onnx", **shape, keep_batch_norm=False)
@@ -135,7 +136,7 @@ def test_an_own_export_notes_what_it_folded(name: str, tmp_path: Any) -> None:
     assert found(Model.load(tmp_path / "kept.onnx")) == []
 
 
-def test_what_the_pass_folded_is_known_after_a_transform_and_until_it_is_put_back(tmp_path: Any) -> None:
+def test_what_the_pass_folded_is_known_after_a_transform_and_until_it_is_put_back(tmp_path: Path) -> None:
     export("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10)
     folded = FoldBatchNorm()(tmp_path / "m.onnx").model
     wide = Wide(0.5)(folded)
@@ -173,6 +174,38 @@ def test_dynamo_folds_into_transposed_convolutions_and_linear_layers_too() -> No
 def test_torchscript_folds_into_convolutions_alone() -> None:
     nodes = find_folded(Model.load(exported(Blocks(), "torchscript", 3, 8, 8))).nodes
     assert [node.name for node in nodes] == ["/stem/Conv", "/wise/Conv"]
+
+
+def by_onnxruntime(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnx.load(folder / "optimized.onnx")
+
+
+def by_onnxslim(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    return pytest.importorskip("onnxslim").slim(proto)
+
+
+@pytest.mark.parametrize("tool", [by_onnxruntime, by_onnxslim])
+def test_names_that_other_tools_give_are_marks(
+    tool: Callable[[onnx.ModelProto, Path], onnx.ModelProto], tmp_path: Path
+) -> None:
+    kept, _ = both(Blocks(), "torchscript", 3, 8, 8)
+    result = find_folded(Model.load(tool(kept, tmp_path)))
+    assert result.marked
+    assert [node.op for node in result.nodes] == ["Conv", "Conv", "ConvTranspose"]
+
+
+def test_a_bias_of_several_rows_is_none_of_channels() -> None:
+    net = Net()
+    rows = net.op("Gemm", net.input("x", 2, 8), net.weight(8, 8), net.constant(np.ones((2, 8))), name="rows")
+    net.output(net.op("Gemm", net.op("Relu", rows), net.weight(8, 4), name="head"))
+    model = net.model()
+    for node in model.graph.node:
+        node.metadata_props.add(key="pkg.onnxscript.rewriter.rule_name", value="FuseBatchNormIntoGemm")
+    assert [node.name for node in find_folded(Model.load(model)).nodes] == ["head"]
 
 
 def in_one_dimension() -> nn.Module:
@@ -289,13 +322,13 @@ def test_pooled_features_that_are_joined_with_others_had_one() -> None:
     assert "pooled.weight" in found(net.model())
 
 
-def test_embedded_weights_need_no_normalization_to_start_from(tmp_path: Any) -> None:
+def test_embedded_weights_need_no_normalization_to_start_from(tmp_path: Path) -> None:
     export("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
     assert Wide(0.5, init="embed")(tmp_path / "m.onnx").report["warnings"] == []
 
 
 @pytest.mark.parametrize("member", ["wide", "parallel", "factorized", "doped"])
-def test_every_transform_that_draws_weights_says_it_once(member: str, tmp_path: Any) -> None:
+def test_every_transform_that_draws_weights_says_it_once(member: str, tmp_path: Path) -> None:
     export("resnet18-cifar", tmp_path / "m.onnx", width=0.125, num_classes=10, keep_batch_norm=False)
     steps = [{member: {"sparsity": 0.5, "only": [f"layer{i}.*"]}} for i in ((1,) if member == "wide" else (1, 2))]
     recipe = sift_onnx.passes.pipeline.Recipe.of({"version": 1, "passes": steps})
