@@ -91,9 +91,12 @@ class FoldedBatchNorms:
             return f"the normalization of {listed} was folded into the layers by the exporter"
         return f"no normalization is behind {listed}, as if an exporter had folded it into the layers"
 
-    def why_not_from_scratch(self) -> str:
-        """What was found, why that is no start for a training from random weights, and the ways out."""
-        return f"{self.what()}, and from random weights the model hardly trains without; {_WAYS_OUT}"
+    def advice(self) -> str:
+        """What was found, what that means for a training from random weights, and the ways out; empty if nothing."""
+        if not self.prevails and not self.marked:
+            return ""
+        effect = "the model hardly trains without" if self.prevails else "the model may train worse without"
+        return f"{self.what()}, and from random weights {effect}; {_WAYS_OUT}"
 
 
 def find_folded(model: Model) -> FoldedBatchNorms:
@@ -150,8 +153,8 @@ def folding_warnings(model: Model, init: str) -> list[str]:
     """
     if init != "random" or starts_at_random(model):
         return []
-    found = find_folded(model)
-    return [found.why_not_from_scratch()] if found.prevails else []
+    advice = find_folded(model).advice()
+    return [advice] if advice else []
 
 
 def stored_parameter(tensor: gs.Tensor) -> gs.Constant | None:
@@ -246,7 +249,7 @@ def _pooled(graph: gs.Graph) -> set[int]:
     """Tensors, by their ids, that are computed from pooled features alone."""
     found: set[int] = set()
     for node in graph.nodes:
-        computed = [tensor for tensor in node.inputs if constant_values(tensor) is None]
+        computed = [tensor for tensor in node.inputs if stored_parameter(tensor) is None]
         if node.op in _POOLS or (computed and all(id(tensor) in found for tensor in computed)):
             found.update(map(id, node.outputs))
     return found
@@ -262,7 +265,7 @@ def _scales_others(tensor: gs.Tensor) -> bool:
         meetings.extend(reader for reader in current.outputs if reader.op not in _SIZES)
         # SiLU multiplies a tensor by its own sigmoid: both have to be known first.
         for reader in meetings:
-            known = all(id(source) in own or constant_values(source) is not None for source in reader.inputs)
+            known = all(id(source) in own or stored_parameter(source) is not None for source in reader.inputs)
             if known and id(reader.outputs[0]) not in own:
                 own.update(map(id, reader.outputs))
                 pending.extend(reader.outputs)

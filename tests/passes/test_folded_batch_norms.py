@@ -309,7 +309,10 @@ def test_squeeze_and_excitation_never_had_one(activation: str) -> None:
     x = net.op("Relu", net.images(8))
     squeezed = net.conv(net.op("GlobalAveragePool", x), 8, 4, name="squeeze")
     act = net.op("Mul", squeezed, net.op("Sigmoid", squeezed)) if activation == "SiLU" else net.op("Relu", squeezed)
-    gate = net.op("Sigmoid", net.conv(act, 4, 8, name="excite"))
+    # Equal biases are stored once, and read under other names.
+    bias = net.op("Identity", net.constant([0.0] * 8))
+    excited = net.op("Conv", act, net.weight(8, 4, 1, 1, name="excite.weight"), bias, name="excite")
+    gate = net.op("Sigmoid", excited)
     net.images_end(net.op("Mul", x, gate), 8)
     assert found(net.model()) == ["stem.weight", "before.weight", "after.weight"]
 

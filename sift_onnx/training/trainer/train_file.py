@@ -131,10 +131,13 @@ def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report)
     if settings.folded_batch_norm == "allow":
         return
     found = find_folded(model)
-    if not found.prevails:
+    advice = found.advice()
+    if not advice:
         return
-    if starts_at_random(model):
-        reason = found.why_not_from_scratch()
-        raise PreconditionError(f"{reason}, or go on as it is with 'folded_batch_norm: allow' in the recipe")
-    text = f"{found.what()}; that is no matter for fine-tuning, but it is for training from random weights"
-    report({"event": "warning", "text": text})
+    if not starts_at_random(model):
+        text = f"{found.what()}; that is no matter for fine-tuning, but it is for training from random weights"
+        report({"event": "warning", "text": text})
+    elif found.prevails:
+        raise PreconditionError(f"{advice}, or go on as it is with 'folded_batch_norm: allow' in the recipe")
+    else:
+        report({"event": "warning", "text": advice})
