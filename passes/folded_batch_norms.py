@@ -88,7 +88,7 @@ class FoldedBatchNorms:
         names = self.weights
         listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} others" if len(names) > _NAMED else "")
         if self.marked:
-            return f"the normalization of {listed} was folded into the layers by the exporter"
+            return f"the normalization of {listed} was folded into the layers"
         return f"no normalization is behind {listed}, as if an exporter had folded it into the layers"
 
     def advice(self) -> str:
