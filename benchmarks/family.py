@@ -53,7 +53,7 @@ def main(patterns: tuple[str, ...], sparsities: tuple[str, ...], width: float, l
         options = {"layers": layers, "sequence": sequence} if "layers" in architecture.options else {}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
-            export(name, path, width=width, **options)
+            export(name, path, width=width, keep_batch_norm=False, **options)
             original = onnx.load(path)
         for member in MEMBERS:
             for sparsity in sparsities:

@@ -39,7 +39,7 @@ new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done
 
 def commands() -> Iterator[str]:
     """Arguments of ``sift-onnx``, in order."""
-    yield "models export resnet18 resnet18.onnx --batch dynamic"
+    yield "models export resnet18 resnet18.onnx --fold-batch-norm --batch dynamic"
     for s in SPARSITIES:
         yield f"transform resnet18.onnx wide{s}.onnx --wide {s} --json transform{s}.json"
         yield f"simulate wide{s}.onnx --batch 64 --baseline resnet18.onnx --html s{s}.html --json simulate{s}.json"
@@ -50,7 +50,7 @@ def commands() -> Iterator[str]:
     both = "--backend cpu --backend onnxruntime"
     yield f"benchmark {wide} --baseline resnet18.onnx {both} --batch 1,4 --seconds 1 --json benchmark.json"
     for width in (4, 8, 16):
-        options = "--keep-batch-norm --batch dynamic --num-classes 10"
+        options = "--batch dynamic --num-classes 10"
         yield f"models export resnet18-cifar net{width}.onnx --width {width / 64} {options}"
         yield f"train net{width}.onnx net{width}-trained.onnx --recipe dense.yaml --data d.npz --json train{width}.json"
     for s in SPARSITIES:

@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source, target, copied = (Path(folder) / name for name in ("in.onnx", "out.onnx", "copy.onnx"))
-        export(arguments.model, source)
+        export(arguments.model, source, keep_batch_norm=False)
         sift_onnx.transform(source, wide=arguments.sparsity).save(target)
         print(f"{arguments.model}: {source.stat().st_size / 1e6:.1f} MB -> {target.stat().st_size / 1e6:.1f} MB")
         ratios, ours, theirs = [], [], []

@@ -67,7 +67,7 @@ def export(
     batch: Batch = 1,
     sequence: Batch | None = None,
     layers: int | None = None,
-    keep_batch_norm: bool = False,
+    keep_batch_norm: bool = True,
     zero_init_residual: bool | None = None,
     exporter: Exporter = "torchscript",
     opset: int | None = None,
@@ -93,9 +93,9 @@ def export(
         sequence: of language models, the number of tokens per item, or ``"dynamic"``. The default, and the most that a
             dynamic one takes, is that of the published model; more tokens make its table of positions longer.
         layers: of language models, how many there are; the architecture's own by default.
-        keep_batch_norm: keep BatchNormalization nodes (in inference mode) instead of folding them into the
-            convolutions before them; for models that are going to be trained. A folded convolution ``c`` has its
-            weight in ``c.weight`` and its bias in ``c.bias``.
+        keep_batch_norm: keep BatchNormalization nodes, in inference mode. Otherwise they are folded into the
+            convolutions before them, which the model notes: from random weights it hardly trains without. A folded
+            convolution ``c`` has its weight in ``c.weight`` and its bias in ``c.bias``.
         zero_init_residual: start residual branches at zero (App. B.2); only where the architecture has them. By
             default that follows ``keep_batch_norm``, since folding a scale of 0 would leave convolutions whose
             weights are all 0.
@@ -124,7 +124,10 @@ def export(
         raise MissingExtraError(
             "onnxscript, which exporter='dynamo' needs, is not installed: pip install 'sift-onnx[train]'"
         )
-    from sift_onnx.models import fold_batch_norm, trace
+    from sift_onnx.models.fold_batch_norm import fold_into_weights
+    from sift_onnx.models.trace import to_onnx
+    from sift_onnx.passes.base import record
+    from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
 
     if zero_init_residual is None and "zero_init_residual" in architecture.options:
         zero_init_residual = keep_batch_norm
@@ -141,9 +144,10 @@ def export(
     # Before any memory is taken: a width of 30 is one keystroke away from one of 3.0, and takes 40 GB.
     _check_memory(name, make(device="meta"))
     module = make()
-    if not keep_batch_norm:
-        fold_batch_norm.fold_batch_norm(module)
-    model = trace.to_onnx(module, architecture, batch, exporter, version, sequence)
+    folded = [] if keep_batch_norm else fold_into_weights(module)
+    model = to_onnx(module, architecture, batch, exporter, version, sequence)
+    if folded:
+        record(model, FoldBatchNorm().settings(), folded=folded)
     model.save(target, force=force)
     data = _data_file(target, module)
     if "sequence" in architecture.options and sequence is None:

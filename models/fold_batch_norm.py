@@ -13,14 +13,19 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-__all__ = ["fold_batch_norm"]
+__all__ = ["fold_batch_norm", "fold_into_weights"]
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-@torch.no_grad()
 def fold_batch_norm(module: nn.Module) -> int:
+    """Do as :func:`fold_into_weights`; how many were folded."""
+    return len(fold_into_weights(module))
+
+
+@torch.no_grad()
+def fold_into_weights(module: nn.Module) -> list[str]:
     """Fold, in place, every batch normalization whose input is a convolution that nothing else reads.
 
     A normalization that was folded becomes ``nn.Identity``, and its convolution has a bias. A module called more than
@@ -28,13 +33,13 @@ def fold_batch_norm(module: nn.Module) -> int:
     traceable by ``torch.fx``.
 
     Returns:
-        How many were folded.
+        Names of the convolutions' weights.
     """
     if not any(isinstance(m, BATCH_NORMS) for m in module.modules()):
-        return 0
+        return []
     graph = torch.fx.symbolic_trace(module).graph
     calls = Counter(node.target for node in graph.nodes if node.op == "call_module")
-    folded = 0
+    folded = []
     for node in graph.nodes:
         if node.op != "call_module":
             continue
@@ -52,5 +57,5 @@ def fold_batch_norm(module: nn.Module) -> int:
             convolution.weight, convolution.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
         )
         module.set_submodule(target, nn.Identity())
-        folded += 1
+        folded.append(f"{source.target}.weight")
     return folded

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.plugins import PASSES, plugin_class, plugin_names
+from sift_onnx.recipe import OUTCOMES
 
 __all__ = [
     "HISTORY_KEY",
@@ -18,6 +19,7 @@ __all__ = [
     "PassResult",
     "already_applied",
     "came_of",
+    "folded_by_passes",
     "get_pass",
     "history",
     "made_by_transforms",
@@ -29,10 +31,9 @@ __all__ = [
 
 # Entry of the model's metadata_props that lists the transforms it went through.
 HISTORY_KEY = "sift_onnx"
-# Field of such an entry: the weights that the transform put in others' place.
-_MADE = "made"
+_MADE, _FOLDED = OUTCOMES
 # What an entry holds besides the settings that tell one transform from another.
-_BESIDES = (_MADE, "input_shapes")
+_BESIDES = (*OUTCOMES, "input_shapes")
 
 
 @dataclass(frozen=True)
@@ -154,19 +155,31 @@ def history(model: Model) -> list[dict[str, Any]]:
 def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("pass"), str):
         return False
-    made = entry.get(_MADE, [])
-    return isinstance(made, list) and all(isinstance(name, str) for name in made)
+    outcomes = [entry.get(key, []) for key in OUTCOMES]
+    return all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in outcomes)
 
 
-def record(model: Model, settings: Mapping[str, Any], made: Sequence[str] = ()) -> None:
-    """Note in ``model`` that a transform with ``settings`` made it, and the weights that it put in others' place."""
-    entry = dict(settings) | ({_MADE: list(made)} if made else {})
-    model.metadata[HISTORY_KEY] = json.dumps([*history(model), entry], sort_keys=True)
+def record(model: Model, settings: Mapping[str, Any], made: Sequence[str] = (), *, folded: Sequence[str] = ()) -> None:
+    """Note in ``model`` that a transform with ``settings`` made it.
+
+    Args:
+        model: what the transform made.
+        settings: of the transform.
+        made: the weights that it put in others' place.
+        folded: the weights that took up a normalization.
+    """
+    outcomes = {key: list(names) for key, names in ((_MADE, made), (_FOLDED, folded)) if names}
+    model.metadata[HISTORY_KEY] = json.dumps([*history(model), dict(settings) | outcomes], sort_keys=True)
 
 
 def made_by_transforms(model: Model) -> frozenset[str]:
     """Names of the weights that transforms put in others' place."""
     return frozenset(name for entry in history(model) for name in entry.get(_MADE, ()))
+
+
+def folded_by_passes(model: Model) -> frozenset[str]:
+    """Names of the weights that took up a normalization."""
+    return frozenset(name for entry in history(model) for name in entry.get(_FOLDED, ()))
 
 
 def already_applied(model: Model, settings: Mapping[str, Any], *, repeatable: bool = False) -> bool:

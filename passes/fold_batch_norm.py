@@ -75,7 +75,7 @@ class FoldBatchNorm(Pass):
         if not folded:
             return PassResult(model, False, report)
         graph.nodes = [node for node in graph.nodes if node.outputs]
-        record(copy, self.settings())
+        record(copy, self.settings(), folded=folded)
         return PassResult(copy, True, report)
 
 

@@ -1,6 +1,6 @@
-"""BatchNormalization for convolutions whose own was folded into them.
+"""BatchNormalization for layers whose own was folded into them.
 
-With statistics ``mean`` and ``var`` of a convolution's outputs, each channel of
+With statistics ``mean`` and ``var`` of a layer's outputs, each channel of
 
     gamma * (z - mean) / sqrt(var + epsilon) + beta,    gamma = sqrt(var + epsilon), beta = mean
 
@@ -21,32 +21,35 @@ import onnx_graphsurgeon as gs
 import onnxruntime
 
 from sift_onnx.errors import PreconditionError, UsageError
-from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder, part_of
+from sift_onnx.passes.folded_batch_norms import find_folded, stored_parameter
+from sift_onnx.passes.inference_mode import in_inference_mode
+from sift_onnx.passes.lift_constants import LiftConstants
+from sift_onnx.passes.unshare_initializers import UnshareInitializers
 
-__all__ = ["Feeds", "InsertBatchNorm", "folded_batch_norms"]
+__all__ = ["Feeds", "InsertBatchNorm"]
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
 _WEIGHT, _BIAS = 1, 2
-# Between the last convolution of a head and the model's output there may be these.
-_SHAPE_ONLY = frozenset({"Concat", "Flatten", "Identity", "Reshape", "Resize", "Split", "Squeeze", "Transpose"})
 
 
 @register_pass
 class InsertBatchNorm(Pass):
-    """Put a BatchNormalization behind every convolution that a normalization was folded into.
+    """Put a BatchNormalization behind every layer that a normalization was folded into.
 
-    1. Convolutions with a bias and without a normalization behind them are taken, save for those whose outputs are the
-       model's own: there never was one.
+    1. The layers are those that an exporter has marked. Without marks they are the convolutions that have no
+       normalization behind them, save for those that give outputs of the model or gates: there never was one.
+       :mod:`sift_onnx.passes.folded_batch_norms` has the rules.
     2. The model is run on ``data`` by onnxruntime, and the mean and variance of each channel are measured.
-    3. The bias goes into the normalization, which is set to change nothing on average.
+    3. The bias, if there is one, goes into the normalization, which is set to change nothing on average.
 
-    Requires: calibration data. Ensures: the same outputs, to float rounding. A model without such convolutions is
-    handed back as it is.
+    Requires: calibration data. Ensures: the same outputs, to float rounding. A model without such layers is handed back
+    as it is.
     """
 
     name: ClassVar[str] = "insert-batch-norm"
@@ -65,29 +68,31 @@ class InsertBatchNorm(Pass):
             data: batches, each an array for every input by name; read once.
             epsilon: of the normalizations.
             momentum: of the normalizations; the share of the old running statistics that a training step keeps.
-            only: globs over names of convolution weights; all that are found by default.
+            only: globs over names of the layers' weights; all that are found by default.
         """
         self.data = data
         self.epsilon = epsilon
         self.momentum = momentum
         self.only = tuple(only)
 
+    @in_inference_mode
     def call(self, model: Model) -> PassResult:
-        """Apply the pass; the report lists the weights of the convolutions.
+        """Apply the pass; the report lists the weights of the layers.
 
         Raises:
             PreconditionError: there is no data, or it gives a channel no finite statistics.
-            UsageError: a glob of ``only`` matches no such convolution, or the data does not fit the model's inputs.
+            UsageError: a glob of ``only`` matches no such layer, or the data does not fit the model's inputs.
         """
-        found = folded_batch_norms(model)
+        prepared = UnshareInitializers()(LiftConstants()(model).model).model
+        found = find_folded(prepared).weights
         for glob in self.only:
             if not any(fnmatchcase(name, glob) for name in found):
-                raise UsageError(f"only={glob!r} matches no convolution with a folded BatchNormalization")
+                raise UsageError(f"only={glob!r} matches no convolution or Gemm with a folded BatchNormalization")
         chosen = [name for name in found if not self.only or any(fnmatchcase(name, glob) for glob in self.only)]
         if not chosen:
             return PassResult(model, False, {"layers": []})
-        copy = model.copy()
-        nodes = [node for node in copy.graph.nodes if _is_folded(node, copy.graph) and _weight_name(node) in chosen]
+        copy = prepared.copy() if prepared is model else prepared
+        nodes = [node for node in find_folded(copy).nodes if node.inputs[_WEIGHT].name in chosen]
         statistics = _measure(copy, [node.outputs[0].name for node in nodes], self.data)
         builder = Builder(copy.graph)
         for node in nodes:
@@ -96,54 +101,34 @@ class InsertBatchNorm(Pass):
         return PassResult(copy, True, {"layers": chosen})
 
     def _insert(self, graph: gs.Graph, builder: Builder, node: gs.Node, mean: Array, variance: Array) -> None:
-        bias = constant_values(node.inputs[_BIAS])
-        assert bias is not None
-        shift = array_of(bias)
-        stem, parts = _weight_name(node), ("weight", "bias", "running_mean", "running_var")
-        values = (np.sqrt(variance + self.epsilon), mean, mean - shift.astype(np.float64), variance)
-        prefix = part_of(stem, "norm").removesuffix(".weight")
+        weight = stored_parameter(node.inputs[_WEIGHT])
+        assert weight is not None
+        shift = _taken_bias(node, len(mean))
+        parts = ("weight", "bias", "running_mean", "running_var")
+        values = (np.sqrt(variance + self.epsilon), mean, mean - shift, variance)
+        prefix = part_of(str(node.inputs[_WEIGHT].name), "norm").removesuffix(".weight")
         constants = [
-            builder.constant(f"{prefix}.{part}", value.astype(shift.dtype))
+            builder.constant(f"{prefix}.{part}", value.astype(weight._values.dtype))
             for part, value in zip(parts, values, strict=True)
         ]
         output = node.outputs[0]
         # The node's output keeps its name, which readers and value infos know; the convolution gets a new one.
         convolved = gs.Variable(f"{output.name}.convolved", dtype=output.dtype, shape=output.shape)
         node.outputs = [convolved]
-        node.inputs = list(node.inputs)[:_BIAS]
         attributes = {"epsilon": self.epsilon, "momentum": self.momentum}
         norm = gs.Node("BatchNormalization", f"{node.name}.norm", attributes, [convolved, *constants], [output])
         graph.nodes.insert(graph.nodes.index(node) + 1, norm)
 
 
-def folded_batch_norms(model: Model) -> list[str]:
-    """Names of the weights of convolutions that seem to have had a BatchNormalization.
-
-    In a network that was designed with normalization, convolutions have no bias of their own. One that has a bias and
-    no normalization behind it had its own folded in, unless it gives an output of the model.
-    """
-    return list(dict.fromkeys(_weight_name(node) for node in model.graph.nodes if _is_folded(node, model.graph)))
-
-
-def _is_folded(node: gs.Node, graph: gs.Graph) -> bool:
-    if node.op != "Conv" or len(node.inputs) <= _BIAS or node.inputs[_BIAS].is_empty():
-        return False
-    stored = all(constant_values(node.inputs[i]) is not None for i in (_WEIGHT, _BIAS))
-    output = node.outputs[0]
-    normalized = any(reader.op.endswith("Normalization") for reader in output.outputs)
-    return stored and not normalized and not _is_shown(output, {id(t) for t in graph.outputs})
-
-
-def _weight_name(node: gs.Node) -> str:
-    return str(node.inputs[_WEIGHT].name)
-
-
-def _is_shown(tensor: gs.Tensor, outputs: set[int]) -> bool:
-    """Whether the tensor is an output of the model, save for its shape."""
-    if id(tensor) in outputs:
-        return True
-    readers = [node for node in tensor.outputs if node.op in _SHAPE_ONLY]
-    return any(_is_shown(output, outputs) for node in readers for output in node.outputs)
+def _taken_bias(node: gs.Node, channels: int) -> Array:
+    """Take the bias off a layer: what it added to each channel."""
+    stored = stored_parameter(node.inputs[_BIAS]) if len(node.inputs) > _BIAS else None
+    # Gemm adds beta times its bias.
+    beta = float(node.attrs.pop("beta", 1.0))
+    node.inputs = list(node.inputs)[:_BIAS]
+    if stored is None:
+        return np.zeros(channels)
+    return np.broadcast_to(beta * array_of(stored).astype(np.float64).reshape(-1), channels)
 
 
 def _measure(model: Model, names: Sequence[str], data: Iterable[Feeds]) -> dict[str, tuple[Array, Array]]:

@@ -20,6 +20,7 @@ from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, U
 from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
+from sift_onnx.passes.folded_batch_norms import folding_warnings
 from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
@@ -221,6 +222,7 @@ class Wide(Pass):
         copy = model
         for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews()):
             copy = prepare(copy).model
+        warnings = folding_warnings(copy, self.init)
         if copy is model:
             copy = model.copy()
         plan = self.plan(copy)
@@ -236,7 +238,9 @@ class Wide(Pass):
         check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
         record(copy, self.settings())
         dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
-        return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases, dropped))
+        seconds = time.perf_counter() - start
+        report = describe(self, plan, copy, seconds, biases=biases, dropped=dropped, warnings=warnings)
+        return PassResult(copy, True, report)
 
     def plan(self, model: Model) -> WidePlan:
         """Decide sizes and budgets for ``model`` without changing it.

@@ -22,7 +22,11 @@ import yaml
 
 from sift_onnx.errors import UsageError
 
-__all__ = ["Recipe", "Step"]
+__all__ = ["OUTCOMES", "Recipe", "Step"]
+
+# What a note of a transform says besides its settings: the weights that it put in others' place, and those that took up
+# a normalization.
+OUTCOMES = ("made", "folded")
 
 _VERSION = 1
 _KEYS = ("version", "passes", "training")
@@ -140,7 +144,7 @@ class Recipe:
         """
         return cls(
             tuple(
-                Step(str(entry["pass"]), {k: v for k, v in entry.items() if k not in ("pass", "made")})
+                Step(str(entry["pass"]), {k: v for k, v in entry.items() if k not in ("pass", *OUTCOMES)})
                 for entry in entries
             )
         )

@@ -32,10 +32,11 @@ class Models:
         self.folder = folder
 
     def dense(self, name: str) -> Path:
-        """An architecture as published, with random weights."""
+        """An architecture as it is deployed, normalizations folded, with random weights."""
         path = self.folder / f"{name}.onnx"
         if not path.exists():
-            export(name, path, batch="dynamic", sequence=_SEQUENCE if name.startswith(("bert", "gpt")) else None)
+            sequence = _SEQUENCE if name.startswith(("bert", "gpt")) else None
+            export(name, path, batch="dynamic", sequence=sequence, keep_batch_norm=False)
         return path
 
     def wide(self, name: str, sparsity: float) -> Path:

@@ -77,7 +77,7 @@ def main() -> None:
 def _wide(folder: Path, name: str, storage: str) -> Path:
     """The file of an architecture, Sparse Wide at 90 %."""
     source, target = folder / "in.onnx", folder / f"{name}-{storage}.onnx"
-    export(name, source)
+    export(name, source, keep_batch_norm=False)
     sift_onnx.transform(source, wide=0.9).save(target, storage=storage)  # type: ignore[arg-type]
     size = sum(path.stat().st_size for path in folder.glob(f"{target.name}*"))
     print(f"{name}, {storage} storage: {size / 1e6:.0f} MB")

@@ -33,7 +33,7 @@ def main() -> None:
         name = architecture
         with tempfile.TemporaryDirectory() as folder:
             original, wide = Path(folder) / "original.onnx", Path(folder) / "wide.onnx"
-            export(architecture, original)
+            export(architecture, original, keep_batch_norm=False)
             try:
                 model = sift_onnx.transform(original, wide=0.9)
             except BudgetError:  # a vocabulary whose head costs more than the rest of the model

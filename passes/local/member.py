@@ -23,6 +23,7 @@ from sift_onnx.left_out import left_out_layers, left_out_warnings
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder
+from sift_onnx.passes.folded_batch_norms import folding_warnings
 from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.inline_functions import InlineFunctions
 from sift_onnx.passes.lift_constants import LiftConstants
@@ -126,6 +127,7 @@ class LocalPass(Pass):
             copy = prepare(copy).model
         if copy is model:
             copy = model.copy()
+        warnings = folding_warnings(copy, self.init)
         analysis = analyze(copy, self.input_shapes)
         chosen = self.choose_units(copy, analysis)
         units = {name: unit for name, unit in chosen.items() if isinstance(unit, LinearUnit)}
@@ -151,7 +153,7 @@ class LocalPass(Pass):
         still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
         check_shapes(copy, analysis, still, self.input_shapes)
         record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
-        return PassResult(copy, True, self._report(analysis, chosen, done, start))
+        return PassResult(copy, True, self._report(analysis, chosen, done, start, warnings))
 
     def choose_units(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
         """Per weight layer its unit, or why it is left as it is."""
@@ -247,6 +249,7 @@ class LocalPass(Pass):
         chosen: Mapping[str, LinearUnit | str],
         done: Mapping[str, Replacement],
         start: float,
+        warnings: Sequence[str] = (),
     ) -> dict[str, Any]:
         layers = list(self._layers(analysis, chosen, done))
         before, after = (sum(layer[key] for layer in layers) for key in ("macs_before", "macs_after"))
@@ -274,7 +277,7 @@ class LocalPass(Pass):
             },
             "pinned": [],
             "left_out": [layer.to_dict() for layer in left_out],
-            "warnings": [*(self.notes() if done else ()), *left_out_warnings(left_out)],
+            "warnings": [*warnings, *(self.notes() if done else ()), *left_out_warnings(left_out)],
             "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
             "seconds": time.perf_counter() - start,
         }

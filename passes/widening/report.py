@@ -25,8 +25,10 @@ def describe(
     plan: WidePlan,
     model: Model,
     seconds: float,
+    *,
     biases: Sequence[str] = (),
     dropped: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The document of ``sift-onnx transform`` (schema 1).
 
@@ -39,6 +41,7 @@ def describe(
         seconds: how long it took.
         biases: names of biases that layers got, where there were none.
         dropped: names of weights whose masks were not kept.
+        warnings: of the model that came in.
     """
     analysis, solution = plan.analysis, plan.solution
     original = analysis.system.original
@@ -98,7 +101,8 @@ def describe(
         "masks_dropped": list(dropped),
         "pinned": _pinned(plan),
         "left_out": [layer.to_dict() for layer in left_out],
-        "warnings": [
+        "warnings": [*warnings]
+        + [
             f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
             for name in analysis.unscaled
         ]

@@ -117,7 +117,10 @@ def _table() -> Table:
 )
 @count_option("--layers", help="Layers of a language model.  [default: the architecture's own]")
 @click.option(
-    "--keep-batch-norm", is_flag=True, help="Keep BatchNormalization nodes, for training; by default they are folded."
+    "--keep-batch-norm/--fold-batch-norm",
+    default=True,
+    show_default=True,
+    help="Keep BatchNormalization nodes, without which a model hardly trains, or fold them into convolutions.",
 )
 @choice_option("--exporter", "torchscript", "dynamo", help="Which of torch's exporters traces the model.")
 @click.option(
@@ -126,7 +129,7 @@ def _table() -> Table:
 @click.option(
     "--zero-init-residual/--no-zero-init-residual",
     default=None,
-    help="Start residual branches at zero, as the paper does.  [default: with --keep-batch-norm]",
+    help="Start residual branches at zero, as the paper does.  [default: unless --fold-batch-norm]",
 )
 @seed_option
 @force_option
@@ -153,14 +156,14 @@ def export_model(
 
     Examples:
         sift-onnx models export resnet18 resnet18.onnx
-        sift-onnx models export resnet18 net.onnx --keep-batch-norm --batch dynamic
+        sift-onnx models export resnet18 net.onnx --fold-batch-norm --batch dynamic
         sift-onnx models export gpt3-small gpt.onnx --layers 2 --sequence 64
     """
     from sift_onnx.models.export import export
 
     if zero_init_residual and not keep_batch_norm:
         note(
-            "--zero-init-residual without --keep-batch-norm folds scales of 0 into convolutions: their weights are 0",
+            "--zero-init-residual with --fold-batch-norm folds scales of 0 into convolutions: their weights are 0",
             verbosity,
         )
     note(f"building {name}, and tracing it with torch's {exporter} exporter", verbosity - 1)

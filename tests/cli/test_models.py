@@ -63,16 +63,24 @@ def test_a_batch_that_is_none_is_refused(batch, tmp_path):
 def test_export_prints_what_it_wrote(tmp_path):
     pytest.importorskip("torch")
     path = tmp_path / "m.onnx"
-    result = sift("export", "resnet18", path)
+    result = sift("export", "resnet18", path, "--fold-batch-norm")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{path}: 46.8 MB, 11,684,712 parameters, 49 nodes, opset 17\n"
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize("options", [(), ("--keep-batch-norm",)])
+def test_normalization_stays_unless_it_is_to_be_folded(options, tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "m.onnx"
+    assert sift("export", "resnet18-cifar", path, *NARROW, *options).exit_code == 0
+    assert sum(node.op_type == "BatchNormalization" for node in onnx.load(path).graph.node) == 20
+
+
 def test_export_as_json_with_every_option(tmp_path):
     pytest.importorskip("torch")
     path = tmp_path / "m.onnx"
-    options = ("--batch", "dynamic", "--keep-batch-norm", "--no-zero-init-residual", "--opset", "18", "--seed", "3")
+    options = ("--batch", "dynamic", "--no-zero-init-residual", "--opset", "18", "--seed", "3")
     result = sift("export", "resnet18-cifar", path, *NARROW, *options, "--exporter", "torchscript", "--json", "-", "-q")
     document = json.loads(result.stdout)
     assert next(iter(document)) == "schema"
@@ -124,6 +132,14 @@ def test_an_existing_file_needs_force(tmp_path):
 
 def test_folding_scales_of_zero_is_remarked_on_unless_quiet(tmp_path):
     pytest.importorskip("torch")
-    arguments = ("export", "resnet18-cifar", tmp_path / "m.onnx", *NARROW, "--zero-init-residual", "--force")
+    arguments = (
+        "export",
+        "resnet18-cifar",
+        tmp_path / "m.onnx",
+        *NARROW,
+        "--zero-init-residual",
+        "--fold-batch-norm",
+        "--force",
+    )
     assert "their weights are 0" in sift(*arguments).stderr
     assert sift(*arguments, "--quiet").stderr == ""

@@ -50,7 +50,8 @@ def exported(name: str) -> onnx.ModelProto:
     options = {"layers": 1, "sequence": 8} if "layers" in ARCHITECTURES[name].options else {}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        export(name, path, width=0.25 if "mobile" in name else 0.125, num_classes=10, **options)
+        width = 0.25 if "mobile" in name else 0.125
+        export(name, path, width=width, num_classes=10, keep_batch_norm=False, **options)
         return onnx.load(path)
 
 

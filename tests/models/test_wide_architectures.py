@@ -26,7 +26,7 @@ from sift_onnx.models.registry import example_inputs
 def test_three_quarters_sparse_is_twice_as_wide(name, width, tmp_path):
     row = ARCHITECTURES[name]
     options = {"layers": 1, "sequence": 8} if "layers" in row.options else {}
-    export(name, tmp_path / "m.onnx", width=width, num_classes=10, **options)
+    export(name, tmp_path / "m.onnx", width=width, num_classes=10, keep_batch_norm=False, **options)
     model = sift_onnx.transform(onnx.load(tmp_path / "m.onnx"), wide=0.75, budget="layer")
     module = build(name, width=2 * width, num_classes=10, **options)
     fold_batch_norm(module)

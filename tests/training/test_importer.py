@@ -79,8 +79,7 @@ def check_model(model, inputs):
 def test_architectures(name, exporter, tmp_path):
     row = ARCHITECTURES[name]
     options = {"layers": 1, "sequence": 8} if "layers" in row.options else {}
-    if exporter == "torchscript":
-        options["keep_batch_norm"] = True
+    options["keep_batch_norm"] = exporter == "torchscript"
     export(name, tmp_path / "m.onnx", width=SMALL[name], num_classes=10, batch="dynamic", exporter=exporter, **options)
 
     check_model(onnx.load(tmp_path / "m.onnx"), inputs_of(row, 2, options.get("sequence")))

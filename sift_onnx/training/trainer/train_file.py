@@ -10,10 +10,8 @@ from typing import Any
 from sift_onnx.errors import OutputError, PreconditionError
 from sift_onnx.files.storage import check_input, check_output
 from sift_onnx.model import Model
-from sift_onnx.passes.base import history
+from sift_onnx.passes.folded_batch_norms import find_folded, starts_at_random
 from sift_onnx.passes.inference_mode import InferenceMode
-from sift_onnx.passes.insert_batch_norm import folded_batch_norms
-from sift_onnx.passes.pipeline import FAMILIES
 from sift_onnx.training import sparse
 from sift_onnx.training.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
@@ -34,9 +32,6 @@ from sift_onnx.training.write_back_file import write_back_file
 from sift_onnx.training_nodes import mode_note
 
 __all__ = ["train_file"]
-
-# Passes that put new weights in the place of the model's.
-_DRAWING = frozenset({*FAMILIES, "low-rank"})
 
 
 def train_file(
@@ -150,18 +145,16 @@ def _report_modes(found: Mapping[str, Any], report: Report) -> None:
 
 
 def _check_batch_norms(model: Model, settings: TrainingSettings, report: Report) -> None:
-    folded = folded_batch_norms(model)
-    if not folded or settings.folded_batch_norm == "allow":
+    if settings.folded_batch_norm == "allow":
         return
-    names = ", ".join(folded[:3]) + (f" and {len(folded) - 3} others" if len(folded) > 3 else "")
-    text = f"the normalization of {names} was folded into the convolutions by the exporter"
-    # Notes leave out what has its default, which is a random draw.
-    drawn = [entry for entry in history(model) if entry["pass"] in _DRAWING and entry.get("init", "random") == "random"]
-    if drawn:
-        raise PreconditionError(
-            f"{text}, and the model starts from random weights, from which it hardly trains without; export the "
-            "original with its BatchNormalization (models export --keep-batch-norm, or torch.onnx.export with "
-            "training=TrainingMode.TRAINING and no optimization), put it back with passes.InsertBatchNorm before the "
-            "transform, or go on as it is with 'folded_batch_norm: allow' in the recipe"
-        )
-    report({"event": "warning", "text": f"{text}; that is no matter for fine-tuning, but it is for training anew"})
+    found = find_folded(model)
+    advice = found.advice()
+    if not advice:
+        return
+    if not starts_at_random(model):
+        text = f"{found.what()}; that is no matter for fine-tuning, but it is for training from random weights"
+        report({"event": "warning", "text": text})
+    elif found.prevails:
+        raise PreconditionError(f"{advice}, or go on as it is with 'folded_batch_norm: allow' in the recipe")
+    else:
+        report({"event": "warning", "text": advice})

@@ -14,8 +14,8 @@ BATCHES = (1, 2, 5, 16, 17, 33)
 TOLERANCE = 2e-4
 
 
-def exported(name, folder, **options):
-    export(name, folder / "m.onnx", batch="dynamic", **options)
+def exported(name, folder, *, keep_batch_norm=False, **options):
+    export(name, folder / "m.onnx", batch="dynamic", keep_batch_norm=keep_batch_norm, **options)
     return sift_onnx.load(folder / "m.onnx")
 
 

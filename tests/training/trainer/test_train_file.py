@@ -147,3 +147,15 @@ def test_folded_normalization_is_not_trained_from_scratch_unless_that_is_wanted(
     events: list[dict[str, Any]] = []
     train(model, tmp_path / "p.onnx", data, settings(epochs=1), report=events.append)
     assert "fine-tuning" in events[0]["text"]
+
+
+def test_where_most_normalizations_are_left_a_folded_one_is_a_warning(tmp_path: Path) -> None:
+    model = onnx.load(classifier(tmp_path / "net.onnx"))
+    body = next(node for node in model.graph.node if "body.weight" in node.input)
+    body.metadata_props.add(key="pkg.onnxscript.rewriter.rule_name", value="FuseBatchNormIntoConv")
+    wide = tmp_path / "wide.onnx"
+    sift_onnx.save(sift_onnx.transform(model, wide=0.5, budget="layer"), wide)
+    events: list[dict[str, Any]] = []
+    train(wide, tmp_path / "o.onnx", arrays(tmp_path / "d.npz"), settings(epochs=1), report=events.append)
+    assert "body.weight was folded" in events[0]["text"]
+    assert "may train worse" in events[0]["text"]
