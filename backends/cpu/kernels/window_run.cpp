@@ -109,20 +109,28 @@ WindowArgs WindowRun::start(std::size_t channel) const {
   return args;
 }
 
-// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window, and their weights to
-// scratch.weights; taps whose weight is zero are left out.
+// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those that
+// are listed, and their weights to scratch.weights.
 template <typename Place>
 void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
   Scratch& scratch = thread_scratch();
-  const auto first = static_cast<std::int64_t>(channel) * g_.kernel_h * g_.kernel_w;
+  if (layer_.kind != WindowKind::weighted_sum) {
+    for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+      for (std::int64_t j = cols.begin; j < cols.end; ++j) scratch.taps.push_back(place(i, j));
+    }
+    return;
+  }
+  const auto taps = layer_.weights->row_columns(static_cast<std::int64_t>(channel));
+  const auto values = layer_.weights->row_values(static_cast<std::int64_t>(channel));
+  const auto first = std::ranges::lower_bound(taps, static_cast<std::uint32_t>(rows.begin * g_.kernel_w));
+  auto at = static_cast<std::size_t>(first - taps.begin());
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-    for (std::int64_t j = cols.begin; j < cols.end; ++j) {
-      if (layer_.kind == WindowKind::weighted_sum) {
-        const float weight = layer_.weights[static_cast<std::size_t>(first + i * g_.kernel_w + j)];
-        if (weight == 0.0F) continue;
-        scratch.weights.push_back(weight);
-      }
+    const std::int64_t row = i * g_.kernel_w;
+    for (; at < taps.size() && taps[at] < row + g_.kernel_w; ++at) {
+      const std::int64_t j = taps[at] - row;
+      if (j < cols.begin || j >= cols.end) continue;
       scratch.taps.push_back(place(i, j));
+      scratch.weights.push_back(values[at]);
     }
   }
 }
