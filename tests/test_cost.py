@@ -138,7 +138,8 @@ def test_the_report_as_json(net: Net) -> None:
         "sparsity": 0.0, "macs": 48, "effective_macs": 48, "search_space": 0, "active_zeros": 0,
     }  # fmt: skip
     assert document["totals"] == {
-        "params": 42, "nnz": 42, "macs": 84, "effective_macs": 84, "search_space": 0, "attention_macs": 0
+        "params": 42, "nnz": 42, "macs": 84, "effective_macs": 84, "search_space": 0, "active_zeros": 0,
+        "attention_macs": 0
     }  # fmt: skip
 
 
