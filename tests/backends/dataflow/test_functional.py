@@ -160,3 +160,13 @@ def test_a_preset_of_one_s_own_is_named_by_its_file(tmp_path):
     assert get_backend(f"dataflow:{tmp_path / 'ours.toml'}").preset == str(tmp_path / "ours.toml")
     with pytest.raises(UsageError, match=r"none\.toml"):
         get_backend("dataflow:none.toml").compile(linear(sparse_integers(4, 4)))
+
+
+def test_a_weight_of_nothing_but_zeros_multiplies_what_it_meets():
+    model = linear(np.zeros((5, 6), np.float32))
+    x = integers(3, 6)
+    x[1, 2] = np.inf
+    with np.errstate(invalid="ignore"):
+        y = run(model, {"x": x})["y"]
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(reference(model, {"x": x})["y"]))
+    assert np.isnan(y[1]).all()
