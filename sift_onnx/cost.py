@@ -1,7 +1,7 @@
 """Multiply-accumulates, parameters and active weights, in exact integers.
 
-One MAC is one multiplication and one addition (2 FLOPs) of an active weight. A layer's MACs are its active weights times
-the positions that each weight is applied at: output pixels of a convolution, rows of a matrix product.
+One MAC is one multiplication and one addition (2 FLOPs) of an active weight. A layer's MACs are its active weights
+times the positions that each weight is applied at: output pixels of a convolution, rows of a matrix product.
 """
 
 from __future__ import annotations

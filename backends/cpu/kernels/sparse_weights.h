@@ -50,7 +50,7 @@ class SparseWeights {
  private:
   SparseWeights(std::int64_t rows, std::int64_t columns);
 
-  // As from_dense; starts_ holds how many weights of each row are listed, one place behind.
+  // What from_dense does, which has found out where rows start.
   void list_active(std::span<const float> dense, bool transposed, MaskBits mask);
   void list_non_zeros(std::span<const float> dense, bool transposed);
   void list_all(std::span<const float> dense, bool transposed);

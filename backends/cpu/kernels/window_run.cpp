@@ -122,17 +122,27 @@ void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place plac
   }
   const auto taps = layer_.weights->row_columns(static_cast<std::int64_t>(channel));
   const auto values = layer_.weights->row_values(static_cast<std::int64_t>(channel));
-  const auto first = std::ranges::lower_bound(taps, static_cast<std::uint32_t>(rows.begin * g_.kernel_w));
-  auto at = static_cast<std::size_t>(first - taps.begin());
+  std::size_t at = 0;
+  if (rows.begin > 0) {
+    const auto first = std::ranges::lower_bound(taps, static_cast<std::uint32_t>(rows.begin * g_.kernel_w));
+    at = static_cast<std::size_t>(first - taps.begin());
+  }
+  // Room for all of them: growing one by one shows beside a small plane.
+  const std::size_t before = scratch.taps.size();
+  scratch.taps.resize(before + taps.size() - at);
+  scratch.weights.resize(scratch.taps.size());
+  std::size_t added = before;
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
     const std::int64_t row = i * g_.kernel_w;
     for (; at < taps.size() && taps[at] < row + g_.kernel_w; ++at) {
       const std::int64_t j = taps[at] - row;
       if (j < cols.begin || j >= cols.end) continue;
-      scratch.taps.push_back(place(i, j));
-      scratch.weights.push_back(values[at]);
+      scratch.taps[added] = place(i, j);
+      scratch.weights[added++] = values[at];
     }
   }
+  scratch.taps.resize(added);
+  scratch.weights.resize(added);
 }
 
 void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {

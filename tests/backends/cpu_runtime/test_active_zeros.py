@@ -6,6 +6,8 @@ import pytest
 from sparse_nets import SparseNet, assert_same_as_onnxruntime, emptied, everything, places, reasons, some_rows
 
 from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.isa import SIFT_ISA
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.backends.cpu.region_program import RegionProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
@@ -16,6 +18,7 @@ from sift_onnx.weights.mask_storage import MASKS_KEY, record_of, text_of_records
 from sift_onnx.weights.sparse import SparseWeight
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
+ISAS = _kernels.supported_isas()
 
 
 def mixed_net():
@@ -58,9 +61,11 @@ def held_by(program):
     return held
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("storage", ["dense", "sparse", "memory"])
 @pytest.mark.parametrize("zeros", [some_rows, everything])
-def test_every_layer_multiplies_by_all_that_its_mask_leaves(tmp_path, storage, zeros):
+def test_every_layer_multiplies_by_all_that_its_mask_leaves(tmp_path, monkeypatch, isa, storage, zeros):
+    monkeypatch.setenv(SIFT_ISA, isa)
     net = mixed_net()
     model = emptied(net, zeros)
     active = {name.removesuffix(".weight"): nnz for name, nnz in active_of(model).items()}
@@ -147,9 +152,11 @@ def test_a_scale_of_zero_that_is_folded_into_dense_weights_leaves_them_dense():
         assert held_by(program)["depthwise_last"] == 24 * 9
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("group", [1, 24])
 @pytest.mark.parametrize("batch", [1, 17])
-def test_infinity_before_a_branch_that_starts_at_zero_gives_what_onnxruntime_gives(group, batch):
+def test_infinity_before_a_branch_that_starts_at_zero_gives_what_onnxruntime_gives(monkeypatch, isa, group, batch):
+    monkeypatch.setenv(SIFT_ISA, isa)
     net = SparseNet()
     net.density = 1.0
     x = net.conv(net.input("x", 1, 24, 9, 9, declared=["n", 24, 9, 9]), 24, 24, 3, name="branch", group=group)
