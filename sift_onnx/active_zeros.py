@@ -60,7 +60,7 @@ def active_zero_warnings(layers: Sequence[ActiveZeros]) -> list[str]:
         return []
     return [
         f"{zeros / active:.1%} of the active weights are zero ({zeros:,} of {active:,}): {_where(layers)}. "
-        "A program that leaves out zeros by their value is faster on them than on trained weights. "
+        "A program that leaves out zeros by their value is faster on such weights than on trained ones. "
         "Before it is timed, train the model, or export it with branches that do not start at zero"
     ]
 

@@ -19,18 +19,18 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
     """Tables of layers and of those left out, and a line of totals, for the JSON document of ``sift-onnx inspect``."""
     totals, zeros = document["totals"], document["totals"]["active_zeros"]
     table = FittingTable(
-        title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters", "of them zero")
+        title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters", "active zeros")
     )
     columns = (
         ("weight", "left", "total"),
         ("kind", "left", ""),
         ("shape", "left", ""),
         ("parameters", "right", f"{totals['params']:,}"),
-        ("non-zeros", "right", f"{totals['nnz']:,}"),
-        *((("of them zero", "right", f"{zeros:,}"),) if zeros else ()),
+        ("active", "right", f"{totals['nnz']:,}"),
+        *((("active zeros", "right", f"{zeros:,}"),) if zeros else ()),
         ("sparsity", "right", f"{1 - totals['nnz'] / totals['params']:.2%}" if totals["params"] else ""),
         ("dense MACs", "right", si(totals["macs"])),
-        ("MACs of non-zeros", "right", si(totals["effective_macs"])),
+        ("MACs of active", "right", si(totals["effective_macs"])),
         ("search space", "right", f"{totals['search_space']:,}"),
     )
     for header, justify, footer in columns:

@@ -54,8 +54,8 @@ def inspect_html(document: Document, prefix: str) -> Markup:
     totals = document.data["totals"]
     sparsity = 1 - totals["nnz"] / max(totals["params"], 1)
     words = (
-        f"{totals['params']:,} weights, {totals['nnz']:,} not zero (sparsity {sparsity:.2%}); "
-        f"{si(totals['effective_macs'])} MACs of non-zero weights, {si(totals['macs'])} if executed dense"
+        f"{totals['params']:,} weights, {totals['nnz']:,} active (sparsity {sparsity:.2%}); "
+        f"{si(totals['effective_macs'])} MACs of active weights, {si(totals['macs'])} if executed dense"
     )
     if totals["attention_macs"]:
         words += f"; {si(totals['attention_macs'])} MACs of attention products"
@@ -72,7 +72,7 @@ def inspect_html(document: Document, prefix: str) -> Markup:
         )
         for layer in document.data["layers"]
     ]
-    columns = "<weight|<kind|<shape|weights|non-zeros|sparsity|dense MACs|MACs of non-zeros"
+    columns = "<weight|<kind|<shape|weights|active|sparsity|dense MACs|MACs of active"
     table = table_html(Table.of(f"Layers of {document.model}", columns, rows))
     return join(tag("p", words + "."), table, notes_html(document.data.get("warnings") or []))
 
