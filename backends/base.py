@@ -104,8 +104,8 @@ class NodeProfile(Placement):
     Attributes:
         ms: median over the runs of its time in one run, in milliseconds.
         kernel: what ran it.
-        density: share of its weights that are not zero.
-        gflops: operations on non-zero weights per second, in 10**9.
+        density: share of its weights that are active: that its mask leaves, or, without one, that are not zero.
+        gflops: operations on active weights per second, in 10**9.
         share_of_peak: these, in units of what the machine does if it does nothing but multiply and add.
     """
 

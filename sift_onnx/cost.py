@@ -1,7 +1,7 @@
-"""Multiply-accumulates, parameters and non-zeros, in exact integers.
+"""Multiply-accumulates, parameters and active weights, in exact integers.
 
-One MAC is one multiplication and one addition (2 FLOPs) of a non-zero weight. A layer's MACs are its non-zeros times
-the positions that each weight is applied at: output pixels of a convolution, rows of a matrix product.
+One MAC is one multiplication and one addition (2 FLOPs) of an active weight. A layer's MACs are its active weights
+times the positions that each weight is applied at: output pixels of a convolution, rows of a matrix product.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import onnx_graphsurgeon as gs
 
+from sift_onnx.active_zeros import ActiveZeros, active_zero_warnings
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
+from sift_onnx.graphs.constants import active_zeros_of, is_masked, nnz_of, shape_of
 from sift_onnx.left_out import LeftOutLayer, left_out_layers, left_out_warnings
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.quantized_layers import QuantizedLayer, quantized_layers
@@ -41,6 +42,7 @@ class LayerCost:
         macs: multiply-accumulates if executed densely.
         effective_macs: multiply-accumulates of the active weights.
         search_space: weights that a mask chooses from (paper, Table 1); 0 without a mask.
+        active_zeros: active weights that are zero.
     """
 
     name: str
@@ -54,6 +56,7 @@ class LayerCost:
     macs: int
     effective_macs: int
     search_space: int
+    active_zeros: int
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,14 @@ class CostReport:
             "layers": [asdict(layer) | {"shape": list(layer.shape)} for layer in self.layers],
             "totals": totals | {"attention_macs": self.attention_macs},
             "left_out": [layer.to_dict() for layer in self.left_out],
-            "warnings": left_out_warnings(self.left_out),
+            "warnings": left_out_warnings(self.left_out) + self._zero_warnings(),
         }
 
+    def _zero_warnings(self) -> list[str]:
+        return active_zero_warnings([ActiveZeros(layer.name, layer.nnz, layer.active_zeros) for layer in self.layers])
 
-_SUMMED = ("params", "nnz", "macs", "effective_macs", "search_space")
+
+_SUMMED = ("params", "nnz", "macs", "effective_macs", "search_space", "active_zeros")
 
 
 def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> CostReport:
@@ -108,21 +114,23 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
 def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:
     shape = tuple(original(axis.size) for axis in layer.axes)
     use = layer.uses[0]
-    return _layer_cost(
-        layer.constant, (use.node, use.op, layer.kind), shape, nnz_of(layer.constant), positions_of(layer, original)
-    )
+    counts = (nnz_of(layer.constant), active_zeros_of(layer.constant))
+    return _layer_cost(layer.constant, (use.node, use.op, layer.kind), shape, counts, positions_of(layer, original))
 
 
 def _cost_of_quantized(layer: QuantizedLayer) -> LayerCost:
     node = layer.node
     words = (str(node.name or node.outputs[0].name), str(node.op), layer.kind)
-    return _layer_cost(layer.constant, words, shape_of(layer.constant), layer.nnz, layer.positions)
+    # Without a mask, only those count as active that do not stand for zero.
+    zeros = active_zeros_of(layer.constant) if is_masked(layer.constant) else 0
+    return _layer_cost(layer.constant, words, shape_of(layer.constant), (layer.nnz, zeros), layer.positions)
 
 
 def _layer_cost(
-    constant: gs.Constant, words: tuple[str, str, str], shape: tuple[int, ...], nnz: int, positions: int
+    constant: gs.Constant, words: tuple[str, str, str], shape: tuple[int, ...], counts: tuple[int, int], positions: int
 ) -> LayerCost:
     node, op, kind = words
+    nnz, zeros = counts
     params = math.prod(shape)
     return LayerCost(
         name=constant.name,
@@ -136,6 +144,7 @@ def _layer_cost(
         macs=params * positions,
         effective_macs=nnz * positions,
         search_space=params if is_masked(constant) else 0,
+        active_zeros=zeros,
     )
 
 

@@ -28,6 +28,8 @@ Array = npt.NDArray[Any]
 
 # Drawn in single precision; wider or narrower tensors are converted afterwards.
 _DRAWN = np.float32
+# No weight that is drawn with more becomes zero in single precision, whatever its fan-in.
+_LEAST_ENERGY = 1e-30
 # Elements that are summed in double precision at a time.
 _PIECE = 1 << 22
 
@@ -113,6 +115,13 @@ class DrawnWeight:
     seed: int
     pattern: Pattern = UNSTRUCTURED
     in_axis: int | None = None
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of active weights that are not zero; only those of few types have to be drawn to tell."""
+        if not self.energy:
+            return 0
+        return self.nnz if self.dtype == _DRAWN and self.energy > _LEAST_ENERGY else self.read().nonzeros
 
     def read(self) -> SparseWeight:
         """Draw it."""

@@ -6,7 +6,7 @@ No pass changes them and nobody can say what they cost; but a model that has the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from sift_onnx.axis_rules import AxisAnalysis
 from sift_onnx.graphs.constants import parameter_behind, shape_of
 from sift_onnx.operator_domains import STANDARD_DOMAINS
 
-__all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "why_left_out"]
+__all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
 
 # Operator -> the inputs that may be its weights.
 _WEIGHTS = {
@@ -79,12 +79,21 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
         stop = _stop(analysis, node) if node.op in _WEIGHTS else None
         if stop is None:
             continue
-        for position in _WEIGHTS[node.op]:
-            tensor = node.inputs[position] if position < len(node.inputs) else None
-            parameter = None if tensor is None or tensor.is_empty() else parameter_behind(tensor)
-            if parameter is not None and len(parameter[1]) > 1 and (index, parameter[0].name) not in known:
-                found.append(LeftOutLayer(parameter[0], index, node, stop))
+        found += [
+            LeftOutLayer(constant, index, node, stop)
+            for constant in stored_weights(node)
+            if (index, constant.name) not in known
+        ]
     return found
+
+
+def stored_weights(node: gs.Node) -> Iterator[gs.Constant]:
+    """The floating-point weights of two axes or more that a node multiplies by, or looks up in, and a model stores."""
+    for position in _WEIGHTS.get(node.op, ()):
+        tensor = node.inputs[position] if position < len(node.inputs) else None
+        parameter = None if tensor is None or tensor.is_empty() else parameter_behind(tensor)
+        if parameter is not None and len(parameter[1]) > 1:
+            yield parameter[0]
 
 
 def why_left_out(layers: Sequence[LeftOutLayer]) -> list[str]:

@@ -7,6 +7,10 @@ from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.feeds import random_feeds
+from sift_onnx.graphs.constants import is_masked
+from sift_onnx.model import Model
+from sift_onnx.passes import Prune
+from sift_onnx.weights.sparse import SparseWeight
 
 ONE_THREAD = CompileOptions(threads=1)
 
@@ -43,6 +47,27 @@ def assert_same_at_batches(model, batches, shapes=None, **options):
         own = {name: (batch, *shape[1:]) for name, shape in (shapes or {}).items()}
         assert_same_as_onnxruntime(model, random_feeds(program.inputs, batch, own), program, **options)
     return program
+
+
+def emptied(net, zeros, sparsity=0.8):
+    """The pruned model, whose active weights are zero where ``zeros`` says so, given a name and a SparseWeight."""
+    model = Prune(sparsity)(Model.load(net.model())).model
+    for name, constant in model.initializers().items():
+        if is_masked(constant):
+            weight = constant._values.weight
+            values = np.where(zeros(name, weight), 0, weight.values).astype(np.float32)
+            constant.values = SparseWeight(weight.shape, weight.indices, values)
+    return model
+
+
+def some_rows(name, weight):
+    """Every third row, and all of the layer ``grouped``."""
+    rows = np.unravel_index(weight.indices, weight.shape)[0]
+    return (rows % 3 == 0) | (name == "grouped.weight")
+
+
+def everything(_name, weight):
+    return np.ones(weight.nnz, bool)
 
 
 def places(program):

@@ -112,7 +112,7 @@ def test_products_of_activations_are_counted_apart(net: Net) -> None:
     assert report.layers == ()
     assert report.attention_macs == 2 * batch * heads * length * length * d
     assert report.to_dict()["totals"] == {
-        "params": 0, "nnz": 0, "macs": 0, "effective_macs": 0, "search_space": 0,
+        "params": 0, "nnz": 0, "macs": 0, "effective_macs": 0, "search_space": 0, "active_zeros": 0,
             "attention_macs": report.attention_macs
     }  # fmt: skip
 
@@ -135,10 +135,11 @@ def test_the_report_as_json(net: Net) -> None:
     assert document["schema"] == 1
     assert document["layers"][0] == {
         "name": "a.weight", "node": "a", "op": "MatMul", "kind": "matmul", "shape": [4, 6], "params": 24, "nnz": 24,
-        "sparsity": 0.0, "macs": 48, "effective_macs": 48, "search_space": 0,
+        "sparsity": 0.0, "macs": 48, "effective_macs": 48, "search_space": 0, "active_zeros": 0,
     }  # fmt: skip
     assert document["totals"] == {
-        "params": 42, "nnz": 42, "macs": 84, "effective_macs": 84, "search_space": 0, "attention_macs": 0
+        "params": 42, "nnz": 42, "macs": 84, "effective_macs": 84, "search_space": 0, "active_zeros": 0,
+        "attention_macs": 0
     }  # fmt: skip
 
 

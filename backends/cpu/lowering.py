@@ -132,7 +132,7 @@ def _own_reason(unit: Unit) -> str:
     spec = unit.step.spec if unit.step is not None else None
     if isinstance(spec, (Conv, Matmul)) and spec.weights.density > SPARSE_BELOW:
         return (
-            f"its weights are dense: {spec.weights.density:.0%} are not zero, the kernels gain below {SPARSE_BELOW:.0%}"
+            f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
         )
     return ""
 
@@ -199,7 +199,7 @@ def _kernel_reason(unit: Unit) -> str:
     spec = unit.step.spec if unit.step is not None else None
     match spec:
         case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
-            return f"{1 - spec.weights.density:.0%} of its weights are zero"
+            return f"{1 - spec.weights.density:.0%} of its weights are pruned"
         case Conv() | Matmul() | Depthwise():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():

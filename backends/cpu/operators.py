@@ -44,7 +44,7 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
     Args:
         spec: anything but :class:`Reshaped`, for which there is nothing to do, and :class:`Attention`.
         layout: of operand and result.
-        weights: the packed weights of a convolution or matrix product; both layouts share them.
+        weights: those of a convolution or matrix product; both layouts share them.
         isa: instruction set.
     """
     match spec:
@@ -71,9 +71,9 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
                 return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
             # Rows in lanes: the 1x1 convolution of images of one pixel.
             return _kernels.Conv(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
-        case Depthwise():
+        case Depthwise() if weights is not None:
             return _kernels.Depthwise(
-                spec.weights.dense(), spec.bias, activation=spec.activation, layout=layout, isa=isa,
+                weights, spec.bias, activation=spec.activation, layout=layout, isa=isa,
                 **_window(spec.geometry),
             )  # fmt: skip
         case Pool(kind="max"):

@@ -81,7 +81,7 @@ class RegionProgram:
         self._weights = {
             i: step.spec.weights.packed()
             for i, step in enumerate(region.steps)
-            if isinstance(step.spec, (Conv, Matmul))
+            if isinstance(step.spec, (Conv, Depthwise, Matmul))
         }
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
@@ -145,7 +145,7 @@ class RegionProgram:
             return packed + sum(weights.nbytes for weights in self._weights.values())
 
     def flops(self, step: int, shape: Shape) -> float:
-        """Operations on non-zero weights for an operand of ``shape``; 0 for steps without weights."""
+        """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""
         spec = self.region.steps[step].spec
         if isinstance(spec, Conv):
             spec = replace(spec, pool=None)
@@ -265,8 +265,6 @@ def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
 
 def _without_values(step: Step) -> Step:
     spec = step.spec
-    if isinstance(spec, (Conv, Matmul)):
+    if isinstance(spec, (Conv, Depthwise, Matmul)):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))
-    if isinstance(spec, Depthwise):
-        return replace(step, spec=replace(spec, weights=spec.weights.copied()))
     return step

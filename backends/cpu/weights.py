@@ -11,15 +11,16 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.graphs.constants import MaskedValues, array_of
+from sift_onnx.graphs.constants import MaskedValues, array_of, is_masked
+from sift_onnx.weights.masked_values import DenseUnderMask
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["SPARSE_BELOW", "Floats", "WeightMatrix", "read_weights"]
 
 Floats = npt.NDArray[np.float32]
 
-# Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (non-zeros
-# only, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
+# Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
+# weights, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
 SPARSE_BELOW = 0.75
 
 
@@ -29,6 +30,8 @@ class _Reading:
 
     nnz: int | None = None
     finite: bool = True
+    # Nothing but zeros, and no mask: as nnz_of has it, such a tensor is dense, and going to be trained.
+    is_untrained: bool = False
     sparse: _kernels.SparseWeights | None = None
 
 
@@ -64,12 +67,12 @@ class WeightMatrix:
 
     @property
     def nnz(self) -> int:
-        """Number of weights that are not zero."""
+        """Number of active weights: under a mask, all that it leaves, whatever their values; else the non-zeros."""
         return self._read().nnz or 0
 
     @property
     def density(self) -> float:
-        """Share of weights that are not zero."""
+        """Share of weights that are active."""
         return self.nnz / self.size if self.size else 1.0
 
     @property
@@ -78,32 +81,41 @@ class WeightMatrix:
         return self._read().finite
 
     def _read(self) -> _Reading:
-        """Count, check, and keep the non-zeros of weights that are sparse: that is read once, and in one piece."""
+        """Count, check, and keep the active weights of a sparse matrix: that is read once, and in one piece."""
         reading = self._reading
         if reading.nnz is None:
-            values = self._active()
-            if values is not None:
-                reading.nnz, reading.finite = _kernels.count_weights(values)
+            weight = self._active_weights()
+            if weight is not None:
+                _, reading.finite = _kernels.count_weights(np.ascontiguousarray(weight.values, np.float32))
+                reading.nnz = weight.nnz
                 return reading
             stored = self._stored()
-            nnz, reading.finite = _kernels.count_weights(stored)
+            nnz, reading.finite = _kernels.count_weights(stored, self._mask_bits())
+            if not nnz and not is_masked(self.constant):
+                reading.is_untrained, nnz = True, self.size
             if reading.finite and nnz <= SPARSE_BELOW * self.size:
-                reading.sparse = _kernels.SparseWeights.from_dense(self.rows, self.columns, stored, self.transposed)
+                reading.sparse = self._packed_from(stored)
             reading.nnz = nnz
         return reading
 
-    def _active(self) -> Floats | None:
-        """The active weights, where the model holds them as such."""
+    def _active_weights(self) -> SparseWeight | None:
+        """The active weights, where the model holds them as such: the dense tensor may not fit into memory."""
         values = self.constant._values
-        if isinstance(values, MaskedValues) and values.stored is None:
-            return np.ascontiguousarray(values.weight.values, np.float32)
-        return None
+        return values.weight if isinstance(values, MaskedValues) and values.stored is None else None
 
     def _stored(self) -> Floats:
         return np.ascontiguousarray(array_of(self.constant), np.float32)
 
+    def _mask_bits(self) -> npt.NDArray[np.uint8] | None:
+        """Which of the stored weights are active; None where that is told by their not being zero."""
+        values = self.constant._values
+        if isinstance(values, MaskedValues) and isinstance(values.source, DenseUnderMask):
+            mask = values.source.explicit_mask()
+            return mask.bits if mask is not None else None
+        return np.full(-(-self.size // 8), 0xFF, np.uint8) if self._reading.is_untrained else None
+
     def scaled(self, factor: Floats) -> WeightMatrix:
-        """With row r multiplied by ``factor[r]``."""
+        """With row r multiplied by ``factor[r]``; what becomes zero stays active."""
         return replace(self, scale=factor if self.scale is None else self.scale * factor)
 
     def released(self) -> WeightMatrix:
@@ -111,33 +123,18 @@ class WeightMatrix:
         nothing = gs.Constant(self.name, np.empty(0, np.float32))
         return replace(self, constant=nothing, scale=None, _reading=_Reading(self.nnz, self.is_finite))
 
-    def copied(self) -> WeightMatrix:
-        """The same weights in memory of their own."""
-        own = gs.Constant(self.name, self.dense().copy())
-        reading = _Reading(self.nnz, self.is_finite)
-        return replace(self, constant=own, transposed=False, scale=None, _reading=reading)
-
-    def dense(self) -> Floats:
-        """All weights, [rows][columns]."""
-        values = self._stored()
-        matrix = values.reshape(self.columns, self.rows).T if self.transposed else values.reshape(self.rows, -1)
-        if self.scale is not None:
-            matrix = matrix * self.scale[:, None]
-        return np.ascontiguousarray(matrix)
-
     def packed(self) -> _kernels.SparseWeights:
-        """The non-zeros, as the kernels take them."""
+        """The active weights, as the kernels take them."""
         sparse = self._read().sparse
         if sparse is None:
-            values = self.constant._values
-            if isinstance(values, MaskedValues) and values.stored is None:
-                sparse = self._packed_without_zeros(values.weight)
-            else:
-                sparse = _kernels.SparseWeights.from_dense(self.rows, self.columns, self._stored(), self.transposed)
+            weight = self._active_weights()
+            sparse = self._packed_from(self._stored()) if weight is None else self._packed_from_active(weight)
         return sparse if self.scale is None else sparse.scaled(self.scale)
 
-    def _packed_without_zeros(self, weight: SparseWeight) -> _kernels.SparseWeights:
-        """Of a weight whose dense tensor may not fit into memory."""
+    def _packed_from(self, stored: Floats) -> _kernels.SparseWeights:
+        return _kernels.SparseWeights.from_dense(self.rows, self.columns, stored, self.transposed, self._mask_bits())
+
+    def _packed_from_active(self, weight: SparseWeight) -> _kernels.SparseWeights:
         indices, active = weight.indices.astype(np.int64), np.ascontiguousarray(weight.values, np.float32)
         if self.transposed:
             columns, rows = np.divmod(indices, self.rows)

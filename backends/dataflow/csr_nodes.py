@@ -55,7 +55,12 @@ def _stored(tensor: gs.Tensor, axes: int | None = None) -> SparseWeight | None:
     if not isinstance(tensor, gs.Constant) or (axes is not None and len(shape_of(tensor)) != axes):
         return None
     weight = sparse_weight_of(tensor)
-    return weight if weight is not None else SparseWeight.from_dense(array_of(tensor))
+    if weight is None:
+        weight = SparseWeight.from_dense(array_of(tensor))
+        if not weight.nnz:
+            # As in the workload: it has no mask, and is going to be trained.
+            weight = SparseWeight.from_dense(array_of(tensor), np.arange(weight.size))
+    return weight
 
 
 def _transposed(weight: SparseWeight, transpose: bool) -> CsrMatrix:

@@ -141,7 +141,7 @@ class DataflowProgram(Program):
                 self._placements.append(Placement(label, proto.op_type, "onnxruntime", csr))
                 waiting.append(proto)
                 continue
-            self._placements.append(Placement(label, proto.op_type, "csr", "one AXPY per non-zero"))
+            self._placements.append(Placement(label, proto.op_type, "csr", "one AXPY per active weight"))
             if waiting:
                 pieces.append(_Piece(waiting, None, self))
                 waiting = []

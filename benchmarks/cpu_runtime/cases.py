@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import sift_onnx
+from sift_onnx.models import ARCHITECTURES
 from sift_onnx.models.export import export
 
 __all__ = ["BATCHES", "CHAIN_ROWS", "Models", "stage_of"]
@@ -36,7 +37,9 @@ class Models:
         path = self.folder / f"{name}.onnx"
         if not path.exists():
             sequence = _SEQUENCE if name.startswith(("bert", "gpt")) else None
-            export(name, path, batch="dynamic", sequence=sequence, keep_batch_norm=False)
+            # Branches that start at zero have weights of zero behind a fold, which some runtimes leave out.
+            residuals = False if "zero_init_residual" in ARCHITECTURES[name].options else None
+            export(name, path, batch="dynamic", sequence=sequence, keep_batch_norm=False, zero_init_residual=residuals)
         return path
 
     def wide(self, name: str, sparsity: float) -> Path:

@@ -32,7 +32,8 @@ def inference(batch: int) -> Outcome:
     ours_ms, dense_ms, ideal = {}, {}, 0.0
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "resnet18.onnx"
-        export("resnet18", original, batch="dynamic", keep_batch_norm=False)
+        # As trained weights are: no residual branch of zeros.
+        export("resnet18", original, batch="dynamic", keep_batch_norm=False, zero_init_residual=False)
         for sparsity in SPARSITIES:
             wide = Path(folder) / f"wide-{sparsity}.onnx"
             sift_onnx.transform(str(original), wide=sparsity).save(wide)

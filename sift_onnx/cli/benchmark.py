@@ -21,7 +21,7 @@ from sift_onnx.cli.options import (
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import CheckError, UsageError
 
@@ -134,6 +134,7 @@ def benchmark(
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.cli import comparison
+    from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.benchmark import ratio_line, runs_table
 
     if min_speedup is not None and baseline is None:
@@ -145,6 +146,7 @@ def benchmark(
     for batch in batches:  # all of them, before any time is spent
         comparison.check_batch(subjects, batch)
     result: dict[str, Any] = {"schema": 1, "host": host(), "runs": [], "ratios": []}
+    result["warnings"] = comparison.zero_warnings(subjects)
     missed: list[str] = []
     for batch in batches:
         entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
@@ -157,8 +159,13 @@ def benchmark(
 
     def in_words() -> Iterator[RenderableType]:
         yield runs_table(result)
+        counts = {run["model"]: (run["active_weights"], run["active_zeros"]) for run in result["runs"]}
+        for name, count in counts.items():
+            yield from zeros_line(name, *count)
         yield from map(ratio_line, result["ratios"])
 
     deliver(result, json_path, in_words)
+    for warning in result["warnings"]:
+        note(f"Warning: {warning}", verbosity)
     if missed:
         raise CheckError("; ".join(missed))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sift_onnx.active_zeros import ActiveZeros, active_zero_warnings, active_zeros, totals_of
 from sift_onnx.backends.base import Backend, CompileOptions, Program, one_line
 from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
 from sift_onnx.cli.output import note, progress_bar, status_line
@@ -28,6 +29,7 @@ __all__ = [
     "speedups_missed",
     "subjects_of",
     "time_in_turns",
+    "zero_warnings",
 ]
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -35,13 +37,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of the comparison: its path as given, its short name, and what it is fed."""
+    """A model of the comparison: its path as given, its short name, what it is fed, and how its weights are."""
 
     path: str
     name: str
     is_baseline: bool
     inputs: tuple[TensorSpec, ...]
     shapes: Shapes
+    weights: tuple[ActiveZeros, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,11 @@ class Entry:
 def subjects_of(models: Sequence[str], baseline: str | None, shapes: Shapes) -> list[Subject]:
     """The models and the baseline, read; ``shapes`` are handed to those that have such inputs."""
     paths = list(dict.fromkeys(models))
-    inputs = {
-        path: graph_inputs(Model.load(path).origin) for path in dict.fromkeys([*paths, *filter(None, [baseline])])
-    }
+    inputs: dict[str, tuple[TensorSpec, ...]] = {}
+    weights: dict[str, tuple[ActiveZeros, ...]] = {}
+    for path in dict.fromkeys([*paths, *filter(None, [baseline])]):
+        model = Model.load(path)
+        inputs[path], weights[path] = graph_inputs(model.origin), tuple(active_zeros(model))
     known = {path: {spec.name for spec in specs} for path, specs in inputs.items()}
     for name in shapes:
         if not any(name in names for names in known.values()):
@@ -81,8 +86,14 @@ def subjects_of(models: Sequence[str], baseline: str | None, shapes: Shapes) -> 
         if is_baseline and path in paths:
             name += " (baseline)"
         own = {key: shape for key, shape in shapes.items() if key in known[path]}
-        subjects.append(Subject(path, name, is_baseline, inputs[path], own))
+        subjects.append(Subject(path, name, is_baseline, inputs[path], own, weights[path]))
     return subjects
+
+
+def zero_warnings(subjects: Sequence[Subject]) -> list[str]:
+    """One line for each model of which a noticeable share of the active weights is zero."""
+    models = {subject.path: subject.weights for subject in subjects}
+    return [f"{path}: {warning}" for path, weights in models.items() for warning in active_zero_warnings(weights)]
 
 
 @contextmanager
@@ -197,6 +208,7 @@ def run_record(entry: Entry, timing: Timing) -> dict[str, Any]:
         "batch": entry.batch,
         "threads": entry.program.threads,
         "simulated": entry.program.simulated_ms is not None,
+        **totals_of(entry.subject.weights),
         **asdict(summary),
         "items_per_second": 1e3 * entry.batch / summary.median_ms,
     }

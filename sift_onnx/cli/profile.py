@@ -23,7 +23,7 @@ from sift_onnx.cli.options import (
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UnsupportedError
 
@@ -70,24 +70,28 @@ def profile(
 ) -> None:
     """Time each node of MODEL, and say which kernel ran it.
 
-    GFLOP/s count multiplications and additions of non-zero weights; the peak is what the same threads reach if they do
+    GFLOP/s count multiplications and additions of active weights; the peak is what the same threads reach if they do
     nothing else. Inputs are random.
 
     Examples:
         sift-onnx profile wide.onnx --batch 64 --reasons
     """
+    from sift_onnx.active_zeros import active_zero_warnings, active_zeros, totals_of
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.feeds import batch_of, graph_inputs, random_feeds, resolve_shapes
     from sift_onnx.files.storage import check_input, check_output
     from sift_onnx.model import Model
+    from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
 
     check_input(Path(path))
     if trace is not None:
         check_output(trace, force)
     with status_line(f"profiling {path}", verbosity):
-        inputs = graph_inputs(Model.load(path).origin)
+        model = Model.load(path)
+        zeros = active_zeros(model)
+        inputs = graph_inputs(model.origin)
         concrete = resolve_shapes(inputs, batch, input_shapes)
         feeds = random_feeds(inputs, batch, input_shapes, seed)
         program = get_backend(backend).compile(path, CompileOptions(threads, batch, input_shapes))
@@ -100,6 +104,8 @@ def profile(
         "batch": batch_of(inputs, concrete),
         "threads": program.threads,
         "peak_gflops": getattr(program, "peak_gflops", None),
+        **totals_of(zeros),
+        "warnings": active_zero_warnings(zeros),
         **measured.to_dict(),
         "placements": [asdict(placement) for placement in program.placements],
     }
@@ -110,9 +116,12 @@ def profile(
         yield nodes_table(result)
         if reasons:
             yield from placement_lines(result)
+        yield from zeros_line(path, result["active_weights"], result["active_zeros"])
         yield summary_line(result)
 
     deliver(result, json_path, in_words)
+    for warning in result["warnings"]:
+        note(f"Warning: {warning}", verbosity)
 
 
 def _write_trace(program: Any, feeds: Any, path: Path, backend: str) -> None:

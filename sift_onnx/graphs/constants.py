@@ -22,12 +22,19 @@ from sift_onnx.files.data_types import bits_of, data_type_of
 from sift_onnx.files.stored_values import StoredValues, bare_header, describe
 from sift_onnx.files.tensor_protos import little_endian, tensor_of
 from sift_onnx.operator_domains import canonical_domain
-from sift_onnx.weights.masked_values import MaskedConstant, MaskedValues, flat_pieces, masked_constant
+from sift_onnx.weights.masked_values import (
+    MaskedConstant,
+    MaskedValues,
+    count_nonzeros,
+    flat_pieces,
+    masked_constant,
+)
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = [
     "MaskedConstant",
     "MaskedValues",
+    "active_zeros_of",
     "array_of",
     "byte_chunks",
     "constant_values",
@@ -133,7 +140,16 @@ def nnz_of(constant: gs.Constant) -> int:
         return int(constant._values.nnz)
     values = constant._values
     pieces = flat_pieces(values) if isinstance(values, StoredValues) else [array_of(constant)]
-    return sum(int(np.count_nonzero(piece)) for piece in pieces) or math.prod(shape_of(constant))
+    return count_nonzeros(pieces) or math.prod(shape_of(constant))
+
+
+def active_zeros_of(constant: gs.Constant) -> int:
+    """How many of the weights that :func:`nnz_of` counts are zero."""
+    values = constant._values
+    if is_masked(constant):
+        return int(values.nnz - values.nonzeros)
+    pieces = flat_pieces(values) if isinstance(values, StoredValues) else [array_of(constant)]
+    return 0 if any(np.count_nonzero(piece) for piece in pieces) else math.prod(shape_of(constant))
 
 
 def header_of(constant: gs.Constant, known: onnx.TensorProto | None = None) -> onnx.TensorProto:

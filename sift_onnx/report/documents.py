@@ -67,6 +67,7 @@ KINDS: dict[str, Any] = {
             "share_of_peak?": _AMOUNT, "kernel?": str,
         }],
         "placements": [{"name": str, "placement": str, "reason": str}],
+        "warnings?": [str],
     },
     "benchmark": {
         "host": {},
@@ -76,6 +77,7 @@ KINDS: dict[str, Any] = {
             "iterations": _COUNT, "items_per_second": _AMOUNT,
         }],
         "ratios": [{"a": str, "b": str, "batch": _COUNT, "median": _POSITIVE, "spread": (_POSITIVE, _POSITIVE)}],
+        "warnings?": [str],
     },
     "train": {
         "model": str, "out": str, "steps": _COUNT, "loss": Maybe(_REAL),

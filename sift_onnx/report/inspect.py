@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from sift_onnx.report.active_zeros import zeros_line
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.numbers import dims, si
@@ -16,17 +17,20 @@ __all__ = ["inspect_tables"]
 
 def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
     """Tables of layers and of those left out, and a line of totals, for the JSON document of ``sift-onnx inspect``."""
-    totals = document["totals"]
-    table = FittingTable(title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters"))
+    totals, zeros = document["totals"], document["totals"]["active_zeros"]
+    table = FittingTable(
+        title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters", "active zeros")
+    )
     columns = (
         ("weight", "left", "total"),
         ("kind", "left", ""),
         ("shape", "left", ""),
         ("parameters", "right", f"{totals['params']:,}"),
-        ("non-zeros", "right", f"{totals['nnz']:,}"),
+        ("active", "right", f"{totals['nnz']:,}"),
+        *((("active zeros", "right", f"{zeros:,}"),) if zeros else ()),
         ("sparsity", "right", f"{1 - totals['nnz'] / totals['params']:.2%}" if totals["params"] else ""),
         ("dense MACs", "right", si(totals["macs"])),
-        ("MACs of non-zeros", "right", si(totals["effective_macs"])),
+        ("MACs of active", "right", si(totals["effective_macs"])),
         ("search space", "right", f"{totals['search_space']:,}"),
     )
     for header, justify, footer in columns:
@@ -38,6 +42,7 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
             dims(layer["shape"]),
             f"{layer['params']:,}",
             f"{layer['nnz']:,}",
+            *((f"{layer['active_zeros']:,}" if layer["active_zeros"] else "",) if zeros else ()),
             f"{layer['sparsity']:.2%}",
             si(layer["macs"]),
             si(layer["effective_macs"]),
@@ -45,5 +50,6 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
         )
     yield table
     yield from left_out_tables(document)
+    yield from zeros_line(title, totals["nnz"], zeros)
     if totals["attention_macs"]:
         yield f"MACs of activation products (attention): {totals['attention_macs']:,}"

@@ -98,7 +98,7 @@ def _finding(document: Document) -> str:
         case "inspect":
             totals = data["totals"]
             share = 1 - totals["nnz"] / max(totals["params"], 1)
-            return f"{totals['params']:,} weights, {share:.2%} of them zero; {si(totals['effective_macs'])} MACs"
+            return f"{totals['params']:,} weights, {share:.2%} of them pruned; {si(totals['effective_macs'])} MACs"
         case "check":
             failed = [check["name"] for check in data["checks"] if not check["ok"]]
             return f"failed: {', '.join(failed)}" if failed else "all checks passed"

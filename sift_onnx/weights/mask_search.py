@@ -165,7 +165,9 @@ class _Search:
             return None
         if wanted.mask is not None:
             mask = _ordered(wanted.mask, order, candidate.shape)
-            return DenseUnderMask(candidate.stored, mask) if mask.admits(candidate.nonzeros) else None
+            if not mask.admits(candidate.nonzeros):
+                return None
+            return DenseUnderMask(candidate.stored, mask, nonzeros=candidate.count)
         if candidate.count != wanted.record.nonzeros:
             return None
         back = None if order is None else tuple(int(i) for i in np.argsort(order))
@@ -174,11 +176,11 @@ class _Search:
             return None
         zeros = wanted.record.active_zeros
         if order is None:
-            return DenseUnderMask(candidate.stored, active_zeros=zeros)
+            return DenseUnderMask(candidate.stored, active_zeros=zeros, nonzeros=candidate.count)
         if zeros:
-            added = PackedMask.of_positions(shape, decode_positions(zeros, nonzeros.size))
-            nonzeros = PackedMask(shape, nonzeros.bits | added.bits)
-        return DenseUnderMask(candidate.stored, _ordered(nonzeros, order, candidate.shape))
+            nonzeros = nonzeros.joined(PackedMask.of_positions(shape, decode_positions(zeros, nonzeros.size)))
+        mask = _ordered(nonzeros, order, candidate.shape)
+        return DenseUnderMask(candidate.stored, mask, nonzeros=candidate.count)
 
 
 def _orders(source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[Order]:

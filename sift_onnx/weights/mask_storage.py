@@ -46,10 +46,10 @@ class MaskRecord:
 
 def record_of(weight: SparseWeight, explicit: bool = True) -> MaskRecord:
     """What is noted of the mask of ``weight``, with its bits if ``explicit``."""
-    zeros = weight.active_zeros()
-    counts = (weight.shape, weight.nnz, weight.nnz - int(zeros.size))
+    counts = (weight.shape, weight.nnz, weight.nonzeros)
     if explicit:
         return MaskRecord(*counts, bits=PackedMask.of_weight(weight).text())
+    zeros = weight.active_zeros()
     nonzeros = PackedMask.of_positions(weight.shape, weight.indices[weight.values != 0])
     return MaskRecord(*counts, digest=nonzeros.digest(), active_zeros=encode_positions(zeros) if zeros.size else "")
 

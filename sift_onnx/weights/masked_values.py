@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -20,7 +20,15 @@ from sift_onnx.files.tensor_protos import tensor_of
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight, decode_positions
 
-__all__ = ["DenseUnderMask", "MaskedConstant", "MaskedValues", "WeightSource", "flat_pieces", "masked_constant"]
+__all__ = [
+    "DenseUnderMask",
+    "MaskedConstant",
+    "MaskedValues",
+    "WeightSource",
+    "count_nonzeros",
+    "flat_pieces",
+    "masked_constant",
+]
 
 Array = npt.NDArray[Any]
 
@@ -46,6 +54,10 @@ class WeightSource(Protocol):
     def nnz(self) -> int:
         """Number of active weights, known without the weight."""
 
+    @property
+    def nonzeros(self) -> int:
+        """Number of active weights that are not zero; what a look at the values takes, where that is not known."""
+
     def read(self) -> SparseWeight:
         """The weight, in memory of its own."""
 
@@ -60,8 +72,14 @@ class DenseUnderMask:
         active_zeros: encoded positions, see :func:`~sift_onnx.weights.sparse.encode_positions`; may be empty.
     """
 
-    def __init__(self, stored: StoredValues, mask: PackedMask | None = None, active_zeros: str = "") -> None:
-        """A mask over ``stored``.
+    def __init__(
+        self,
+        stored: StoredValues,
+        mask: PackedMask | None = None,
+        active_zeros: str = "",
+        nonzeros: int | None = None,
+    ) -> None:
+        """A mask over ``stored``; ``nonzeros`` says how many of its values are not zero, where that is known.
 
         Raises:
             ValueError: the list of active zeros is damaged.
@@ -71,6 +89,7 @@ class DenseUnderMask:
         self.active_zeros = active_zeros
         self.shape = tuple(int(n) for n in stored.shape)
         self.dtype: np.dtype[Any] = stored.dtype
+        self._nonzeros = nonzeros
         self._zeros()
 
     def _zeros(self) -> npt.NDArray[np.int64]:
@@ -81,6 +100,20 @@ class DenseUnderMask:
     def nnz(self) -> int:
         """Number of active weights; without explicit bits, the tensor is looked through for them."""
         return sum(len(positions) for positions, _ in self._active()) if self.mask is None else self.mask.nnz
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of active weights that are not zero: outside of the mask, all are."""
+        if self._nonzeros is None:
+            self._nonzeros = count_nonzeros(flat_pieces(self.stored))
+        return self._nonzeros
+
+    def explicit_mask(self) -> PackedMask | None:
+        """The mask; None if it is exactly the non-zeros of the tensor."""
+        if self.mask is not None or not self.active_zeros:
+            return self.mask
+        nonzeros = PackedMask.of_non_zeros(self.shape, flat_pieces(self.stored))
+        return nonzeros.joined(PackedMask.of_positions(self.shape, self._zeros()))
 
     def read(self) -> SparseWeight:
         """The active weights."""
@@ -117,6 +150,11 @@ def flat_pieces(stored: StoredValues) -> Iterator[Array]:
     yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
 
 
+def count_nonzeros(pieces: Iterable[Array]) -> int:
+    """How many of all values are not zero."""
+    return sum(int(np.count_nonzero(piece)) for piece in pieces)
+
+
 class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no type information
     """The values of a masked weight, as a :class:`SparseWeight` or where one comes from."""
 
@@ -143,6 +181,11 @@ class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
     def nnz(self) -> int:
         """Number of active weights."""
         return self.source.nnz
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of active weights that are not zero."""
+        return self.source.nonzeros
 
     @property
     def stored(self) -> StoredValues | None:

@@ -92,6 +92,10 @@ class PackedMask:
         """Whether nothing is active in ``other``, a mask of as many weights, that is not active here."""
         return not np.any(other.bits & ~self.bits)
 
+    def joined(self, other: PackedMask) -> PackedMask:
+        """What is active here or in ``other``, a mask of as many weights."""
+        return PackedMask(self.shape, self.bits | other.bits)
+
     def transposed(self, axes: Sequence[int]) -> PackedMask:
         """The mask of ``weight.transpose(axes)``."""
         active = np.unpackbits(self.bits, count=self.size, bitorder="little").reshape(self.shape).transpose(axes)

@@ -69,6 +69,11 @@ class SparseWeight:
         return int(self.indices.size)
 
     @property
+    def nonzeros(self) -> int:
+        """Number of active weights that are not zero."""
+        return int(np.count_nonzero(self.values))
+
+    @property
     def sparsity(self) -> float:
         """Share of weights that are not active, between 0 and 1."""
         return 1 - self.nnz / self.size if self.size else 0.0

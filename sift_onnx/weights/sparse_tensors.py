@@ -14,7 +14,7 @@ from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.graphs.constants import shape_of
-from sift_onnx.weights.masked_values import MaskedConstant
+from sift_onnx.weights.masked_values import MaskedConstant, count_nonzeros, flat_pieces
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["SparseTensor", "sparse_header_of", "sparse_tensor_of", "typed_field", "weight_of"]
@@ -73,6 +73,11 @@ class SparseTensor:
             raise self._damaged(f"values of shape {list(values.shape)}, indices of shape {list(indices.shape)}")
         if len(indices.shape) == 2 and indices.shape[1] != len(self.shape):
             raise self._damaged(f"indices for {indices.shape[1]} axes, a shape of {len(self.shape)}")
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of entries that are not zero."""
+        return count_nonzeros(flat_pieces(self._values))
 
     def is_in_order(self) -> bool:
         """Whether the indices are flat positions in the tensor, each behind the one before; read piece by piece.

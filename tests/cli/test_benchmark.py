@@ -70,7 +70,7 @@ def document(*arguments):
 
 def test_json_has_the_fields_relied_on():
     got = document("any.onnx", "--baseline", "other.onnx", "--threads", "1")
-    assert list(got) == ["schema", "host", "runs", "ratios"]
+    assert list(got) == ["schema", "host", "runs", "ratios", "warnings"]
     assert got["schema"] == 1
     assert {"cpu", "logical_cores", "affinity", "python", "onnxruntime", "platform"} <= got["host"].keys()
     run, reference = got["runs"]

@@ -1,9 +1,12 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "attention.h"
 #include "binding_types.h"
@@ -107,15 +110,15 @@ void bind_ops(nb::module_& module) {
   nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
       .def(
           "__init__",
-          [](Depthwise* self, const FloatsIn& weights, const std::optional<FloatsIn>& bias, const Pair& kernel,
-             const Pair& stride, const Pair& dilation, const Shape4& pads, const ActivationSpec& activation,
-             const std::string& layout, const std::string& isa) {
-            new (self) Depthwise(vector_of(weights), vector_of(bias), geometry_of(kernel, stride, dilation, pads),
+          [](Depthwise* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+             const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa) {
+            new (self) Depthwise(std::move(weights), vector_of(bias), geometry_of(kernel, stride, dilation, pads),
                                  activation_of(activation), named(kLayouts, layout, "layout"), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
           "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation,
-          "layout"_a = "images16", "isa"_a = "", "Weights are [c][kh][kw].");
+          "layout"_a = "images16", "isa"_a = "", "A row of the weights is [kh][kw] of a channel.");
 
   nb::class_<MaxPool, Op>(module, "MaxPool", "The maximum of a sliding window.")
       .def(

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -26,6 +27,12 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 using Indices = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using MaybeBytes = std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+
+std::span<const std::uint8_t> bytes_of(const MaybeBytes& bytes) {
+  if (!bytes) return {};
+  return {bytes->data(), bytes->size()};
+}
 
 constexpr Names<Algorithm, 4> kAlgorithms{{{"single", Algorithm::single},
                                            {"pair", Algorithm::pair},
@@ -62,7 +69,7 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
 }  // namespace
 
 void bind_products(nb::module_& module) {
-  nb::class_<SparseWeights>(module, "SparseWeights", "The non-zeros of a matrix, [rows][columns].")
+  nb::class_<SparseWeights>(module, "SparseWeights", "The active weights of a matrix, [rows][columns].")
       .def_static(
           "from_indices",
           [](std::int64_t rows, std::int64_t columns, const Indices& indices, const FloatsIn& values) {
@@ -73,13 +80,15 @@ void bind_products(nb::module_& module) {
           "rows"_a, "columns"_a, "indices"_a, "values"_a, "From strictly ascending flat indices and their values.")
       .def_static(
           "from_dense",
-          [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense, bool transposed) {
+          [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense, bool transposed, const MaybeBytes& mask) {
+            const std::span<const std::uint8_t> bits = bytes_of(mask);
             const nb::gil_scoped_release unlocked;
             return std::make_shared<SparseWeights>(
-                SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}, transposed));
+                SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}, transposed, bits));
           },
-          "rows"_a, "columns"_a, "dense"_a, "transposed"_a = false,
-          "From all values, [rows][columns] or, transposed, [columns][rows]; zeros are left out.")
+          "rows"_a, "columns"_a, "dense"_a, "transposed"_a = false, "mask"_a = nb::none(),
+          "From all values, [rows][columns] or, transposed, [columns][rows]. A mask says which are active: one bit per "
+          "value in the same order, from the least significant bit of a byte on. Without one, zeros are left out.")
       .def(
           "scaled",
           [](const SparseWeights& weights, const FloatsIn& factors) {
@@ -89,18 +98,21 @@ void bind_products(nb::module_& module) {
           "factors"_a, "A copy, each row multiplied by its factor.")
       .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
-      .def_prop_ro("nnz", &SparseWeights::nnz, "Number of non-zeros.")
-      .def_prop_ro("density", &SparseWeights::density, "Share of non-zeros.")
-      .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per non-zero.");
+      .def_prop_ro("nnz", &SparseWeights::nnz, "Number of active weights, zeros among them; of all, where nearly all are.")
+      .def_prop_ro("density", &SparseWeights::density, "Share of them.")
+      .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per active weight, or 4 where all are listed.");
 
   module.def(
       "count_weights",
-      [](const FloatsIn& dense) {
+      [](const FloatsIn& dense, const MaybeBytes& mask) {
+        const std::span<const std::uint8_t> bits = bytes_of(mask);
         const nb::gil_scoped_release unlocked;
-        const WeightCount count = count_weights({dense.data(), dense.size()});
+        const WeightCount count = count_weights({dense.data(), dense.size()}, bits);
         return std::pair{count.nnz, count.finite};
       },
-      "dense"_a, "Number of values that are not zero, and whether none is infinite or NaN.");
+      "dense"_a, "mask"_a = nb::none(),
+      "Number of values that are active in a mask as from_dense takes it, or without one not zero, and whether none of "
+      "all is infinite or NaN.");
 
   nb::class_<Conv, Op>(module, "Conv", "activation(conv(x, weights) + bias + second), weights sparse or dense.")
       .def(

@@ -181,15 +181,13 @@ std::int64_t DenseProduct::place_of(std::int64_t row, std::int64_t column) const
 }
 
 std::shared_ptr<const SparseWeights> DenseProduct::source() const {
-  SparseWeights::Builder builder(rows_, columns_, rows_ * columns_);
+  std::vector<float> all;
+  all.reserve(index(rows_ * columns_));
   for (std::int64_t row = 0; row < rows_; ++row) {
-    for (std::int64_t column = 0; column < columns_; ++column) {
-      const float value = weights_[place_of(row, column)];
-      if (value != 0) builder.add(static_cast<std::uint32_t>(column), value * row_scales_[index(row)]);
-    }
-    builder.end_row();
+    const float scale = row_scales_[index(row)];
+    for (std::int64_t column = 0; column < columns_; ++column) all.push_back(weights_[place_of(row, column)] * scale);
   }
-  return std::make_shared<const SparseWeights>(builder.take());
+  return std::make_shared<const SparseWeights>(SparseWeights::from_all(rows_, columns_, all));
 }
 
 // Of a slice, those that are there.

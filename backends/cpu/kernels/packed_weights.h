@@ -1,5 +1,5 @@
 // Weights in the order in which a micro-kernel reads them: slice after slice of input channels, within a slice row
-// after row, each non-zero with the offset of its operand in the panel.
+// after row, each weight with the offset of its operand in the panel.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,8 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
                                       const ConvGeometry& geometry, const PanelShape& panel,
                                       const Tiling& tiling, std::int64_t band_rows);
 
-// What pack_weights was made from, out of all groups' slices; zeros that the source listed may be missing.
+// What pack_weights was made from, out of all groups' slices. The dense form does not tell which weights are active: its
+// source lists all.
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
                              const Tiling& tiling, std::int64_t band_rows);

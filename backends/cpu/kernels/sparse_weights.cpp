@@ -9,9 +9,27 @@
 namespace sift::cpu {
 namespace {
 
-// Above this density 4 bytes for every value are less than 8 for each that is not zero, and the kernels that read all
+// Above this density 4 bytes for every value are less than 8 for each that is active, and the kernels that read all
 // values are chosen (choose_algorithm).
 constexpr double kListAllAbove = 0.85;
+
+void require_size(std::int64_t rows, std::int64_t columns, std::span<const float> dense) {
+  if (static_cast<std::int64_t>(dense.size()) != rows * columns) {
+    throw std::invalid_argument("weights: the dense array does not have rows x columns values");
+  }
+}
+
+void require_mask(std::span<const float> dense, std::span<const std::uint8_t> mask) {
+  if (!mask.empty() && mask.size() != (dense.size() + 7) / 8) {
+    throw std::invalid_argument("weights: a mask has one bit per value, filled up to bytes");
+  }
+}
+
+std::uint32_t count_non_zeros(std::span<const float> values) {
+  std::uint32_t count = 0;
+  for (const float value : values) count += value != 0.0F;
+  return count;
+}
 
 }  // namespace
 
@@ -27,47 +45,92 @@ SparseWeights::SparseWeights(std::int64_t rows, std::int64_t columns) : rows_(ro
 }
 
 SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
-                                        bool transposed) {
+                                        bool transposed, std::span<const std::uint8_t> mask) {
   SparseWeights weights(rows, columns);
-  if (static_cast<std::int64_t>(dense.size()) != rows * columns) {
-    throw std::invalid_argument("weights: the dense array does not have rows x columns values");
-  }
+  require_size(rows, columns, dense);
+  require_mask(dense, mask);
   // Counted first: memory is allocated once, and as much as is needed.
   const auto row_count = static_cast<std::size_t>(rows);
   const auto column_count = static_cast<std::size_t>(columns);
+  const MaskBits bits(mask);
   weights.starts_.assign(row_count + 1, 0);
   for (std::size_t major = 0; major < (transposed ? column_count : row_count); ++major) {
-    if (transposed) {
+    if (!transposed) {
+      const std::size_t first = major * column_count;
+      weights.starts_[major + 1] = mask.empty() ? count_non_zeros(dense.subspan(first, column_count))
+                                                : bits.count(first, first + column_count);
+    } else if (mask.empty()) {
       const float* const value = dense.data() + major * row_count;
       for (std::size_t row = 0; row < row_count; ++row) weights.starts_[row + 1] += value[row] != 0.0F;
     } else {
-      const float* const value = dense.data() + major * column_count;
-      std::uint32_t count = 0;
-      for (std::size_t column = 0; column < column_count; ++column) count += value[column] != 0.0F;
-      weights.starts_[major + 1] = count;
+      const std::size_t first = major * row_count;
+      bits.for_each(first, first + row_count, [&](std::size_t at) { ++weights.starts_[at - first + 1]; });
     }
   }
-  for (std::size_t row = 0; row < row_count; ++row) weights.starts_[row + 1] += weights.starts_[row];
+  std::partial_sum(weights.starts_.begin(), weights.starts_.end(), weights.starts_.begin());
   if (static_cast<double>(weights.starts_.back()) > kListAllAbove * static_cast<double>(dense.size())) {
     weights.list_all(dense, transposed);
-    return weights;
+  } else if (mask.empty()) {
+    weights.list_non_zeros(dense, transposed);
+  } else {
+    weights.list_active(dense, transposed, bits);
   }
-  // One more: without a branch, what is no non-zero is written too, and then overwritten.
-  weights.column_of_.resize(weights.starts_.back() + 1);
-  weights.values_.resize(weights.starts_.back() + 1);
+  return weights;
+}
+
+SparseWeights SparseWeights::from_all(std::int64_t rows, std::int64_t columns, std::span<const float> dense) {
+  SparseWeights weights(rows, columns);
+  require_size(rows, columns, dense);
+  weights.list_all(dense, false);
+  return weights;
+}
+
+void SparseWeights::list_active(std::span<const float> dense, bool transposed, MaskBits mask) {
+  const auto row_count = static_cast<std::size_t>(rows_);
+  const auto column_count = static_cast<std::size_t>(columns_);
+  column_of_.resize(starts_.back());
+  values_.resize(starts_.back());
   if (transposed) {
-    std::vector<std::size_t> next(weights.starts_.begin(), weights.starts_.end() - 1);
+    std::vector<std::size_t> next(starts_.begin(), starts_.end() - 1);
+    for (std::size_t column = 0; column < column_count; ++column) {
+      const std::size_t first = column * row_count;
+      mask.for_each(first, first + row_count, [&](std::size_t at) {
+        std::size_t& place = next[at - first];
+        column_of_[place] = static_cast<std::uint32_t>(column);
+        values_[place++] = dense[at];
+      });
+    }
+    return;
+  }
+  std::size_t place = 0;
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const std::size_t first = row * column_count;
+    mask.for_each(first, first + column_count, [&](std::size_t at) {
+      column_of_[place] = static_cast<std::uint32_t>(at - first);
+      values_[place++] = dense[at];
+    });
+  }
+}
+
+void SparseWeights::list_non_zeros(std::span<const float> dense, bool transposed) {
+  const auto row_count = static_cast<std::size_t>(rows_);
+  const auto column_count = static_cast<std::size_t>(columns_);
+  // One more: without a branch, what is no non-zero is written too, and then overwritten.
+  column_of_.resize(starts_.back() + 1);
+  values_.resize(starts_.back() + 1);
+  if (transposed) {
+    std::vector<std::size_t> next(starts_.begin(), starts_.end() - 1);
     const float* value = dense.data();
     for (std::size_t column = 0; column < column_count; ++column) {
       for (std::size_t row = 0; row < row_count; ++row, ++value) {
         if (*value == 0.0F) continue;
-        weights.column_of_[next[row]] = static_cast<std::uint32_t>(column);
-        weights.values_[next[row]++] = *value;
+        column_of_[next[row]] = static_cast<std::uint32_t>(column);
+        values_[next[row]++] = *value;
       }
     }
   } else {
-    std::uint32_t* const column_of = weights.column_of_.data();
-    float* const values = weights.values_.data();
+    std::uint32_t* const column_of = column_of_.data();
+    float* const values = values_.data();
     const float* value = dense.data();
     std::size_t at = 0;
     for (std::size_t row = 0; row < row_count; ++row) {
@@ -78,15 +141,15 @@ SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns,
       }
     }
   }
-  weights.column_of_.pop_back();
-  weights.values_.pop_back();
-  return weights;
+  column_of_.pop_back();
+  values_.pop_back();
 }
 
 void SparseWeights::list_all(std::span<const float> dense, bool transposed) {
   const auto row_count = static_cast<std::size_t>(rows_);
   const auto column_count = static_cast<std::size_t>(columns_);
   lists_all_ = true;
+  starts_.resize(row_count + 1);
   for (std::size_t row = 0; row <= row_count; ++row) starts_[row] = row * column_count;
   column_of_.resize(column_count);
   std::iota(column_of_.begin(), column_of_.end(), 0U);
@@ -121,7 +184,8 @@ SparseWeights SparseWeights::scaled(std::span<const float> factors) const {
   return weights;
 }
 
-WeightCount count_weights(std::span<const float> dense) {
+WeightCount count_weights(std::span<const float> dense, std::span<const std::uint8_t> mask) {
+  require_mask(dense, mask);
   // Infinity and NaN have an exponent of ones. Blocks keep the counters of a vectorised loop narrow.
   constexpr std::uint32_t kExponent = 0x7f800000U;
   constexpr std::size_t kBlock = 1 << 16;
@@ -138,6 +202,7 @@ WeightCount count_weights(std::span<const float> dense) {
     result.nnz += nnz;
     result.finite = result.finite && strange == 0;
   }
+  if (!mask.empty()) result.nnz = static_cast<std::int64_t>(MaskBits(mask).count(0, dense.size()));
   return result;
 }
 

@@ -1,5 +1,6 @@
-// Weights as they come from a model: the non-zeros of a [rows][columns] matrix, row after row. Of a matrix with few zeros
-// all values are kept, 4 bytes each, and the zeros listed like the others.
+// Weights as they come from a model: the active ones of a [rows][columns] matrix, row after row. Those are what a mask
+// says, whatever their values; without a mask, the non-zeros. Of a matrix with few others all values are kept, 4 bytes
+// each, and listed alike.
 //
 // For a convolution a row is an output channel and a column an input channel of its group and a tap: [c][kh][kw].
 #pragma once
@@ -9,22 +10,28 @@
 #include <utility>
 #include <vector>
 
+#include "mask_bits.h"
 #include "page_allocator.h"
 
 namespace sift::cpu {
 
 class SparseWeights {
  public:
-  // Takes the non-zeros of `dense`, [rows][columns]; if it is transposed, [columns][rows].
+  // Takes those of `dense`, [rows][columns], that are active: in `mask`, which has a bit for each in the order of `dense`
+  // (see MaskBits), or, if that is empty, by not being zero. If `dense` is transposed, it is [columns][rows]. Throws
+  // std::invalid_argument if a size does not fit.
   static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
-                                  bool transposed = false);
+                                  bool transposed = false, std::span<const std::uint8_t> mask = {});
+
+  // Lists all of `dense`, [rows][columns].
+  static SparseWeights from_all(std::int64_t rows, std::int64_t columns, std::span<const float> dense);
 
   // `indices` are flat and strictly ascending: row * columns + column. Throws std::invalid_argument if they are not, or
   // lie outside, or if there are not as many values.
   static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                     std::span<const float> values);
 
-  // Appends the non-zeros of one row after the other, for those who make weights from another form of them.
+  // Appends the weights of one row after the other, for those who make weights from another form of them.
   class Builder;
 
   std::int64_t rows() const { return rows_; }
@@ -43,7 +50,9 @@ class SparseWeights {
  private:
   SparseWeights(std::int64_t rows, std::int64_t columns);
 
-  // Takes all of `dense`, as from_dense.
+  // What from_dense does, which has found out where rows start.
+  void list_active(std::span<const float> dense, bool transposed, MaskBits mask);
+  void list_non_zeros(std::span<const float> dense, bool transposed);
   void list_all(std::span<const float> dense, bool transposed);
 
   std::int64_t rows_;
@@ -54,12 +63,12 @@ class SparseWeights {
   std::vector<float, PageAllocator<float>> values_;
 };
 
-// What decides whether weights are worth a SparseWeights, in one pass over them.
+// What decides whether weights are worth a SparseWeights, in one pass over them: as many as from_dense takes.
 struct WeightCount {
   std::int64_t nnz = 0;
   bool finite = true;
 };
-WeightCount count_weights(std::span<const float> dense);
+WeightCount count_weights(std::span<const float> dense, std::span<const std::uint8_t> mask = {});
 
 class SparseWeights::Builder {
  public:

@@ -8,7 +8,7 @@
 namespace sift::cpu {
 namespace {
 
-// Calls take(list, offset, value) for the non-zeros of one row of a slice, in no particular order; side by side, of one
+// Calls take(list, offset, value) for the weights of one row of a slice, in no particular order; side by side, of one
 // place. `list` counts the `lists` lists of a row that is stored by turn.
 template <typename Take>
 void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& tiling, std::size_t lists, Take take) {
@@ -16,14 +16,6 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& ti
     for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.values[i]);
   };
   switch (tiling.form) {
-    case WeightForm::dense: {
-      const float* const group = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
-      for (std::size_t column = 0; column < slice.columns; ++column) {
-        const float value = group[column * 4];
-        if (value != 0.0F) take(0, slice.offsets[column], value);
-      }
-      return;
-    }
     case WeightForm::by_row:
     case WeightForm::by_turn: {
       const std::uint32_t* const starts = slice.starts.data() + row * lists;
@@ -36,7 +28,8 @@ void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& ti
       take_list(0, starts[0] + row % together, starts[1], together);
       return;
     }
-    case WeightForm::code:  // unpack_code
+    case WeightForm::dense:  // unpack_dense
+    case WeightForm::code:   // unpack_code
       return;
     case WeightForm::in_pairs: {
       const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
@@ -92,12 +85,31 @@ void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std:
   }
 }
 
+SparseWeights unpack_dense(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
+                           std::int64_t columns, std::int64_t taps) {
+  const auto rows = static_cast<std::size_t>(rows_per_group);
+  const auto row_columns = static_cast<std::size_t>(columns);
+  std::vector<float> all(groups.size() * rows * row_columns);
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const PackedSlice& slice : groups[group]) {
+      for (std::size_t row = 0; row < rows; ++row) {
+        const float* const packed = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
+        float* const values =
+            all.data() + (group * rows + row) * row_columns + static_cast<std::size_t>(slice.first_channel * taps);
+        for (std::size_t column = 0; column < slice.columns; ++column) values[column] = packed[column * 4];
+      }
+    }
+  }
+  return SparseWeights::from_all(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns, all);
+}
+
 }  // namespace
 
 SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
                              std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
                              const Tiling& tiling, std::int64_t band_rows) {
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
+  if (tiling.form == WeightForm::dense) return unpack_dense(groups, rows_per_group, columns, taps);
   std::size_t nnz = 0;
   std::int64_t most_channels = 0;
   for (const std::vector<PackedSlice>& slices : groups) {

@@ -36,8 +36,7 @@ WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode
 }
 
 Shape WindowOp::output_shape(const Shape& in) const {
-  const auto taps = static_cast<std::size_t>(layer_.geometry.kernel_h * layer_.geometry.kernel_w);
-  if (layer_.kind == WindowKind::weighted_sum && layer_.weights.size() != static_cast<std::size_t>(in.c) * taps) {
+  if (layer_.kind == WindowKind::weighted_sum && layer_.weights->rows() != in.c) {
     throw std::invalid_argument("depthwise: the input does not have the weights' number of channels");
   }
   const ConvGeometry& g = layer_.geometry;
@@ -63,11 +62,11 @@ void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   });
 }
 
-Depthwise::Depthwise(std::vector<float> weights, std::vector<float> bias, const ConvGeometry& geometry,
-                     Activation activation, Layout layout, const KernelTable& kernels)
+Depthwise::Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias,
+                     const ConvGeometry& geometry, Activation activation, Layout layout, const KernelTable& kernels)
     : WindowOp(WindowKind::weighted_sum, geometry, false, activation, layout, kernels) {
-  const auto taps = static_cast<std::size_t>(geometry.kernel_h * geometry.kernel_w);
-  if (weights.size() % taps != 0 || (!bias.empty() && bias.size() != weights.size() / taps)) {
+  const bool one_bias = bias.empty() || static_cast<std::int64_t>(bias.size()) == weights->rows();
+  if (weights->columns() != geometry.kernel_h * geometry.kernel_w || !one_bias) {
     throw std::invalid_argument("depthwise: one window of weights, and one bias, per channel");
   }
   layer_.weights = std::move(weights);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernel_table.h"
@@ -33,9 +34,9 @@ class WindowOp : public Op {
 
 class Depthwise final : public WindowOp {
  public:
-  // weights: [channels][kh][kw]; bias empty or [channels]. Throws std::invalid_argument if they do not fit.
-  Depthwise(std::vector<float> weights, std::vector<float> bias, const ConvGeometry& geometry, Activation activation,
-            Layout layout, const KernelTable& kernels);
+  // weights: a row of [kh][kw] per channel; bias empty or [channels]. Throws std::invalid_argument if they do not fit.
+  Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvGeometry& geometry,
+            Activation activation, Layout layout, const KernelTable& kernels);
 };
 
 class MaxPool final : public WindowOp {

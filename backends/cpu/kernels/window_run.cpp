@@ -109,22 +109,40 @@ WindowArgs WindowRun::start(std::size_t channel) const {
   return args;
 }
 
-// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window, and their weights to
-// scratch.weights; taps whose weight is zero are left out.
+// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those that
+// are listed, and their weights to scratch.weights.
 template <typename Place>
 void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
   Scratch& scratch = thread_scratch();
-  const auto first = static_cast<std::int64_t>(channel) * g_.kernel_h * g_.kernel_w;
+  if (layer_.kind != WindowKind::weighted_sum) {
+    for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+      for (std::int64_t j = cols.begin; j < cols.end; ++j) scratch.taps.push_back(place(i, j));
+    }
+    return;
+  }
+  const auto taps = layer_.weights->row_columns(static_cast<std::int64_t>(channel));
+  const auto values = layer_.weights->row_values(static_cast<std::int64_t>(channel));
+  std::size_t at = 0;
+  if (rows.begin > 0) {
+    const auto first = std::ranges::lower_bound(taps, static_cast<std::uint32_t>(rows.begin * g_.kernel_w));
+    at = static_cast<std::size_t>(first - taps.begin());
+  }
+  // Room for all of them: growing one by one shows beside a small plane.
+  const std::size_t before = scratch.taps.size();
+  scratch.taps.resize(before + taps.size() - at);
+  scratch.weights.resize(scratch.taps.size());
+  std::size_t added = before;
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-    for (std::int64_t j = cols.begin; j < cols.end; ++j) {
-      if (layer_.kind == WindowKind::weighted_sum) {
-        const float weight = layer_.weights[static_cast<std::size_t>(first + i * g_.kernel_w + j)];
-        if (weight == 0.0F) continue;
-        scratch.weights.push_back(weight);
-      }
-      scratch.taps.push_back(place(i, j));
+    const std::int64_t row = i * g_.kernel_w;
+    for (; at < taps.size() && taps[at] < row + g_.kernel_w; ++at) {
+      const std::int64_t j = taps[at] - row;
+      if (j < cols.begin || j >= cols.end) continue;
+      scratch.taps[added] = place(i, j);
+      scratch.weights[added++] = values[at];
     }
   }
+  scratch.taps.resize(added);
+  scratch.weights.resize(added);
 }
 
 void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernel_table.h"
 #include "op.h"
+#include "sparse_weights.h"
 #include "tiling.h"
 
 namespace sift::cpu {
@@ -16,9 +18,9 @@ struct WindowLayer {
   ConvGeometry geometry;  // its groups have no meaning
   Activation activation;
   const KernelTable& kernels;
-  std::vector<float> weights{};  // of weighted sums: [channels][kh][kw]
-  std::vector<float> bias{};     // [channels], or empty
-  bool count_padding = false;    // of sums: divide by the whole window, padding included
+  std::shared_ptr<const SparseWeights> weights{};  // of weighted sums: a row of [kh][kw] per channel
+  std::vector<float> bias{};                       // [channels], or empty
+  bool count_padding = false;                      // of sums: divide by the whole window, padding included
 };
 
 // Planes [first, last) of all images, or of all groups of 16.

@@ -12,6 +12,7 @@ from sift_onnx.report.charts.masks import MaskPicture, mask_chart
 from sift_onnx.report.documents import Document
 from sift_onnx.report.numbers import dims, si
 from sift_onnx.report.page.markup import Markup, join, tag
+from sift_onnx.report.page.notes import notes_html
 from sift_onnx.report.page.table import Table, table_html
 
 __all__ = ["check_html", "inspect_html", "mask_html", "transform_html", "transform_words"]
@@ -45,11 +46,7 @@ def transform_html(document: Document, prefix: str) -> Markup:
     table = Table.of("Sizes that stay as they are", "size|<layers|share of MACs|<why|<node|<operator", rows)
     kept = tag("details", tag("summary", f"{len(rows)} sizes stay as they are"), table_html(table)) if rows else ""
     notes = [*(data.get("warnings") or []), *(f"No rule covers {node}." for node in data.get("unknown") or [])]
-    return join(charts, kept, _notes(notes))
-
-
-def _notes(notes: Sequence[str]) -> Markup | str:
-    return tag("ul", *(tag("li", note) for note in notes)) if notes else ""
+    return join(charts, kept, notes_html(notes))
 
 
 def inspect_html(document: Document, prefix: str) -> Markup:
@@ -57,8 +54,8 @@ def inspect_html(document: Document, prefix: str) -> Markup:
     totals = document.data["totals"]
     sparsity = 1 - totals["nnz"] / max(totals["params"], 1)
     words = (
-        f"{totals['params']:,} weights, {totals['nnz']:,} not zero (sparsity {sparsity:.2%}); "
-        f"{si(totals['effective_macs'])} MACs of non-zero weights, {si(totals['macs'])} if executed dense"
+        f"{totals['params']:,} weights, {totals['nnz']:,} active (sparsity {sparsity:.2%}); "
+        f"{si(totals['effective_macs'])} MACs of active weights, {si(totals['macs'])} if executed dense"
     )
     if totals["attention_macs"]:
         words += f"; {si(totals['attention_macs'])} MACs of attention products"
@@ -75,9 +72,9 @@ def inspect_html(document: Document, prefix: str) -> Markup:
         )
         for layer in document.data["layers"]
     ]
-    columns = "<weight|<kind|<shape|weights|non-zeros|sparsity|dense MACs|MACs of non-zeros"
+    columns = "<weight|<kind|<shape|weights|active|sparsity|dense MACs|MACs of active"
     table = table_html(Table.of(f"Layers of {document.model}", columns, rows))
-    return join(tag("p", words + "."), table, _notes(document.data.get("warnings") or []))
+    return join(tag("p", words + "."), table, notes_html(document.data.get("warnings") or []))
 
 
 def check_html(document: Document, prefix: str) -> Markup:

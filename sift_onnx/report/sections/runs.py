@@ -12,6 +12,7 @@ from sift_onnx.report.charts.latency import Curve, bounds_chart
 from sift_onnx.report.charts.nodes import nodes_chart
 from sift_onnx.report.documents import Document
 from sift_onnx.report.page.markup import Markup, join, tag
+from sift_onnx.report.page.notes import notes_html
 from sift_onnx.report.page.table import Table, table_html
 from sift_onnx.report.profile import placement_lines
 
@@ -53,6 +54,7 @@ def benchmark_html(document: Document, sparsities: Mapping[str, float], prefix: 
         charts_html(charts, prefix),
         tag("details", tag("summary", f"{len(lines)} comparisons"), tag("ul", *lines)) if lines else "",
         table_html(Table.of("Runs", columns, rows)),
+        notes_html(data.get("warnings") or []),
     )
 
 
@@ -103,4 +105,5 @@ def profile_html(document: Document, prefix: str) -> Markup:
     why = tag("details", tag("summary", "Why nodes are where they are"), tag("ul", *lines)) if lines else ""
     if not document.data["nodes"]:
         return join(tag("p", "The profile has no node."), why)
-    return join(charts_html([nodes_chart(document.data)], prefix), why)
+    notes = notes_html(document.data.get("warnings") or [])
+    return join(charts_html([nodes_chart(document.data)], prefix), why, notes)

@@ -98,7 +98,13 @@ class Hostile:
             indices = self.indices(rows, columns)
             return self.kernels.SparseWeights.from_indices(rows, columns, indices, self.floats(len(indices)))
         dense = self.floats(rows * columns)
-        return self.kernels.SparseWeights.from_dense(rows, columns, dense, self.rng.random() < 0.5)
+        mask = self.bits(rows * columns) if self.rng.random() < 0.5 else None
+        return self.kernels.SparseWeights.from_dense(rows, columns, dense, self.rng.random() < 0.5, mask)
+
+    def bits(self, count: int) -> Any:
+        """A mask of so many weights, at times of other sizes."""
+        size = self.rng.choice((-(-count // 8),) * 4 + (-(-count // 8) + 1, count // 8, 0))
+        return np.frombuffer(self.rng.randbytes(max(0, min(size, 1 << 16))), np.uint8)
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
@@ -161,7 +167,7 @@ class Hostile:
     def depthwise(self) -> tuple[Any, int]:
         kernel, channels = self.pair(), self.size()
         bias = self.floats(channels) if self.rng.random() < 0.5 else None
-        weights = self.floats(min(channels * kernel[0] * kernel[1], 2**62))
+        weights = self.weights(channels, min(kernel[0] * kernel[1], 2**63 - 1))
         op = self.kernels.Depthwise(
             weights, bias, kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(),
             activation=self.activation(), layout=self.layout(), isa=self.rng.choice(ISAS),

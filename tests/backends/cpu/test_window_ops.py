@@ -22,6 +22,11 @@ def pool() -> _kernels.ThreadPool:
     return _kernels.ThreadPool(2)
 
 
+def depthwise(weights: np.ndarray[Any, Any], *arguments: Any, **options: Any) -> _kernels.Depthwise:
+    rows = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, np.ascontiguousarray(weights))
+    return _kernels.Depthwise(rows, *arguments, **options)
+
+
 def run_onnxruntime(op: str, x: np.ndarray[Any, Any], attributes: dict[str, Any]) -> Any:
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
@@ -44,7 +49,7 @@ def test_windows_that_meet_nothing_but_padding(
     bias = random_array(rng, (3,))
     for stride in ((1, 1), (3, 3), (4, 1)):
         geometry = {"stride": stride, "pads": pads}
-        op = _kernels.Depthwise(weights, bias, kernel=(1, 1), layout=layout, isa=isa, **geometry)
+        op = depthwise(weights, bias, kernel=(1, 1), layout=layout, isa=isa, **geometry)
         assert_close(run(pool, op, x), conv(x, weights, bias, groups=3, **geometry), 1)
 
 
@@ -82,7 +87,7 @@ def test_depthwise_convolution_agrees_with_numpy(
     weights = random_array(rng, (channels, 1, *kernel))
     bias = random_array(rng, (channels,)) if has_bias else None
     geometry = {"stride": stride, "dilation": dilation, "pads": pads, "activation": activation}
-    op = _kernels.Depthwise(weights, bias, kernel=kernel, layout=layout, isa=isa, **geometry)
+    op = depthwise(weights, bias, kernel=kernel, layout=layout, isa=isa, **geometry)
     assert_close(run(pool, op, x), conv(x, weights, bias, groups=channels, **geometry), weights[0].size)
 
 
@@ -139,9 +144,9 @@ def test_global_average_is_the_mean(pool: _kernels.ThreadPool, isa: str, layout:
 
 def test_depthwise_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="one window of weights"):
-        _kernels.Depthwise(np.zeros(10, np.float32), kernel=(3, 3))
+        depthwise(np.zeros((1, 10), np.float32), kernel=(3, 3))
     with pytest.raises(ValueError, match="number of channels"):
-        _kernels.Depthwise(np.zeros(9, np.float32), kernel=(3, 3)).output_shape((1, 2, 5, 5))
+        depthwise(np.zeros((1, 9), np.float32), kernel=(3, 3)).output_shape((1, 2, 5, 5))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -156,9 +161,7 @@ def test_depthwise_weights_that_are_zero(
     weights = random_array(rng, (7, 1, 3, 3)) * (rng.random((7, 1, 3, 3)) < 0.5).astype(np.float32)
     weights[3] = 0
     bias = random_array(rng, (7,))
-    op = _kernels.Depthwise(
-        weights, bias, kernel=(3, 3), stride=(stride, stride), pads=(1, 1, 1, 1), layout=layout, isa=isa
-    )
+    op = depthwise(weights, bias, kernel=(3, 3), stride=(stride, stride), pads=(1, 1, 1, 1), layout=layout, isa=isa)
     expected = conv(x, weights, bias, stride=(stride, stride), pads=(1, 1, 1, 1), groups=7)
     assert_close(run(pool, op, x), expected)
 
@@ -173,9 +176,7 @@ def test_planes_too_many_for_a_cache(pool: _kernels.ThreadPool, isa: str, stride
     images16, planes = (
         run(
             pool,
-            _kernels.Depthwise(
-                weights, kernel=(3, 3), stride=(stride, stride), pads=(1, 1, 1, 1), layout=layout, isa=isa
-            ),
+            depthwise(weights, kernel=(3, 3), stride=(stride, stride), pads=(1, 1, 1, 1), layout=layout, isa=isa),
             x,
         )
         for layout in ("images16", "planes")
@@ -191,8 +192,8 @@ def test_large_outputs_that_go_past_the_caches(pool: _kernels.ThreadPool, isa: s
     x = random_array(rng, (16, channels, size, size))
     weights = random_array(rng, (channels, 1, 3, 3))
     window = {"kernel": (3, 3), "pads": (1, 1, 1, 1)}
-    depthwise = _kernels.Depthwise(weights, isa=isa, **window)
-    assert_close(run(pool, depthwise, x), conv(x, weights, groups=channels, pads=(1, 1, 1, 1)), 9)
+    op = depthwise(weights, isa=isa, **window)
+    assert_close(run(pool, op, x), conv(x, weights, groups=channels, pads=(1, 1, 1, 1)), 9)
     attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     np.testing.assert_array_equal(
         run(pool, _kernels.MaxPool(isa=isa, **window), x), run_onnxruntime("MaxPool", x, attributes)

@@ -188,7 +188,7 @@ class TestWorth:
         net.output(net.conv(net.input("x", 1, 64, 28, 28), 64, 128, 3, name="conv"))
         program = assert_same_as_onnxruntime(net.model(), net.feeds)
         assert places(program) == {"conv": "kernels"}
-        assert reasons(program)["conv"] == "90% of its weights are zero"
+        assert reasons(program)["conv"] == "90% of its weights are pruned"
 
 
 @pytest.mark.usefixtures("every_region_pays")

@@ -174,3 +174,13 @@ def test_a_model_whose_outputs_are_by_chance_is_compared_with_nothing(op, inputs
     with pytest.raises(UnsupportedError, match=f"outputs cannot be compared: .*'noise' .{op}."):
         simulate(model, "wse2", fidelity="functional")
     assert simulate(model, "wse2").layers
+
+
+def test_a_weight_of_nothing_but_zeros_multiplies_what_it_meets():
+    model = linear(np.zeros((5, 6), np.float32))
+    x = integers(3, 6)
+    x[1, 2] = np.inf
+    with np.errstate(invalid="ignore"):
+        y = run(model, {"x": x})["y"]
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(reference(model, {"x": x})["y"]))
+    assert np.isnan(y[1]).all()

@@ -7,6 +7,7 @@ from dataflow_cases import convolution, linear, sparse_integers
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from sparse_nets import SparseNet, emptied, everything, some_rows
 
 from sift_onnx.backends.dataflow.lower import lower
 from sift_onnx.backends.dataflow.matrix_maps import conv_maps, conv_transpose_maps, matrix_maps
@@ -117,6 +118,19 @@ def test_a_convolution_is_the_matrix_of_its_kernel():
 def test_a_weight_without_a_mask_is_sparse_from_a_tenth_of_zeros_on(density, kind):
     (only,) = lower(linear(sparse_integers(40, 50, density=density))).products
     assert isinstance(only.pattern, kind)
+
+
+@pytest.mark.parametrize("zeros", [some_rows, everything])
+def test_active_zeros_are_in_the_pattern(zeros):
+    net = SparseNet()
+    net.density = 1.0
+    x = net.op("Relu", net.conv(net.input("x", 2, 8, 6, 6), 8, 24, 3, name="first"))
+    x = net.op("Relu", net.conv(x, 24, 24, 3, name="grouped", group=3))
+    net.output(net.conv(net.op("Relu", net.conv(x, 24, 32, 1, name="pointwise")), 32, 4, 1, name="last"))
+    trained, untrained = (lower(emptied(net, which)).products for which in (lambda *_: False, zeros))
+    assert [isinstance(p.pattern, StoredPattern) for p in trained] == [False, True, True, False]
+    for a, b in zip(trained[1:3], untrained[1:3], strict=True):
+        np.testing.assert_array_equal(a.pattern.indices, b.pattern.indices)
 
 
 def test_batch_scales_every_activation():

@@ -291,8 +291,12 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   g.pad_left = g.pad_right = g.kernel_w / 2;
   const Shape shape{random.between(1, 18), random.between(1, 3), random.between(4, 20), random.between(4, 40)};
   Tensor in = random_tensor(random, element_count(shape, Layout::planes));
-  std::vector<float> weights(static_cast<std::size_t>(shape.c * g.kernel_h * g.kernel_w));
-  for (float& weight : weights) weight = random.value();
+  std::vector<float> values(static_cast<std::size_t>(shape.c * g.kernel_h * g.kernel_w));
+  for (float& value : values) value = random.value();
+  std::vector<std::uint8_t> mask((values.size() + 7) / 8);
+  for (std::uint8_t& byte : mask) byte = static_cast<std::uint8_t>(random.between(0, 255));
+  const auto weights = std::make_shared<const SparseWeights>(
+      SparseWeights::from_dense(shape.c, g.kernel_h * g.kernel_w, values, false, mask));
   const auto agree = [&](const Op& planes, const Op& images) {
     Tensor a = run(planes, pool, kernels, shape, in, nullptr);
     Tensor b = run(images, pool, kernels, shape, in, nullptr);
