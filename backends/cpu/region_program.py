@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.slabs import Slab, cut
 from sift_onnx.backends.cpu.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -87,6 +88,11 @@ class RegionProgram:
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
         self._lock = threading.Lock()
 
     def run(self, values: Mapping[str, Array], times: list[StepTime] | None = None) -> list[Array]:

@@ -18,6 +18,7 @@ import onnx
 from sift_onnx.backends.base import CompileOptions, Placement
 from sift_onnx.backends.cpu.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.trace import trace_events
+from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.feeds import TensorSpec
 from sift_onnx.model import Model, ModelLike
@@ -58,7 +59,7 @@ class InferenceSession:
         Args:
             path_or_model: a path, an ``onnx.ModelProto``, its bytes, or anything else that :func:`sift_onnx.load`
                 takes.
-            threads: worker threads; None is one per core that the process may run on.
+            threads: worker threads; None is one per processor that the process may use.
             enable_profiling: record every run, for :meth:`end_profiling`.
             profile_file_prefix: what the trace's file name begins with.
 
@@ -73,6 +74,11 @@ class InferenceSession:
         self._program = CpuProgram(source, CompileOptions(threads))
         self._prefix = profile_file_prefix
         self._events: list[dict[str, Any]] | None = [] if enable_profiling else None
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock."""
         self._lock = threading.Lock()
 
     def run(

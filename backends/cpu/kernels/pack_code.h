@@ -30,7 +30,7 @@ struct WeightRow {
   }
 };
 
-// Writes the slices of a convolution's group, one after the other.
+// Writes the slices of a convolution's group, one after the other. Throws CodeMemoryError where there is no memory for it.
 class CodePacker {
  public:
   // `rows` in full; `offsets` of the columns of the largest slice.

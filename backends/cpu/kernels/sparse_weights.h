@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 
 namespace sift::cpu {
 
-class SparseWeights {
+// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one needs
+// no lock of the interpreter for it.
+class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
  public:
   // Takes the non-zeros of `dense`, [rows][columns]; if it is transposed, [columns][rows].
   static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
