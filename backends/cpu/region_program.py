@@ -104,8 +104,7 @@ class RegionProgram:
         """
         constants = self.region.constants
         inputs = [
-            np.ascontiguousarray(constants[name] if name in constants else values[name])
-            for name, _ in self.region.inputs
+            _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
         ]
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes) for sizes in prepared.output_sizes]
@@ -258,6 +257,12 @@ class RegionProgram:
 
     def _only_rows(self) -> bool:
         return all(step.view == "rows" for step in self.region.steps)
+
+
+def _as_kernels_read(array: Array) -> Array:
+    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
+    array = np.ascontiguousarray(array)
+    return array if array.flags.aligned else array.copy()
 
 
 def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
