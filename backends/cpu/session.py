@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.backends.base import CompileOptions, Placement
+from sift_onnx.backends.cpu.pool import ThreadPool
 from sift_onnx.backends.cpu.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.trace import trace_events
 from sift_onnx.backends.forks import renew_in_children
@@ -53,6 +54,7 @@ class InferenceSession:
         *,
         enable_profiling: bool = False,
         profile_file_prefix: str = "sift_onnx_profile",
+        pool: ThreadPool | None = None,
     ) -> None:
         """Read, lower and pack a model.
 
@@ -62,16 +64,18 @@ class InferenceSession:
             threads: worker threads; None is one per processor that the process may use.
             enable_profiling: record every run, for :meth:`end_profiling`.
             profile_file_prefix: what the trace's file name begins with.
+            pool: threads of the kernels, in place of ``threads``; None are those that all sessions of as many threads
+                share.
 
         Raises:
             ModelReadError: the file cannot be read.
-            UsageError: ``threads`` is below 1, or what was passed is no model.
+            UsageError: ``threads`` is below 1, or not what ``pool`` has, or what was passed is no model.
             BackendError: onnxruntime refused a part of the model.
         """
         source = path_or_model
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
-        self._program = CpuProgram(source, CompileOptions(threads))
+        self._program = CpuProgram(source, CompileOptions(threads), pool)
         self._prefix = profile_file_prefix
         self._events: list[dict[str, Any]] | None = [] if enable_profiling else None
         self._lock = threading.Lock()
@@ -134,7 +138,7 @@ class InferenceSession:
 
     @property
     def threads(self) -> int:
-        """Worker threads, the calling one included."""
+        """Threads, the calling one included."""
         return self._program.threads
 
     def end_profiling(self) -> str:
