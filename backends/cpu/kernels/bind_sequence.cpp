@@ -69,18 +69,20 @@ float* array_of(nb::handle item, std::size_t number, std::int64_t size, const ch
   return const_cast<float*>(array.data());
 }
 
-void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const nb::sequence& arrays,
-                  const std::optional<Seconds>& seconds) {
+void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace,
+                  const nb::typed<nb::sequence, FloatsIn>& arrays, const std::optional<Seconds>& seconds) {
   const auto sizes = sequence.array_sizes();
   if (nb::len(arrays) != sizes.size()) throw std::invalid_argument("sequence: one array per size");
   std::vector<float*> pointers;
   pointers.reserve(sizes.size());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const nb::object item = arrays[i];
-    pointers.push_back(sequence.writes(i)
-                           ? array_of<FloatsOut>(item, i, sizes[i],
-                                                 "must be a writable, aligned, C-contiguous array of float32")
-                           : array_of<FloatsIn>(item, i, sizes[i], "must be an aligned, C-contiguous array of float32"));
+    if (sequence.writes(i)) {
+      const char* const wish = "must be a writable, aligned, C-contiguous array of float32";
+      pointers.push_back(array_of<FloatsOut>(item, i, sizes[i], wish));
+    } else {
+      pointers.push_back(array_of<FloatsIn>(item, i, sizes[i], "must be an aligned, C-contiguous array of float32"));
+    }
   }
   if (seconds && seconds->size() != sequence.steps().size()) {
     throw std::invalid_argument("sequence: one time per step");

@@ -14,8 +14,8 @@
 
 namespace sift::cpu {
 
-// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one needs
-// no lock of the interpreter for it.
+// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one does
+// not need the interpreter's lock for it.
 class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
  public:
   // Takes the non-zeros of `dense`, [rows][columns]; if it is transposed, [columns][rows].

@@ -72,12 +72,13 @@ struct ThreadPool::State {
   std::array<Loop, kLoops> loops;
 
   alignas(64) std::atomic<std::uint32_t> generation{0};  // counts loops; workers wait for it to change
+  std::atomic<std::uint32_t> latest{0};                  // the loop that opened last
   std::atomic<bool> stopping{false};
 
   std::vector<std::thread> workers;
 
   void wait_for_loops(std::size_t self);
-  void work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked, std::size_t& last);
+  void work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked);
 };
 
 namespace {
@@ -129,24 +130,21 @@ void ThreadPool::Loop::leave() {
 void ThreadPool::State::wait_for_loops(std::size_t self) {
   std::uint32_t seen = 0;
   std::array<std::uint32_t, kLoops> worked{};
-  std::size_t last = 0;
   for (;;) {
     const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
     if (!spin_until(changed)) generation.wait(seen, std::memory_order_acquire);
     if (!changed()) continue;
     seen = generation.load(std::memory_order_acquire);
     if (stopping.load(std::memory_order_relaxed)) return;
-    work_where_open(self, worked, last);
+    work_where_open(self, worked);
   }
 }
 
-// Goes round the loops, from the one behind that of the last time on, so that none waits for all others. `worked` has
-// the numbers of the loops that the worker has been in: there is nothing left in them for it.
-void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked,
-                                        std::size_t& last) {
-  for (std::size_t passed = 0; passed < kLoops; ++passed) {
-    const std::size_t at = (last + 1) % kLoops;
-    last = at;
+// Goes round the loops, from the latest on, until none is open that the worker has not been in. `worked` has the numbers
+// of those that it has: there is nothing left in them for it.
+void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked) {
+  std::size_t at = latest.load(std::memory_order_relaxed);
+  for (std::size_t passed = 0; passed < kLoops; ++passed, at = (at + 1) % kLoops) {
     Loop& loop = loops[at];
     if (!loop.is_open() || loop.number.load(std::memory_order_relaxed) == worked[at]) continue;
     // The loop may be over by now, and another one open: that one is as good.
@@ -239,6 +237,7 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
   const std::uint32_t number = state.generation.load(std::memory_order_relaxed) + 1;
   loop.number.store(number, std::memory_order_relaxed);
   loop.gate.store(kOpen, std::memory_order_release);
+  state.latest.store(static_cast<std::uint32_t>(free - state.loops.begin()), std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_release);
   state.generation.notify_all();
   loop.work(0);

@@ -309,8 +309,8 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
 
 // Without pixels, what comes out is made of padding, if there is any. Beside that, nothing may be read or written.
 void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
-  for (const Shape& shape : {Shape{2, 3, 0, 5}, Shape{2, 3, 5, 0}, Shape{2, 3, 0, 0}, Shape{0, 3, 5, 5}, Shape{2, 0, 5, 5},
-                             Shape{0, 0, 0, 0}}) {
+  const Shape shapes[]{{2, 3, 0, 5}, {2, 3, 5, 0}, {2, 3, 0, 0}, {0, 3, 5, 5}, {2, 0, 5, 5}, {0, 0, 0, 0}};
+  for (const Shape& shape : shapes) {
     Tensor in(0);
     for (int i = 0; i < 8; ++i) {
       ConvGeometry g = random_geometry(random);
@@ -354,7 +354,8 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
     ConvGeometry first{.kernel_h = 3, .kernel_w = 3, .pad_top = 2, .pad_left = 2, .pad_bottom = 2, .pad_right = 2};
     ConvGeometry window{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
     if (shape.c > 0) {
-      const SparseWeights dense = SparseWeights::from_dense(16, shape.c * 9, std::vector<float>(16 * shape.c * 9, 1.0F));
+      const std::vector<float> ones(static_cast<std::size_t>(16 * shape.c * 9), 1.0F);
+      const SparseWeights dense = SparseWeights::from_dense(16, shape.c * 9, ones);
       for (const Layout layout : {Layout::planes, Layout::images16}) {
         run(Winograd(dense, {}, first, {}, layout, kernels), pool, kernels, shape, in, nullptr);
         run(PooledWinograd(dense, {}, first, {}, window, false, layout, kernels), pool, kernels, shape, in, nullptr);
