@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -375,6 +376,21 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
   const std::vector<float> ones(std::size_t{70} * 300, 1.0F);
   const auto weights = std::make_shared<const SparseWeights>(SparseWeights::from_dense(70, 300, ones));
   Tensor nothing(0);
+  // The convolution has no output, the pooling behind it has: of padding.
+  const Shape low{2, 3, 2, 5};
+  Tensor few = random_tensor(random, element_count(low, Layout::planes));
+  const SparseWeights dense = SparseWeights::from_dense(16, 27, std::span(ones).first(16 * 27));
+  const ConvGeometry unpadded{.kernel_h = 3, .kernel_w = 3};
+  const ConvGeometry padded{.kernel_h = 2, .kernel_w = 2, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+  for (const Layout layout : {Layout::planes, Layout::images16}) {
+    const PooledWinograd op(dense, {}, unpadded, {}, padded, false, layout, kernels);
+    const std::int64_t count = element_count(op.output_shape(low), Layout::planes);
+    Tensor y = run(op, pool, kernels, low, few, nullptr);
+    check(count > 0, "there is padding to pool");
+    for (std::int64_t i = 0; i < count; ++i) {
+      check(y[i] == std::numeric_limits<float>::lowest(), "pooled padding, " + isa);
+    }
+  }
   run(Matmul(weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
   run(DenseProduct(*weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
 }
