@@ -20,6 +20,7 @@ import onnx
 
 from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
 from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
+from sift_onnx.processors import usable_processors
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -51,10 +52,8 @@ _BACKENDS = {
 
 
 def default_threads() -> int:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Threads where a user does not say how many: :func:`sift_onnx.processors.usable_processors`."""
+    return usable_processors()
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class CompileOptions:
     """How a program is to be run.
 
     Attributes:
-        threads: worker threads; None is one per core that the process may run on.
+        threads: worker threads; None is one per processor that the process may use.
         batch: images or sequences per run that the program may be specialised to; None is any.
         input_shapes: shapes of inputs with dynamic axes, by name.
 

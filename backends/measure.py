@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sift_onnx.backends.base import default_threads
 from sift_onnx.errors import UsageError
+from sift_onnx.processors import allowed_processors, cgroup_quota, usable_processors
 
 __all__ = ["Ratio", "Summary", "Timing", "host", "interleave", "paired_ratio", "summarize"]
 
@@ -162,7 +162,9 @@ def host() -> dict[str, Any]:
     return {
         "cpu": _cpu_name(),
         "logical_cores": os.cpu_count(),
-        "affinity": default_threads(),
+        "affinity": allowed_processors(),
+        "cgroup_quota": cgroup_quota(),
+        "usable_processors": usable_processors(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "onnxruntime": onnxruntime,

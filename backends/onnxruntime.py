@@ -7,6 +7,7 @@ import os
 import re
 import statistics
 import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from sift_onnx.backends.base import (
     Program,
     default_threads,
 )
+from sift_onnx.backends.forks import keep_for_ever, renew_in_children
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
 from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
 
@@ -84,9 +86,26 @@ class OnnxRuntimeProgram(Program):
             name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (initializers or {}).items()
         }
         self._source, self._label = _source(model)
-        self._session = self._open(_session_options(self.threads))
-        self.inputs = _specs(self._session.get_inputs())
-        self.outputs = _specs(self._session.get_outputs())
+        self._opened: ort.InferenceSession | None = self._open(_session_options(self.threads))
+        self._opening = threading.Lock()
+        renew_in_children(self)
+        self.inputs = _specs(self._opened.get_inputs())
+        self.outputs = _specs(self._opened.get_outputs())
+
+    def renew(self) -> None:
+        """In a forked child: the next run opens a session of the child's own, since this one waits for its threads."""
+        self._opening = threading.Lock()
+        if self._opened is not None:
+            keep_for_ever(self._opened)
+            self._opened = None
+
+    @property
+    def _session(self) -> ort.InferenceSession:
+        session = self._opened
+        if session is None:
+            with self._opening:
+                session = self._opened = self._opened or self._open(_session_options(self.threads))
+        return session
 
     def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
         if self._initializers:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sift_onnx.axis_rules import register_axis_rule
+    from sift_onnx.backends.cpu.pool import ThreadPool
     from sift_onnx.backends.cpu.session import InferenceSession
     from sift_onnx.backends.dataflow.model_simulation import simulate
     from sift_onnx.cost import inspect
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "InferenceSession",
     "Model",
+    "ThreadPool",
     "__version__",
     "errors",
     "inspect",
@@ -40,6 +42,7 @@ __all__ = [
 _HOMES = {
     "InferenceSession": "sift_onnx.backends.cpu.session",
     "Model": "sift_onnx.model",
+    "ThreadPool": "sift_onnx.backends.cpu.pool",
     "inspect": "sift_onnx.cost",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",

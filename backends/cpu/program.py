@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from sift_onnx.backends.base import (
     Placement,
     Profile,
     Program,
-    default_threads,
 )
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.constant_sizes import check_constant_sizes
@@ -30,6 +29,7 @@ from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lowering import ONNXRUNTIME, Region, lower
 from sift_onnx.backends.cpu.peak import Peak
+from sift_onnx.backends.cpu.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
@@ -98,13 +98,21 @@ class CpuProgram(Program):
         metadata: what the file says about itself.
     """
 
-    def __init__(self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS) -> None:
-        """Lower and pack ``model``; errors as :meth:`Backend.compile` has them."""
-        self.threads = options.threads or default_threads()
+    def __init__(
+        self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS, pool: ThreadPool | None = None
+    ) -> None:
+        """Lower and pack ``model``; errors as :meth:`Backend.compile` has them.
+
+        Args:
+            model: what to run.
+            options: how.
+            pool: threads of the kernels; None are those that all programs of as many threads share.
+        """
+        self._pool = pool_of(options.threads, pool)
+        self.threads = self._pool.threads
         self.isa = selected_isa()
-        self._options = options
-        self._pool = _kernels.ThreadPool(self.threads)
-        self._peak = Peak(self._pool, self.isa)
+        self._options = options = replace(options, threads=self.threads)
+        self._peak = Peak(self._pool.kernels, self.isa)
         self._workspace = _kernels.Workspace()
         self._arrays = _kernels.ArrayPool()
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
@@ -131,7 +139,7 @@ class CpuProgram(Program):
 
     def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):
-            return RegionProgram(part, self._pool, self._workspace, self._arrays, self.isa)
+            return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self._options, part.arrays)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.rules import Step
 from sift_onnx.backends.cpu.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.slabs import Slab, cut
 from sift_onnx.backends.cpu.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -88,6 +89,11 @@ class RegionProgram:
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
         self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
         self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
+        self._lock = threading.Lock()
 
     def run(self, values: Mapping[str, Array], times: list[StepTime] | None = None) -> list[Array]:
         """The region's outputs.
@@ -98,8 +104,7 @@ class RegionProgram:
         """
         constants = self.region.constants
         inputs = [
-            np.ascontiguousarray(constants[name] if name in constants else values[name])
-            for name, _ in self.region.inputs
+            _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
         ]
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes) for sizes in prepared.output_sizes]
@@ -252,6 +257,12 @@ class RegionProgram:
 
     def _only_rows(self) -> bool:
         return all(step.view == "rows" for step in self.region.steps)
+
+
+def _as_kernels_read(array: Array) -> Array:
+    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
+    array = np.ascontiguousarray(array)
+    return array if array.flags.aligned else array.copy()
 
 
 def _too_small(step: Step, name: str, dims: Dims) -> UsageError:

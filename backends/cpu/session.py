@@ -17,9 +17,11 @@ import onnx
 import onnxruntime as ort
 
 from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
+from sift_onnx.backends.cpu.pool import ThreadPool
 from sift_onnx.backends.cpu.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.session_options import check_providers, check_run_options, session_settings
 from sift_onnx.backends.cpu.trace import trace_events
+from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.feeds import TensorSpec
 from sift_onnx.model import Model, ModelLike
@@ -58,6 +60,7 @@ class InferenceSession:
         threads: int | None = None,
         enable_profiling: bool = False,
         profile_file_prefix: str | None = None,
+        pool: ThreadPool | None = None,
         **others: Any,
     ) -> None:
         """Read, lower and pack a model.
@@ -71,15 +74,17 @@ class InferenceSession:
             providers: of onnxruntime's, only that of the CPU.
             provider_options: of the providers; there are none.
             path_or_bytes: another name of ``path_or_model``.
-            threads: worker threads; None is one per core that the process may run on.
+            threads: worker threads; None is one per processor that the process may use.
             enable_profiling: record every run, for :meth:`end_profiling`.
             profile_file_prefix: what the trace's file name begins with; ``sift_onnx_profile`` by default.
+            pool: threads of the kernels, in place of ``threads``; None are those that all sessions of as many threads
+                share.
             others: further arguments of ``onnxruntime.InferenceSession``, at what they are by default.
 
         Raises:
             ModelReadError: the file cannot be read.
-            UsageError: ``threads`` is below 1, what was passed is no model, or an option or a provider is not
-                supported.
+            UsageError: ``threads`` is below 1 or not what ``pool`` has, what was passed is no model, or an option or a
+                provider is not supported.
             BackendError: onnxruntime refused a part of the model.
         """
         source = path_or_bytes if path_or_model is None else path_or_model
@@ -92,9 +97,14 @@ class InferenceSession:
         self._options = settings.options
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
-        self._program = CpuProgram(source, CompileOptions(settings.threads))
+        self._program = CpuProgram(source, CompileOptions(settings.threads), pool)
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
         self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock."""
         self._lock = threading.Lock()
 
     def run(
@@ -224,7 +234,7 @@ class InferenceSession:
 
     @property
     def threads(self) -> int:
-        """Worker threads, the calling one included."""
+        """Threads, the calling one included."""
         return self._program.threads
 
     def end_profiling(self) -> str:

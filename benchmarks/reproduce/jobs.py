@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from sift_onnx.processors import usable_processors
 
 __all__ = ["Jobs"]
 
@@ -66,4 +67,4 @@ class Jobs:
 def _one_thread(workers: int) -> None:
     import torch
 
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    torch.set_num_threads(max(1, usable_processors() // workers))

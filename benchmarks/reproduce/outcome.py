@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from sift_onnx.processors import usable_processors
 
 __all__ = ["Claim", "Outcome", "machine", "write"]
 
@@ -61,7 +62,7 @@ class Outcome:
 def machine(device: str) -> dict[str, Any]:
     """What the figures were measured on."""
     if device == "cpu":
-        described = f"{len(os.sched_getaffinity(0))} cores of {_processor()}"
+        described = f"{usable_processors()} cores of {_processor()}"
     else:
         import torch
 

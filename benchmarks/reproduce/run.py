@@ -11,7 +11,6 @@ setting, scikit-learn's digits: pip install matplotlib scikit-learn
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -26,6 +25,8 @@ from jobs import Jobs
 from outcome import Outcome, write
 from sizes import table_1, table_14, table_15
 from table19 import table_19
+
+from sift_onnx.processors import usable_processors
 
 HERE = Path(__file__).parent
 WORK = HERE.parents[1] / "build" / "reproduce"
@@ -48,7 +49,7 @@ def main(names: tuple[str, ...], setting: str, device: str, workers: int | None,
     """Run experiments and write what they found."""
     if fresh:
         shutil.rmtree(WORK / setting, ignore_errors=True)
-    count = workers or (len(os.sched_getaffinity(0)) if device == "cpu" else 1)
+    count = workers or (usable_processors() if device == "cpu" else 1)
     jobs = Jobs(WORK / setting, count)
     study = ImageStudy(setting, device, jobs)
     experiments: dict[str, Callable[[], Outcome]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import math
 import os
 import platform
 from dataclasses import dataclass, field
@@ -19,11 +18,12 @@ from sift_onnx.cli.output import deliver, status_line
 from sift_onnx.cli.plugin_list import check_plugins, checked_rows
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import BackendError, UsageError
+from sift_onnx.processors import allowed_processors, cgroup_quota, usable_processors
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["cgroup_quota", "doctor", "inspect_host"]
+__all__ = ["doctor", "inspect_host"]
 
 # distribution -> module; imported, since a part may be installed and yet not load.
 CORE = {
@@ -142,16 +142,14 @@ def _setting(name: str) -> str | None:
 
 def inspect_host() -> dict[str, Any]:
     """The operating system, the processor, and how much of it this process may use."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cgroup_quota()
     return {
         "os": platform.platform(),
         "machine": platform.machine(),
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
-        "affinity": affinity,
-        "cgroup_quota": quota,
-        "threads": affinity if quota is None else min(affinity, math.ceil(quota)),
+        "affinity": allowed_processors(),
+        "cgroup_quota": cgroup_quota(),
+        "threads": usable_processors(),
     }
 
 
@@ -163,43 +161,6 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
             if key.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
-
-
-def cgroup_quota(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Processors' worth of time that the control groups above this process allow; None if they set no limit.
-
-    Args:
-        own: where the process's groups are listed, as cgroups(7) says: ``ID:CONTROLLERS:PATH``, version 2 with ID 0.
-        root: where the groups' files are mounted.
-    """
-    if not own.exists():
-        return None
-    quotas = []
-    for line in own.read_text(encoding="utf-8").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = root / controllers
-        group = mount / path.lstrip("/")
-        # The path is the host's where the mount is a container's: then only the mount's own root exists.
-        for folder in (group, *group.parents):
-            quotas.append(folder_quota(folder))
-            if folder == mount:
-                break
-    return min((quota for quota in quotas if quota is not None), default=None)
-
-
-def folder_quota(folder: Path) -> float | None:
-    """The limit that one control group sets, in processors: version 2's ``cpu.max`` or version 1's pair of files."""
-    try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-            period = (folder / "cpu.cfs_period_us").read_text()
-    except OSError:
-        return None
-    return None if quota in {"max", "-1"} else int(quota) / int(period)
 
 
 def table_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from sift_onnx.backends.cpu.isa import generates_code
-from sift_onnx.cli import doctor as room
 from sift_onnx.cli.app import main
 
 DISTRIBUTIONS = ["sift-onnx", "onnx", "onnxruntime", "onnx-graphsurgeon", "numpy", "torch"]
@@ -150,46 +148,3 @@ def test_an_isa_that_does_not_exist_is_a_usage_error_after_the_table(monkeypatch
     assert result.exit_code == 2
     assert "onnxruntime" in result.stdout
     assert result.stderr.startswith("Error: unknown instruction set 'sse9' (SIFT_ISA)")
-
-
-@pytest.mark.parametrize(
-    ("own", "files", "quota"),
-    [
-        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
-        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
-        ("0::/\n", {}, None),
-        ("0::/a/b\n", {"a/cpu.max": "100000 100000\n", "a/b/cpu.max": "400000 100000\n"}, 1.0),
-        ("0::/outside\n", {"cpu.max": "200000 100000\n"}, 2.0),
-        (
-            "3:cpu,cpuacct:/a\n0::/\n",
-            {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000\n", "cpu,cpuacct/a/cpu.cfs_period_us": "100000\n"},
-            0.5,
-        ),
-        (
-            "3:cpu,cpuacct:/\n",
-            {"cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
-            None,
-        ),
-    ],
-    ids=["v2", "v2-unlimited", "v2-no-controller", "v2-nested", "v2-other-mount", "v1", "v1-unlimited"],
-)
-def test_cgroup_quota_is_the_tightest_of_the_groups_above(
-    tmp_path: Path, own: str, files: dict[str, str], quota: float | None
-) -> None:
-    (tmp_path / "self").write_text(own)
-    for name, text in files.items():
-        path = tmp_path / "fs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    assert room.cgroup_quota(tmp_path / "self", tmp_path / "fs") == quota
-
-
-@pytest.mark.parametrize(("quota", "threads"), [(None, 8), (1.5, 2), (0.5, 1), (64.0, 8)])
-def test_threads_are_the_allowed_cores_within_the_quota(
-    monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    monkeypatch.setattr(room, "cgroup_quota", lambda: quota)
-
-    assert room.inspect_host()["threads"] == threads

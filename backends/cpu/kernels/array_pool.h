@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 
 #include "aligned_buffer.h"
+#include "fork_safe_mutex.h"
 
 namespace sift::cpu {
 
@@ -22,7 +22,7 @@ class ArrayPool {
   std::size_t idle() const;  // floats
 
  private:
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   std::deque<std::unique_ptr<AlignedBuffer>> free_;
   std::size_t idle_ = 0;
   std::size_t out_ = 0;

@@ -16,7 +16,6 @@
 #include "cache.h"
 #include "code_memory.h"
 #include "isa.h"
-#include "processors.h"
 #include "thread_pool.h"
 
 namespace sift::cpu {
@@ -58,14 +57,12 @@ void bind_machine(nb::module_& module) {
       "trim_memory",
       [] {
 #if defined(__GLIBC__)
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         malloc_trim(0);
 #endif
       },
       "Give memory that was freed back to the system, where the allocator keeps it for itself.");
 
-  module.def("usable_cpus", &usable_cpus,
-             "Processors that this process may use: its affinity mask, cut to the quota of its cgroup.");
   module.def(
       "cache_bytes", [] { return std::make_tuple(level1_cache_bytes(), level2_cache_bytes(), level3_cache_bytes()); },
       "Bytes of a core's first-level data cache, its second-level cache, and the last-level cache that cores share.");
@@ -74,7 +71,7 @@ void bind_machine(nb::module_& module) {
       "run_multiply_adds",
       [](ThreadPool& pool, std::int64_t iterations, const std::string& isa, bool load) {
         const KernelTable& kernels = kernels_of(isa);
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         pool.parallel_for(pool.threads(), [&](std::int64_t) {
           [[maybe_unused]] volatile float keep = 0;
           if (load) {
@@ -93,7 +90,7 @@ void bind_machine(nb::module_& module) {
       "operands are in registers, or, with `load`, one of each is loaded from the first-level cache.");
 
   nb::class_<ThreadPool>(module, "ThreadPool", "Threads that operators share loops with.")
-      .def(nb::init<int>(), "threads"_a = 0, "Threads counts the calling one; 0 takes usable_cpus().")
+      .def(nb::init<int>(), nb::call_guard<Unlocked>(), "threads"_a, "Threads, at least one, counts the calling one.")
       .def_prop_ro("threads", &ThreadPool::threads, "Number of threads, the calling one included.");
 }
 

@@ -40,6 +40,7 @@ void check_array(const Array& array, std::int64_t size, Layout layout, const cha
     throw std::invalid_argument(std::string(what) + ": the array has " + std::to_string(array.size()) +
                                 " values, the shape " + std::to_string(size));
   }
+  if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
   if (layout == Layout::images16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
     throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
   }
@@ -61,7 +62,7 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
   const Others others{other_operand(second, other.second, op.output_layout(), "second"),
                       other_operand(third, other.third, op.output_layout(), "third"),
                       other_operand(mask, other.mask, Layout::planes, "mask")};
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   op.run(pool, shape, in.data(), others, out.data());
 }
 
@@ -93,13 +94,13 @@ void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens
 
 void bind_ops(nb::module_& module) {
   nb::class_<Op>(module, "Op", "An operator on float32 tensors in the layout 'planes' or 'images16'.")
-      .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, "out"_a, "second"_a = nb::none(),
+      .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, nb::arg("out").noconvert(), "second"_a = nb::none(),
            "third"_a = nb::none(), "mask"_a = nb::none(),
            "Write the operator's result for an input of shape (n, c, h, w) to `out`.")
       .def(
           "output_shape", [](const Op& op, const Shape4& shape) { return tuple_of(op.output_shape(shape_of(shape))); },
           "shape"_a, "Shape of the output for an input of shape (n, c, h, w).")
-      .def_prop_ro("weight_bytes", &Op::weight_bytes,
+      .def_prop_ro("weight_bytes", &Op::weight_bytes, nb::call_guard<Unlocked>(),
                    "Bytes of packed weights and biases; the SparseWeights, which operators share, are not among them.")
       .def_prop_ro(
           "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")

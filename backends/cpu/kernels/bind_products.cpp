@@ -26,7 +26,6 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-using Indices = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using MaybeBytes = std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
 std::span<const std::uint8_t> bytes_of(const MaybeBytes& bytes) {
@@ -52,7 +51,10 @@ int threads_of(int threads) {
 }
 
 nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& sizes, int threads) {
-  const Conv::Description description = conv.describe(shape_of(sizes), threads_of(threads));
+  const Conv::Description description = [&] {
+    const Unlocked unlocked;
+    return conv.describe(shape_of(sizes), threads_of(threads));
+  }();
   const TileShape& tile = description.tile;
   nb::dict result;
   result["algorithm"] = name_of(kAlgorithms, description.algorithm);
@@ -72,8 +74,8 @@ void bind_products(nb::module_& module) {
   nb::class_<SparseWeights>(module, "SparseWeights", "The active weights of a matrix, [rows][columns].")
       .def_static(
           "from_indices",
-          [](std::int64_t rows, std::int64_t columns, const Indices& indices, const FloatsIn& values) {
-            const nb::gil_scoped_release unlocked;
+          [](std::int64_t rows, std::int64_t columns, const IndicesIn& indices, const FloatsIn& values) {
+            const Unlocked unlocked;
             return std::make_shared<SparseWeights>(SparseWeights::from_indices(
                 rows, columns, {indices.data(), indices.size()}, {values.data(), values.size()}));
           },
@@ -82,7 +84,7 @@ void bind_products(nb::module_& module) {
           "from_dense",
           [](std::int64_t rows, std::int64_t columns, const FloatsIn& dense, bool transposed, const MaybeBytes& mask) {
             const std::span<const std::uint8_t> bits = bytes_of(mask);
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return std::make_shared<SparseWeights>(
                 SparseWeights::from_dense(rows, columns, {dense.data(), dense.size()}, transposed, bits));
           },
@@ -92,7 +94,7 @@ void bind_products(nb::module_& module) {
       .def(
           "scaled",
           [](const SparseWeights& weights, const FloatsIn& factors) {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return std::make_shared<SparseWeights>(weights.scaled({factors.data(), factors.size()}));
           },
           "factors"_a, "A copy, each row multiplied by its factor.")
@@ -106,7 +108,7 @@ void bind_products(nb::module_& module) {
       "count_weights",
       [](const FloatsIn& dense, const MaybeBytes& mask) {
         const std::span<const std::uint8_t> bits = bytes_of(mask);
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         const WeightCount count = count_weights({dense.data(), dense.size()}, bits);
         return std::pair{count.nnz, count.finite};
       },
@@ -127,6 +129,7 @@ void bind_products(nb::module_& module) {
             options.layout = named(kLayouts, layout, "layout");
             if (algorithm != "auto") options.algorithm = named(kAlgorithms, algorithm, "algorithm");
             if (!core.empty()) options.core = named(kCores, core, "core");
+            const Unlocked unlocked;
             new (self) Conv(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
@@ -138,15 +141,15 @@ void bind_products(nb::module_& module) {
       .def(
           "prepare",
           [](const Conv& conv, const Shape4& shape, int threads) {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             conv.prepare(shape_of(shape), threads_of(threads));
           },
           "shape"_a, "threads"_a,
           "Pack the weights for inputs of this shape, run by so many threads, now instead of in the first run.")
-      .def("release_source", &Conv::release_source,
+      .def("release_source", &Conv::release_source, nb::call_guard<Unlocked>(),
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.")
-      .def("source", &Conv::source, "The weights; unpacked if they were given up.")
+      .def("source", &Conv::source, nb::call_guard<Unlocked>(), "The weights; unpacked if they were given up.")
       .def("describe", &describe, "shape"_a, "threads"_a,
            "How inputs of this shape are run by so many threads: algorithm, form of the weights, tile, slices, bytes.");
 
@@ -156,6 +159,7 @@ void bind_products(nb::module_& module) {
           [](Winograd* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias, const Pair& kernel,
              const Pair& stride, const Shape4& pads, const ActivationSpec& activation, const std::string& layout,
              const std::string& isa) {
+            const Unlocked unlocked;
             new (self) Winograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
                                 activation_of(activation), named(kLayouts, layout, "layout"), kernels_of(isa));
           },
@@ -178,6 +182,7 @@ void bind_products(nb::module_& module) {
              const Pair& kernel, const Pair& stride, const Shape4& pads, const ActivationSpec& activation,
              const Pair& window, const Pair& window_stride, const Shape4& window_pads, bool ceil_mode,
              const std::string& layout, const std::string& isa) {
+            const Unlocked unlocked;
             new (self) PooledWinograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
                                       activation_of(activation),
                                       geometry_of(window, window_stride, {1, 1}, window_pads), ceil_mode,
@@ -195,6 +200,7 @@ void bind_products(nb::module_& module) {
           "__init__",
           [](DenseProduct* self, const SparseWeights& weights, const std::optional<FloatsIn>& bias,
              const ActivationSpec& activation, const std::string& isa) {
+            const Unlocked unlocked;
             new (self) DenseProduct(weights, vector_of(bias), activation_of(activation), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
@@ -205,7 +211,7 @@ void bind_products(nb::module_& module) {
           "halves", [](const DenseProduct& product, const Shape4& shape) { return product.halves(shape_of(shape)); },
           "shape"_a, "Whether inputs of this shape are multiplied by Strassen's algorithm, as long as they are finite.")
       .def_prop_ro("tile_rows", &DenseProduct::tile_rows, "Rows of weights whose sums are in registers together.")
-      .def("source", &DenseProduct::source, "The weights, out of what was packed of them.")
+      .def("source", &DenseProduct::source, nb::call_guard<Unlocked>(), "The weights, out of what was packed of them.")
       .def(
           "release_source", [](const DenseProduct&) { return true; }, "As that of Conv; there is no share to give up.");
 
@@ -214,12 +220,13 @@ void bind_products(nb::module_& module) {
           "__init__",
           [](Matmul* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
              const ActivationSpec& activation, const std::string& isa) {
+            const Unlocked unlocked;
             new (self) Matmul(std::move(weights), vector_of(bias), activation_of(activation), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = kNoActivation, "isa"_a = "",
           "For inputs of shape (m, columns, 1, 1).")
-      .def("source", &Matmul::source, "The weights; unpacked if they were given up.")
-      .def("release_source", &Matmul::release_source,
+      .def("source", &Matmul::source, nb::call_guard<Unlocked>(), "The weights; unpacked if they were given up.")
+      .def("release_source", &Matmul::release_source, nb::call_guard<Unlocked>(),
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.");
 }

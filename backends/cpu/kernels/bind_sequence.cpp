@@ -54,26 +54,42 @@ Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch
   return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
 }
 
-void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace, const std::vector<FloatsIn>& arrays,
-                  const std::optional<Seconds>& seconds) {
+// The caller's array: the very one, since copies would be lost, or of no use to the next run.
+template <typename Array>
+float* array_of(nb::handle item, std::size_t number, std::int64_t size, const char* wish) {
+  const auto refuse = [number](const std::string& what) {
+    throw std::invalid_argument("sequence: array " + std::to_string(number) + " " + what);
+  };
+  Array array;
+  if (!nb::try_cast(item, array, false) || !is_aligned(array)) refuse(wish);
+  if (static_cast<std::int64_t>(array.size()) != size) {
+    refuse("has " + std::to_string(array.size()) + " values, not " + std::to_string(size));
+  }
+  // Of arrays of inputs, which may be read-only, no operator's output is a part.
+  return const_cast<float*>(array.data());
+}
+
+void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace,
+                  const nb::typed<nb::sequence, FloatsIn>& arrays, const std::optional<Seconds>& seconds) {
   const auto sizes = sequence.array_sizes();
-  if (arrays.size() != sizes.size()) throw std::invalid_argument("sequence: one array per size");
+  if (nb::len(arrays) != sizes.size()) throw std::invalid_argument("sequence: one array per size");
   std::vector<float*> pointers;
-  pointers.reserve(arrays.size());
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (static_cast<std::int64_t>(arrays[i].size()) != sizes[i]) {
-      throw std::invalid_argument("sequence: array " + std::to_string(i) + " has " + std::to_string(arrays[i].size()) +
-                                  " values, not " + std::to_string(sizes[i]));
+  pointers.reserve(sizes.size());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const nb::object item = arrays[i];
+    if (sequence.writes(i)) {
+      const char* const wish = "must be a writable, aligned, C-contiguous array of float32";
+      pointers.push_back(array_of<FloatsOut>(item, i, sizes[i], wish));
+    } else {
+      pointers.push_back(array_of<FloatsIn>(item, i, sizes[i], "must be an aligned, C-contiguous array of float32"));
     }
-    // Inputs may be read-only; those that operators write to are the caller's outputs, made for that.
-    pointers.push_back(const_cast<float*>(arrays[i].data()));
   }
   if (seconds && seconds->size() != sequence.steps().size()) {
     throw std::invalid_argument("sequence: one time per step");
   }
   const std::span<double> times =
       seconds ? std::span<double>{seconds->data(), seconds->size()} : std::span<double>{};
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   sequence.run(pool, workspace, pointers, times);
 }
 
@@ -112,7 +128,7 @@ void bind_sequence(nb::module_& module) {
       .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,
            "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
            "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
-      .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, "seconds"_a = nb::none(),
+      .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
            "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }

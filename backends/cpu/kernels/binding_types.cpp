@@ -24,7 +24,8 @@ Activation activation_of(const ActivationSpec& spec) {
 
 const KernelTable& kernels_of(const std::string& isa) {
   // Asked once: in a virtual machine, CPUID takes tens of microseconds, as long as a small layer.
-  static const std::vector<std::string> supported = isa::isas_of(isa::cpu_features());
+  // Never destroyed: a thread may be making operators while the process exits.
+  static const auto& supported = *new std::vector<std::string>(isa::isas_of(isa::cpu_features()));
   const std::string& name = isa.empty() ? supported.front() : isa;
   const KernelTable* const kernels = find_kernels(name.c_str());
   bool runs = false;

@@ -6,10 +6,12 @@
 #include <nanobind/stl/tuple.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,10 +22,45 @@
 
 namespace sift::cpu {
 
+// Lets other threads of Python run, as nanobind's gil_scoped_release. When Python ends, its older versions end a thread
+// that wants the lock back, by unwinding its stack; C++ that may not be unwound would end the process then. Such a thread
+// waits for the process's end instead, as in Python 3.14.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 using Shape4 = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 using Pair = std::tuple<std::int64_t, std::int64_t>;
-using FloatsIn = nanobind::ndarray<const float, nanobind::c_contig, nanobind::device::cpu>;
+
+// What a function reads. Whatever is not C-contiguous and aligned as its type wants it is copied.
+template <typename Array>
+struct ReadArray : Array {
+  using Array::Array;
+};
+using FloatsIn = ReadArray<nanobind::ndarray<const float, nanobind::c_contig, nanobind::device::cpu>>;
+using IndicesIn =
+    ReadArray<nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>>;
+
+// What a function writes. Taken with noconvert(): what is written to a copy is lost.
 using FloatsOut = nanobind::ndarray<float, nanobind::c_contig, nanobind::device::cpu>;
+
+template <typename Array>
+bool is_aligned(const Array& array) {
+  return reinterpret_cast<std::uintptr_t>(array.data()) % alignof(typename Array::Scalar) == 0;
+}
 
 template <typename Value, std::size_t Size>
 using Names = std::array<std::pair<const char*, Value>, Size>;
@@ -66,3 +103,25 @@ ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dil
 std::vector<float> vector_of(const std::optional<FloatsIn>& values);
 
 }  // namespace sift::cpu
+
+template <typename Array>
+struct nanobind::detail::type_caster<sift::cpu::ReadArray<Array>> {
+  NB_TYPE_CASTER(sift::cpu::ReadArray<Array>, type_caster<Array>::Name)
+
+  bool from_python(handle source, std::uint32_t flags, cleanup_list* cleanup) noexcept {
+    type_caster<Array> caster;
+    if (!caster.from_python(source, flags, cleanup)) return false;
+    if (!sift::cpu::is_aligned(caster.value)) {
+      if ((flags & cast_flags::convert) == 0) return false;
+      PyObject* const copy = PyObject_CallMethod(source.ptr(), "copy", nullptr);
+      if (copy == nullptr) {
+        PyErr_Clear();
+        return false;
+      }
+      cleanup->append(copy);
+      if (!caster.from_python(copy, flags, cleanup)) return false;
+    }
+    static_cast<Array&>(value) = std::move(caster.value);
+    return true;
+  }
+};

@@ -1,9 +1,12 @@
 #include "code_memory.h"
 
 #include <cstdlib>
-#include <new>
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <system_error>
+
+#include "fork_safe_mutex.h"
 
 #if defined(__x86_64__) && (defined(__linux__) || defined(__APPLE__))
 #define SIFT_HAS_CODE_MEMORY
@@ -22,6 +25,11 @@ namespace {
 // Two large pages: less is looked up as fast in small ones.
 constexpr std::size_t kHuge = std::size_t{4} << 20;
 
+[[noreturn]] void refuse(const char* what) {
+  throw CodeMemoryError(std::string(what) + " (" + std::generic_category().message(errno) +
+                        "); SIFT_JIT=0 does without");
+}
+
 std::size_t whole_pages(std::size_t bytes) {
   static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
@@ -32,7 +40,7 @@ std::size_t whole_pages(std::size_t bytes) {
 CodeMemory::CodeMemory(std::size_t most) : size_(whole_pages(most)) {
   if (size_ == 0) return;
   void* const pages = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) throw std::bad_alloc();
+  if (pages == MAP_FAILED) refuse("the system has no memory for generated code");
 #if defined(__linux__)
   if (size_ >= kHuge) madvise(pages, size_, MADV_HUGEPAGE);
 #endif
@@ -51,7 +59,7 @@ void CodeMemory::seal(std::size_t used) {
     if (kept == 0) begin_ = nullptr;
   }
   if (kept > 0 && mprotect(begin_, kept, PROT_READ | PROT_EXEC) != 0) {
-    throw std::system_error(errno, std::generic_category(), "generated code may not be executed; SIFT_JIT=0 does without");
+    refuse("the system does not let generated code be executed");
   }
 }
 
@@ -65,7 +73,7 @@ bool ask() {
     *memory.begin() = std::byte{0xC3};  // ret
     memory.seal(1);
     return true;
-  } catch (const std::exception&) {
+  } catch (const CodeMemoryError&) {
     return false;
   }
 }
@@ -74,7 +82,7 @@ bool ask() {
 
 #else
 
-CodeMemory::CodeMemory(std::size_t) { throw std::bad_alloc(); }
+CodeMemory::CodeMemory(std::size_t) { throw CodeMemoryError("code is not generated for this machine"); }
 CodeMemory::~CodeMemory() = default;
 void CodeMemory::seal(std::size_t) {}
 
@@ -85,6 +93,9 @@ bool ask() { return false; }
 #endif
 
 bool may_execute_code() {
+  // A child of a fork would wait for a thread that it does not have, had that been caught asking.
+  static ForkSafeMutex asking;
+  const std::lock_guard lock(asking);
   static const bool may = ask();
   return may;
 }

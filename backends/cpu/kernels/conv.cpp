@@ -76,6 +76,14 @@ struct Conv::Problem {
   ConvTensors tensors;
 };
 
+// How inputs of one shape are run by so many threads.
+struct Conv::Plan {
+  Shape shape;
+  int threads;
+  Problem problem;
+  std::shared_ptr<const Packing> packing;
+};
+
 Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
            const KernelTable& kernels)
     : rows_(weights->rows()),
@@ -137,7 +145,7 @@ bool Conv::is_gathered() const {
   return options_.layout == Layout::planes && plain.is_pointwise() && !g.is_pointwise();
 }
 
-Conv::Problem Conv::problem_of(const Shape& shape) const {
+Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
   const Shape out = output_shape(shape);
   const ConvGeometry& g = options_.geometry;
   // What a strided 1x1 convolution reads of planes is gathered before: in it, no lane is left over at the ends of rows.
@@ -159,28 +167,39 @@ Conv::Problem Conv::problem_of(const Shape& shape) const {
   problem.tiling = {geometry,       options_.layout,      algorithm_,       t.units,           t.out_h,
                     t.out_w, shape.c / g.groups, out.c / g.groups, density_, options_.core};
   problem.tiling.may_list = !options_.algorithm.has_value();
-  if (may_generate_ && suits_code(problem.tiling)) problem.tiling.algorithm = Algorithm::generated;
+  if (may_generate && suits_code(problem.tiling)) problem.tiling.algorithm = Algorithm::generated;
   return problem;
 }
 
-std::shared_ptr<const Conv::Packing> Conv::packing_for(const Shape& shape, const Problem& problem,
-                                                       int threads) const {
+std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads) const {
   const std::lock_guard lock(mutex_);
   const auto known = std::ranges::find_if(
-      planned_, [&](const Planned& planned) { return planned.shape == shape && planned.threads == threads; });
+      planned_, [&](const auto& planned) { return planned->shape == shape && planned->threads == threads; });
   if (known != planned_.end()) {
     std::rotate(known, known + 1, planned_.end());
-    return planned_.back().packing;
+    return planned_.back();
   }
+  std::shared_ptr<const Plan> plan;
+  try {
+    plan = make_plan(shape, threads, may_generate_);
+  } catch (const CodeMemoryError&) {
+    if (!may_generate_) throw;
+    plan = make_plan(shape, threads, false);
+  }
+  if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
+  planned_.push_back(plan);
+  return plan;
+}
+
+std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, bool may_generate) const {
+  const Problem problem = problem_of(shape, may_generate);
   const Tiling tiling = choose_tiling(problem.tiling, kernels_);
   const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
-  const auto alike = std::ranges::find_if(planned_, [&](const Planned& planned) {
-    return planned.packing->tiling.packs_like(tiling) && planned.packing->band_rows == band;
+  const auto alike = std::ranges::find_if(planned_, [&](const auto& planned) {
+    return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
   });
-  std::shared_ptr<const Packing> packing = alike != planned_.end() ? alike->packing : pack(problem, tiling, band);
-  if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
-  planned_.push_back({shape, threads, packing});
-  return packing;
+  return std::make_shared<const Plan>(
+      Plan{shape, threads, problem, alike != planned_.end() ? (*alike)->packing : pack(problem, tiling, band)});
 }
 
 std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling,
@@ -204,7 +223,7 @@ std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Ti
 
 std::shared_ptr<const SparseWeights> Conv::locked_source() const {
   if (weights_) return weights_;
-  const Packing& packing = *planned_.back().packing;
+  const Packing& packing = *planned_.back()->packing;
   return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
                                                               columns_, options_.geometry, packing.panel,
                                                               packing.tiling, packing.band_rows));
@@ -229,7 +248,7 @@ bool Conv::release_source() const {
 void Conv::prepare(const Shape& shape, int threads) const {
   for (const auto& part : parts_) part->prepare(shape, threads);
   const Shape out = output_shape(shape);
-  if (parts_.empty() && element_count(out, options_.layout) > 0) packing_for(shape, problem_of(shape), threads);
+  if (parts_.empty() && element_count(out, options_.layout) > 0) plan_for(shape, threads);
 }
 
 std::int64_t Conv::weight_bytes() const {
@@ -241,8 +260,8 @@ std::int64_t Conv::weight_bytes() const {
   }
   const std::lock_guard lock(mutex_);
   for (auto planned = planned_.begin(); planned != planned_.end(); ++planned) {
-    const auto same = [&](const Planned& other) { return other.packing == planned->packing; };
-    if (std::find_if(planned_.begin(), planned, same) == planned) bytes += planned->packing->bytes();
+    const auto same = [&](const auto& other) { return other->packing == (*planned)->packing; };
+    if (std::find_if(planned_.begin(), planned, same) == planned) bytes += (*planned)->packing->bytes();
   }
   return bytes;
 }
@@ -255,10 +274,9 @@ Conv::Description Conv::describe(const Shape& shape, int threads) const {
     }
     return description;
   }
-  const Problem problem = problem_of(shape);
-  const auto packing = packing_for(shape, problem, threads);
-  const Tiling& tiling = packing->tiling;
-  return {tiling.algorithm(), tiling.form, tiling.tile, tiling.slice_channels, packing->bytes()};
+  const auto plan = plan_for(shape, threads);
+  const Tiling& tiling = plan->packing->tiling;
+  return {tiling.algorithm(), tiling.form, tiling.tile, tiling.slice_channels, plan->packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
@@ -269,8 +287,9 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
     residual = out;
   }
   if (!parts_.empty()) return;
-  const Problem problem = problem_of(shape);
-  const auto packing = packing_for(shape, problem, pool.threads());
+  const auto plan = plan_for(shape, pool.threads());
+  const Problem& problem = plan->problem;
+  const Packing* const packing = plan->packing.get();
   const TileShape& tile = packing->tiling.tile;
   const ConvTensors& t = problem.tensors;
   if (is_gathered()) {

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "epilogue.h"
+#include "fork_safe_mutex.h"
 #include "op.h"
 #include "packed_weights.h"
 #include "sparse_weights.h"
@@ -65,10 +65,12 @@ class Conv final : public Op {
  private:
   struct Packing;
   struct Problem;
+  struct Plan;
 
   bool is_gathered() const;
-  Problem problem_of(const Shape& shape) const;
-  std::shared_ptr<const Packing> packing_for(const Shape& shape, const Problem& problem, int threads) const;
+  Problem problem_of(const Shape& shape, bool may_generate) const;
+  std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads) const;
+  std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, bool may_generate) const;
   std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling, std::int64_t band_rows) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
 
@@ -84,14 +86,9 @@ class Conv final : public Op {
   // Of a kernel too large for one panel: convolutions that are added up. Then there is nothing else.
   std::vector<std::unique_ptr<Conv>> parts_;
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   mutable std::shared_ptr<const SparseWeights> weights_;  // null once released
-  struct Planned {
-    Shape shape;
-    int threads;
-    std::shared_ptr<const Packing> packing;
-  };
-  mutable std::vector<Planned> planned_;  // the latest last; several shapes may have one packing
+  mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; several shapes may have one packing
 };
 
 }  // namespace sift::cpu

@@ -156,8 +156,9 @@ class SharedCode {
 };
 
 const SharedCode& shared_code() {
-  static const SharedCode code;
-  return code;
+  // Never unmapped: a thread may be running it while the process exits.
+  static const SharedCode* const code = new SharedCode;
+  return *code;
 }
 
 // How far ahead of `now` the pointer has to be moved so that `offset` is near.
@@ -251,6 +252,8 @@ std::vector<CodeEntry> read_body(const std::byte* body) {
     }
   }
 }
+
+void prepare_generated() { shared_code(); }
 
 void rows_generated(const RowsArgs& args) {
   const SharedCode& shared = shared_code();

@@ -44,6 +44,9 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::ui
 // What the body was written from.
 std::vector<CodeEntry> read_body(const std::byte* body);
 
+// Writes what all code shares, if that has not been done; throws CodeMemoryError. Before any rows that are code.
+void prepare_generated();
+
 // The RowsFunction of rows that are code.
 void rows_generated(const RowsArgs& args);
 

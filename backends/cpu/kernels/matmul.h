@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "conv.h"
 #include "epilogue.h"
+#include "fork_safe_mutex.h"
 #include "op.h"
 #include "sparse_weights.h"
 
@@ -60,7 +60,7 @@ class Matmul final : public Op {
   Activation activation_;
   const KernelTable& kernels_;
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   mutable std::shared_ptr<const SparseWeights> weights_;  // null once released; then one of the others is not
   mutable std::shared_ptr<const Few> few_;
   mutable std::shared_ptr<const Conv> many_;

@@ -41,7 +41,10 @@ CodePacker::CodePacker(std::span<const WeightRow> rows, std::span<const std::uin
       memory_(std::make_shared<CodeMemory>(most_code_bytes(rows, offsets.size(), slices, group_rows))),
       at_(memory_->begin()) {}
 
-void CodePacker::seal() { memory_->seal(static_cast<std::size_t>(at_ - memory_->begin())); }
+void CodePacker::seal() {
+  prepare_generated();
+  memory_->seal(static_cast<std::size_t>(at_ - memory_->begin()));
+}
 
 void CodePacker::pack(std::span<const WeightRow> rows, std::uint32_t first, std::size_t columns, PackedSlice& slice) {
   if (columns != ranks_.size()) rank_columns(columns);

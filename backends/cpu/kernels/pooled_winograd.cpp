@@ -86,7 +86,11 @@ PooledWinograd::PooledWinograd(const SparseWeights& weights, std::vector<float> 
 
 void PooledWinograd::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   if (element_count(output_shape(shape), input_layout()) == 0) return;
-  if (input_layout() == Layout::planes) {
+  const Shape convolved = conv_.output_shape(shape);
+  if (element_count(convolved, input_layout()) == 0) {
+    // Windows over nothing but padding.
+    pool_.run(pool, convolved, in, {}, out);
+  } else if (input_layout() == Layout::planes) {
     run_planes(pool, shape, in, out);
   } else {
     run_images16(pool, shape, in, out);

@@ -3,8 +3,8 @@
 
 namespace sift::cpu {
 
-// Processors that this process may use: its affinity mask, cut to the quota of its cgroup.
-int usable_cpus();
+// Processors that the calling thread may run on. How much of their time there is, is asked for where threads are counted.
+int allowed_processors();
 
 // The one that this thread runs on; -1 where the system does not tell.
 int current_processor();

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace sift::cpu {
@@ -25,22 +26,24 @@ Workspace::Loan::~Loan() {
 }
 
 Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes)
-    : steps_(std::move(steps)), scratch_size_(scratch_size), array_sizes_(std::move(array_sizes)) {
+    : steps_(std::move(steps)), scratch_size_(scratch_size), array_sizes_(std::move(array_sizes)), writes_(array_sizes_.size()) {
   for (const SequenceStep& step : steps_) {
     if (!step.op) throw std::invalid_argument("sequence: a step has no operator");
     if (step.in.array == Place::kNowhere || step.out.array == Place::kNowhere) {
       throw std::invalid_argument("sequence: a step has no input or no output");
     }
-    check(step.in, element_count(step.shape, step.op->input_layout()));
-    check(step.out, element_count(step.op->output_shape(step.shape), step.op->output_layout()));
+    const Layout layout = step.op->output_layout();
+    check(step.in, element_count(step.shape, step.op->input_layout()), step.op->input_layout());
+    check(step.out, element_count(step.op->output_shape(step.shape), layout), layout);
+    if (step.out.array >= 0) writes_[static_cast<std::size_t>(step.out.array)] = true;
     const OtherSizes sizes = step.op->other_sizes(step.shape);
-    check_other(step.second, sizes.second);
-    check_other(step.third, sizes.third);
-    check_other(step.mask, sizes.mask);
+    check_other(step.second, sizes.second, layout);
+    check_other(step.third, sizes.third, layout);
+    check_other(step.mask, sizes.mask, Layout::planes);
   }
 }
 
-void Sequence::check(const Place& place, std::int64_t size) const {
+void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
   const bool scratch = place.array == Place::kScratch;
   if (!scratch && (place.array < 0 || place.array >= static_cast<std::int64_t>(array_sizes_.size()))) {
     throw std::invalid_argument("sequence: there is no such array");
@@ -50,16 +53,24 @@ void Sequence::check(const Place& place, std::int64_t size) const {
     throw std::invalid_argument("sequence: a tensor does not fit in its place");
   }
   if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
+  if (!scratch && layout == Layout::images16) aligned_.push_back(place);
 }
 
-void Sequence::check_other(const Place& place, std::int64_t size) const {
+void Sequence::check_other(const Place& place, std::int64_t size, Layout layout) {
   if (place.array == Place::kNowhere) return;
   if (size == OtherSizes::kNotTaken) throw std::invalid_argument("sequence: a step has an operand that its operator does not take");
-  check(place, size);
+  check(place, size, layout);
 }
 
 void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays,
                    std::span<double> seconds) const {
+  for (const Place& place : aligned_) {
+    const float* const tensor = arrays[static_cast<std::size_t>(place.array)] + place.offset;
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 64 != 0) {
+      throw std::invalid_argument("sequence: a tensor in images16 must be aligned to 64 bytes; in array " +
+                                  std::to_string(place.array) + " it is not");
+    }
+  }
   using Clock = std::chrono::steady_clock;
   Workspace::Loan loan = workspace.borrow();
   float* const scratch = loan.buffer().floats(static_cast<std::size_t>(scratch_size_));

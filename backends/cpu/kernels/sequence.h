@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "aligned_buffer.h"
+#include "fork_safe_mutex.h"
 #include "op.h"
 
 namespace sift::cpu {
@@ -33,7 +33,7 @@ class Workspace {
   Loan borrow();
 
  private:
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   std::vector<std::unique_ptr<AlignedBuffer>> free_;
 };
 
@@ -65,18 +65,23 @@ class Sequence {
   std::span<const SequenceStep> steps() const { return steps_; }
   std::span<const std::int64_t> array_sizes() const { return array_sizes_; }
   std::int64_t scratch_size() const { return scratch_size_; }
+  // Whether a step's output lies in the caller's array of this number; the others are only read.
+  bool writes(std::size_t array) const { return writes_[array]; }
 
-  // `arrays` are the caller's, of at least `array_sizes()` floats. `seconds`, if not empty, has one element per step, to
+  // `arrays` are the caller's, of at least `array_sizes()` floats. Throws std::invalid_argument, before anything is run,
+  // where a tensor in images16 would not be aligned to 64 bytes in one of them. `seconds`, if not empty, has one element per step, to
   // which the step's time is added.
   void run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds) const;
 
  private:
-  void check(const Place& place, std::int64_t size) const;
-  void check_other(const Place& place, std::int64_t size) const;
+  void check(const Place& place, std::int64_t size, Layout layout);
+  void check_other(const Place& place, std::int64_t size, Layout layout);
 
   std::vector<SequenceStep> steps_;
   std::int64_t scratch_size_;
   std::vector<std::int64_t> array_sizes_;
+  std::vector<bool> writes_;    // by array
+  std::vector<Place> aligned_;  // in the caller's arrays
 };
 
 }  // namespace sift::cpu

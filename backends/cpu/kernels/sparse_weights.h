@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@
 
 namespace sift::cpu {
 
-class SparseWeights {
+// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one does
+// not need the interpreter's lock for it.
+class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
  public:
   // Takes those of `dense`, [rows][columns], that are active: in `mask`, which has a bit for each in the order of `dense`
   // (see MaskBits), or, if that is empty, by not being zero. If `dense` is transposed, it is [columns][rows]. Throws

@@ -1,14 +1,16 @@
 // Threads that wait for loops to share. Workers spin for a while after each loop, then sleep.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <memory>
+
+#include "fork_safe_mutex.h"
 
 namespace sift::cpu {
 
 class ThreadPool {
  public:
-  // `threads` counts the calling one; 0 takes usable_cpus() of processors.h.
+  // `threads`, at least one, counts the calling one. Throws std::invalid_argument.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -17,7 +19,8 @@ class ThreadPool {
   int threads() const;
 
   // Calls body(i) once for each i in [0, count), and returns when all calls have. Neighbouring indices go to the same
-  // thread as far as the work is even. Called while another loop runs, or from within one, it does the work by itself.
+  // thread as far as the work is even. Several threads may call it at once: workers go from one loop to the next, and a
+  // caller whose loop no worker has time for does the work by itself. In a forked child, the first loop starts threads.
   // An exception of one call is thrown here after the others have ended.
   template <typename Body>
   void parallel_for(std::int64_t count, const Body& body) {
@@ -28,8 +31,12 @@ class ThreadPool {
   using Call = void (*)(const void* context, std::int64_t index);
   void run(std::int64_t count, Call call, const void* context);
 
+  struct Loop;
   struct State;
-  std::unique_ptr<State> state_;
+  State* started();
+
+  std::atomic<State*> state_;
+  ForkSafeMutex starting_;
 };
 
 }  // namespace sift::cpu

@@ -264,8 +264,9 @@ void WindowRun::planes(std::int64_t first, std::int64_t last, const float* in, f
   const float fill = layer_.kind == WindowKind::maximum ? kNothing : 0.0F;
   // Once for all planes: each puts its pixels into the same places.
   std::fill(rows, rows + size, fill);
-  const std::int64_t last_x = std::min(in_.w, reach_w - g_.pad_left);
-  const std::int64_t last_y = std::min(in_.h, reach_h - g_.pad_top);
+  // No window may reach beyond the padding on the left, or at the top.
+  const std::int64_t last_x = std::clamp<std::int64_t>(reach_w - g_.pad_left, 0, in_.w);
+  const std::int64_t last_y = std::clamp<std::int64_t>(reach_h - g_.pad_top, 0, in_.h);
   for (std::int64_t plane = first; plane < last; ++plane) {
     const float* const from = in + plane * in_.h * in_.w;
     for (std::int64_t y = 0; y < last_y; ++y) {

@@ -56,7 +56,7 @@ class Hostile:
         return (n, c if channels is None or self.rng.random() < 0.1 else channels, h, w)
 
     def floats(self, count: int) -> Any:
-        """An array of about so many floats, aligned to 64 bytes or not."""
+        """An array of about so many floats, aligned to 64 bytes or not, some between two floats or not contiguous."""
         count = max(0, count + (self.rng.choice((-1, 1, 16)) if self.rng.random() < 0.03 else 0))
         if count > MOST_WORK:
             count = 4
@@ -66,7 +66,10 @@ class Hostile:
         array[:] = self.rng.choice((0.0, 1.0, -3.5, np.nan, np.inf, 1e38))
         if self.rng.random() < 0.5:
             array[: count // 2] = np.arange(count // 2)
-        return array
+        kind = self.rng.random()
+        if kind < 0.02:
+            return np.frombuffer(b"\0" + array.tobytes(), np.float32, offset=1)
+        return np.repeat(array, 2)[::2] if kind < 0.03 else array
 
     def layout(self) -> str:
         return self.rng.choice(LAYOUTS) if self.rng.random() < 0.98 else "rows"

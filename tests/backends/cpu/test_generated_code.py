@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,3 +180,16 @@ def test_another_sift_jit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIFT_JIT", "off")
     with pytest.raises(UsageError, match=r"^SIFT_JIT is 'off': set it to 0, .*, or to 1, or unset it$"):
         selected_isa()
+
+
+@needs_code
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="filters calls of Linux on x86-64"
+)
+@pytest.mark.parametrize("case", [("protection",), ("protection", "before"), ("space", "before")], ids="-".join)
+def test_layers_stay_in_lists_where_memory_for_code_is_refused(case: tuple[str, ...]) -> None:
+    script = Path(__file__).with_name("refused_code.py")
+    done = subprocess.run([sys.executable, script, *case], capture_output=True, text=True, check=False, timeout=100)
+    if done.stderr.startswith("SKIP"):
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr

@@ -177,3 +177,25 @@ def test_deepsparse_engine(net, wanted):
         engine.run([np.zeros((3, 4, 8, 8), np.float32)])
     with pytest.raises(UsageError, match="scheduler 'elastic'"):
         Engine(net.model(), scheduler="elastic")
+
+
+def shifted(array):
+    """The same values, one byte behind where a float may begin, as in a message or a file."""
+    return np.frombuffer(b"\0" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
+
+
+@pytest.mark.parametrize("layout", [shifted, np.asfortranarray, lambda a: np.repeat(a, 2, axis=-1)[..., ::2]])
+@pytest.mark.parametrize("batch", [2, 16])
+def test_feeds_are_taken_as_they_lie(net, layout, batch):
+    session = sift_onnx.InferenceSession(net.model(), threads=2)
+    x = np.random.default_rng(0).standard_normal((batch, 4, 8, 8)).astype(np.float32)
+    wanted = session.run(None, {"x": x})
+    for found, expected in zip(session.run(None, {"x": layout(x)}), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert found.flags.writeable
+
+
+def test_feeds_of_the_other_byte_order_are_refused_by_name(net):
+    session = sift_onnx.InferenceSession(net.model(), threads=1)
+    with pytest.raises(UsageError, match="'x' is >f4, but the model takes float32"):
+        session.run(None, {"x": net.feeds["x"].astype(">f4")})

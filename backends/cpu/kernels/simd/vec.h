@@ -132,6 +132,20 @@ template <typename T>
 inline Vec max(Vec a, Vec b) { return a < b ? b : a; }
 inline Vec min(Vec a, Vec b) { return b < a ? b : a; }
 
+// Lane i is lane from[i] of `a`, or from kVecLanes on of `b`. Of constants, compilers make a shuffle.
+[[gnu::always_inline]] inline Vec shuffle(Vec a, Vec b, const std::int32_t (&from)[kVecLanes]) {
+#if defined(__clang__)
+  Vec result;
+#pragma GCC unroll 16
+  for (int lane = 0; lane < kVecLanes; ++lane) {
+    result[lane] = from[lane] < kVecLanes ? a[from[lane]] : b[from[lane] - kVecLanes];
+  }
+  return result;
+#else
+  return __builtin_shuffle(a, b, *reinterpret_cast<const IntVec*>(from));
+#endif
+}
+
 // The first `lanes` lanes; the others are zero, and their memory is not touched.
 inline Vec load_lanes(const float* at, int lanes) {
 #if defined(__AVX512F__)

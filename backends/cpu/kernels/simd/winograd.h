@@ -117,8 +117,7 @@ template <int Outputs>
     Vec turns = outputs[0];
 #pragma GCC unroll 4
     for (int taken = 0; taken < Outputs; ++taken) {
-      const IntVec from = *reinterpret_cast<const IntVec*>(kTurns<Outputs>.from[stored][taken]);
-      turns = __builtin_shuffle(turns, outputs[taken], from);
+      turns = shuffle(turns, outputs[taken], kTurns<Outputs>.from[stored][taken]);
     }
     store(at + stored * kVecLanes, turns);
   }

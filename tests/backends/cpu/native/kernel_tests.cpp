@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -311,6 +312,93 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   agree(GlobalAveragePool(Layout::planes, kernels), GlobalAveragePool(Layout::images16, kernels));
 }
 
+// Without pixels, what comes out is made of padding, if there is any. Beside that, nothing may be read or written.
+void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shapes[]{{2, 3, 0, 5}, {2, 3, 5, 0}, {2, 3, 0, 0}, {0, 3, 5, 5}, {2, 0, 5, 5}, {0, 0, 0, 0}};
+  for (const Shape& shape : shapes) {
+    Tensor in(0);
+    for (int i = 0; i < 8; ++i) {
+      ConvGeometry g = random_geometry(random);
+      g.groups = 1;
+      for (std::int64_t* pad : {&g.pad_top, &g.pad_left, &g.pad_bottom, &g.pad_right}) *pad = random.between(0, 5);
+      if (i % 4 == 0) {
+        // The last windows end before the padding does.
+        g.kernel_h = g.kernel_w = 1;
+        g.stride_h = g.stride_w = 2;
+        g.pad_top = g.pad_left = 2;
+        g.pad_bottom = g.pad_right = 0;
+      }
+      const std::int64_t taps = g.kernel_h * g.kernel_w;
+      const bool fits = g.output_h(shape.h) > 0 && g.output_w(shape.w) > 0;
+      if (!fits) continue;
+      std::vector<float> weights(static_cast<std::size_t>(shape.c * taps), 1.0F);
+      std::vector<float> bias(static_cast<std::size_t>(shape.c), 2.0F);
+      const auto agree = [&](const Op& planes, const Op& images, float expected) {
+        Tensor a = run(planes, pool, kernels, shape, in, nullptr);
+        Tensor b = run(images, pool, kernels, shape, in, nullptr);
+        const std::int64_t count = element_count(planes.output_shape(shape), Layout::planes);
+        for (std::int64_t j = 0; j < count; ++j) check(a[j] == expected && b[j] == expected, "empty input, " + isa);
+      };
+      agree(Depthwise(weights, bias, g, {}, Layout::planes, kernels),
+            Depthwise(weights, bias, g, {}, Layout::images16, kernels), 2.0F);
+      agree(MaxPool(g, true, Layout::planes, kernels), MaxPool(g, true, Layout::images16, kernels),
+            std::numeric_limits<float>::lowest());
+      agree(AveragePool(g, true, true, Layout::planes, kernels), AveragePool(g, true, true, Layout::images16, kernels),
+            0.0F);
+      if (shape.c == 0) continue;
+      std::vector<float> rows(static_cast<std::size_t>(16 * shape.c * taps));
+      for (float& weight : rows) weight = random.chance(0.5) ? random.value() : 0.0F;
+      const auto sparse =
+          std::make_shared<const SparseWeights>(SparseWeights::from_dense(16, shape.c * taps, rows));
+      const std::vector<float> biases(16, 3.0F);
+      ConvOptions in_planes{.geometry = g, .activation = {}, .layout = Layout::planes, .algorithm = std::nullopt};
+      ConvOptions in_images = in_planes;
+      in_images.layout = Layout::images16;
+      agree(Conv(sparse, biases, in_planes, kernels), Conv(sparse, biases, in_images, kernels), 3.0F);
+    }
+    ConvGeometry first{.kernel_h = 3, .kernel_w = 3, .pad_top = 2, .pad_left = 2, .pad_bottom = 2, .pad_right = 2};
+    ConvGeometry window{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+    if (shape.c > 0) {
+      const std::vector<float> ones(static_cast<std::size_t>(16 * shape.c * 9), 1.0F);
+      const SparseWeights dense = SparseWeights::from_dense(16, shape.c * 9, ones);
+      for (const Layout layout : {Layout::planes, Layout::images16}) {
+        run(Winograd(dense, {}, first, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+        run(PooledWinograd(dense, {}, first, {}, window, false, layout, kernels), pool, kernels, shape, in, nullptr);
+      }
+    }
+    std::vector<float> channels(static_cast<std::size_t>(shape.c), 1.0F);
+    const Shape matrix{shape.n, shape.c};
+    Tensor rows = random_tensor(random, shape.n * shape.c);
+    for (const Layout layout : {Layout::planes, Layout::images16}) {
+      run(GlobalAveragePool(layout, kernels), pool, kernels, shape, in, nullptr);
+      run(Elementwise(BinaryKind::add, {}, layout, kernels), pool, kernels, shape, in, &in);
+      run(ChannelScale(channels, channels, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+      if (shape.c == 0) continue;
+      run(LayerNormalization(channels, channels, 1e-3F, layout, kernels), pool, kernels, matrix, rows, nullptr);
+    }
+  }
+  const std::vector<float> ones(std::size_t{70} * 300, 1.0F);
+  const auto weights = std::make_shared<const SparseWeights>(SparseWeights::from_dense(70, 300, ones));
+  Tensor nothing(0);
+  // The convolution has no output, the pooling behind it has: of padding.
+  const Shape low{2, 3, 2, 5};
+  Tensor few = random_tensor(random, element_count(low, Layout::planes));
+  const SparseWeights dense = SparseWeights::from_dense(16, 27, std::span(ones).first(16 * 27));
+  const ConvGeometry unpadded{.kernel_h = 3, .kernel_w = 3};
+  const ConvGeometry padded{.kernel_h = 2, .kernel_w = 2, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+  for (const Layout layout : {Layout::planes, Layout::images16}) {
+    const PooledWinograd op(dense, {}, unpadded, {}, padded, false, layout, kernels);
+    const std::int64_t count = element_count(op.output_shape(low), Layout::planes);
+    Tensor y = run(op, pool, kernels, low, few, nullptr);
+    check(count > 0, "there is padding to pool");
+    for (std::int64_t i = 0; i < count; ++i) {
+      check(y[i] == std::numeric_limits<float>::lowest(), "pooled padding, " + isa);
+    }
+  }
+  run(Matmul(weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
+  run(DenseProduct(*weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
+}
+
 void test_normalization(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   const Shape shape{random.between(1, 35), random.between(1, 70), 1, 1};
   std::vector<float> scale(static_cast<std::size_t>(shape.c));
@@ -402,6 +490,34 @@ void test_pool() {
     }
     check(thrown, "an exception reaches the caller");
   }
+}
+
+// More callers than loops that workers go to.
+void test_concurrent_loops() {
+  ThreadPool pool(3);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 11; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int repeat = 0; repeat < 60; ++repeat) {
+        std::vector<std::atomic<int>> calls(static_cast<std::size_t>(1 + (repeat * 7 + caller) % 50));
+        const auto count = static_cast<std::int64_t>(calls.size());
+        pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+        for (const auto& c : calls) wrong += c != 1;
+        bool thrown = false;
+        try {
+          pool.parallel_for(9, [&](std::int64_t i) {
+            if (i == caller % 9) throw std::runtime_error("one of nine");
+          });
+        } catch (const std::runtime_error&) {
+          thrown = true;
+        }
+        wrong += !thrown;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(wrong == 0, "loops of several callers at once");
 }
 
 // Against what GNU as 2.40 makes of the same instructions.
@@ -508,13 +624,18 @@ void test_concurrent_runs(const KernelTable& kernels) {
 int main() {
   using namespace sift::cpu;
   test_pool();
+  test_concurrent_loops();
   test_encodings();
   {
     Random random(2);
     test_bodies(random);
   }
   ThreadPool pool(3);
-  for (const std::string& isa : sift::isa::isas_of(sift::isa::cpu_features())) {
+  const std::vector<std::string> isas = sift::isa::isas_of(sift::isa::cpu_features());
+  std::printf("instruction sets:");
+  for (const std::string& isa : isas) std::printf(" %s", isa.c_str());
+  std::printf("\n");
+  for (const std::string& isa : isas) {
     const KernelTable& kernels = *find_kernels(isa.c_str());
     Random random(1);
     for (int i = 0; i < 9; ++i) {
@@ -537,6 +658,7 @@ int main() {
     test_winograd(random, 7, 2, 3, pool, kernels, isa);
     test_winograd(random, 3, 1, 4, pool, kernels, isa);
     test_large_kernel(random, pool, kernels, isa);
+    test_empty(random, pool, kernels, isa);
     test_concurrent_runs(kernels);
   }
   std::printf("%d failures\n", failures);

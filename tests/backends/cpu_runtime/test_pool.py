@@ -1,0 +1,99 @@
+"""Sessions of one process on the same threads."""
+
+import gc
+import os
+import random
+import sys
+import threading
+
+import numpy as np
+import pytest
+from sparse_nets import SparseNet
+
+import sift_onnx
+from sift_onnx.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+THREADS, SESSIONS = 5, 8
+READS_TASKS = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(scope="module")
+def net():
+    net = SparseNet()
+    x = net.op("Relu", net.conv(net.input("x", 2, 8, 20, 20), 8, 32, 3))
+    net.output(net.conv(x, 32, 32, 3))
+    return net
+
+
+def tasks():
+    gc.collect()
+    return len(os.listdir("/proc/self/task"))
+
+
+@READS_TASKS
+@pytest.mark.parametrize("make", [lambda: {"threads": THREADS}, lambda: {"pool": sift_onnx.ThreadPool(THREADS)}])
+def test_sessions_together_have_the_threads_of_one(net, make):
+    before = tasks()
+    options = make()
+    sessions = [sift_onnx.InferenceSession(net.model(), **options) for _ in range(SESSIONS)]
+    for session in sessions:
+        session.run(None, net.feeds)
+    assert [session.threads for session in sessions] == [THREADS] * SESSIONS
+    assert tasks() == before + THREADS - 1
+    del options, sessions, session
+    assert tasks() == before
+
+
+@READS_TASKS
+def test_a_pool_ends_with_the_last_of_those_who_have_it(net):
+    before = tasks()
+    pool = sift_onnx.ThreadPool(THREADS)
+    sessions = [sift_onnx.InferenceSession(net.model(), pool=pool) for _ in range(3)]
+    wanted = sessions[0].run(None, net.feeds)[0]
+    del pool
+    for left in (2, 1):
+        del sessions[random.Random(left).randrange(len(sessions))]
+        assert tasks() == before + THREADS - 1
+        for session in sessions:
+            np.testing.assert_array_equal(session.run(None, net.feeds)[0], wanted)
+        del session
+    sessions.clear()
+    assert tasks() == before
+
+
+def test_sessions_run_at_once_on_one_pool_and_go_while_others_run(net):
+    pool = sift_onnx.ThreadPool(3)
+    sessions = [sift_onnx.InferenceSession(net.model(), pool=pool) for _ in range(SESSIONS)]
+    wanted = sessions[0].run(None, net.feeds)[0]
+    wrong = []
+    started = threading.Barrier(SESSIONS)
+
+    def run(session, times):
+        started.wait()
+        for _ in range(times):
+            found = session.run(None, net.feeds)[0]
+            if not np.array_equal(found, wanted):
+                wrong.append(found)
+
+    callers = [
+        threading.Thread(target=run, args=(sessions.pop(), 5 + number * 5 % SESSIONS)) for number in range(SESSIONS)
+    ]
+    del pool
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def test_a_pool_of_another_size_or_kind_is_refused(net):
+    pool = sift_onnx.ThreadPool(2)
+    assert sift_onnx.InferenceSession(net.model(), threads=2, pool=pool).threads == 2
+    with pytest.raises(UsageError, match="threads is 3, but the pool has 2; pass one of the two"):
+        sift_onnx.InferenceSession(net.model(), threads=3, pool=pool)
+    with pytest.raises(UsageError, match="pool is a int; pass a"):
+        sift_onnx.InferenceSession(net.model(), pool=2)
+    with pytest.raises(UsageError, match="threads is 0; it must be at least 1"):
+        sift_onnx.ThreadPool(0)
