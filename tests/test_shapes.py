@@ -12,7 +12,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_node, infer_proto, infer_shapes
+from sift_onnx.node_inference import infer_node
+from sift_onnx.shapes import bind_inputs, infer_proto, infer_shapes
 
 
 def with_inputs(**shapes: list[Any] | None) -> Model:

@@ -23,7 +23,8 @@ from sift_onnx.axis_rules.findings import (
     WeightUse,
 )
 from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind, shape_of
-from sift_onnx.shapes import Shapes, infer_node
+from sift_onnx.node_inference import infer_node
+from sift_onnx.shapes import Shapes
 
 __all__ = ["FOLLOWED_ELEMENTS", "AxisRule", "RuleContext", "enter_constant"]
 
