@@ -12,7 +12,7 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 
 from sift_onnx.stand_ins import stand_ins
 
-__all__ = ["MOST_SIZES", "infer_node", "infer_outputs"]
+__all__ = ["MOST_SIZES", "infer_node", "infer_outputs", "is_long_list"]
 
 # A list of more sizes makes a tensor of as many axes, which inference would write down.
 MOST_SIZES = 1 << 22
@@ -52,9 +52,13 @@ def infer_outputs(
     return inferred
 
 
+def is_long_list(kind: onnx.TypeProto.Tensor) -> bool:
+    """Whether a tensor is a longer list of integers than any list of sizes is."""
+    return kind.elem_type in _INTEGERS and len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > MOST_SIZES
+
+
 def _without_long_list(kind: onnx.TypeProto) -> onnx.TypeProto:
-    dims = kind.tensor_type.shape.dim
-    if kind.tensor_type.elem_type in _INTEGERS and len(dims) == 1 and dims[0].dim_value > MOST_SIZES:
+    if is_long_list(kind.tensor_type):
         return onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, None)
     return kind
 

@@ -80,8 +80,7 @@ class _Walk:
         self.computed: set[str] = set()
         self._infos = inferred.graph.value_info
         self._types = {
-            info.name: info.type
-            for info in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
+            info.name: info.type for info in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
         }
         # A size with one of these names is as known as it can be.
         named = (dim.dim_param for info in model.graph.input for dim in info.type.tensor_type.shape.dim)
@@ -167,7 +166,9 @@ class _Walk:
             self._improved.add(name)
             return
         if len(before) != len(after):
-            raise _contradiction(node, f"{name!r} has {len(before)} axes by its readers, and {len(after)} by its inputs")
+            raise _contradiction(
+                node, f"{name!r} has {len(before)} axes by its readers, and {len(after)} by its inputs"
+            )
         for axis, (old, new) in enumerate(zip(before, after, strict=True)):
             if new.HasField("dim_value"):
                 self._learn_size(node, f"axis {axis} of {name!r}", old, new.dim_value)

@@ -11,7 +11,7 @@ import onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.files.external_data import is_external
-from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.inferable import with_own_names, without_long_lists, without_outside_data
 from sift_onnx.model import Model
 from sift_onnx.node_inference import MOST_SIZES
 from sift_onnx.shape_evaluation import complete_shapes
@@ -21,8 +21,6 @@ __all__ = ["Shapes", "bind_inputs", "infer_proto", "infer_shapes", "infer_values
 
 # Tensor name -> size per axis; None where inference does not know.
 Shapes = dict[str, tuple[int | None, ...]]
-
-_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
 def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
@@ -130,9 +128,7 @@ def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
     return infer_values(model, **options)[0]
 
 
-def infer_values(
-    model: onnx.ModelProto, **options: bool
-) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[Any]]]:
+def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[Any]]]:
     """Shape inference, and the small tensors that a model computes of constants and of known sizes.
 
     Foreign operators that a standard one stands in for (:mod:`sift_onnx.stand_ins`) are inferred as that one; of the
@@ -153,76 +149,15 @@ def infer_values(
         UnsupportedError: computed sizes contradict each other.
         Exception: whatever onnx makes of a damaged model.
     """
-    model = with_stand_ins(model)
     outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
-    model = _without_outside_data(model)
-    inferred = onnx.shape_inference.infer_shapes(_without_long_lists(model), **options)
+    model = with_own_names(without_outside_data(with_stand_ins(model)))
+    inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
     made = (info for info in (*inferred.graph.value_info, *inferred.graph.output) if info.name not in outside)
     vectors = (dims for dims in (info.type.tensor_type.shape.dim for info in made) if len(dims) == 1)
     shapes = [*vectors, *(info.type.tensor_type.shape.dim for info in model.graph.input)]
     if not any(dim.dim_value > MOST_SIZES for dims in shapes for dim in dims):
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
     return inferred, complete_shapes(model, inferred)
-
-
-def _without_outside_data(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model``, or a copy where tensors whose data lies elsewhere are declared as values, in subgraphs too.
-
-    Data propagation reads integers of every initializer that an operator it follows takes, be they a table of
-    positions that no shape depends on; where the data is not there, it fails.
-    """
-    if not _has_outside_data(model.graph):
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    _declare_outside_data(copy.graph)
-    return copy
-
-
-def _has_outside_data(graph: onnx.GraphProto) -> bool:
-    inner = (subgraph for node in graph.node for subgraph in subgraphs(node))
-    return any(map(is_external, graph.initializer)) or any(map(_has_outside_data, inner))
-
-
-def _declare_outside_data(graph: onnx.GraphProto) -> None:
-    for node in graph.node:
-        for inner in subgraphs(node):
-            _declare_outside_data(inner)
-    declared = {info.name for info in (*graph.input, *graph.output)}
-    stored = [tensor for tensor in graph.initializer if not is_external(tensor)]
-    for tensor in filter(is_external, graph.initializer):
-        if tensor.name not in declared:
-            graph.value_info.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, _inferable(tensor))
-            )
-    del graph.initializer[:]
-    graph.initializer.extend(stored)
-
-
-def _inferable(tensor: onnx.TensorProto) -> list[int | None]:
-    is_long_list = tensor.data_type in _INTEGERS and len(tensor.dims) == 1 and tensor.dims[0] > MOST_SIZES
-    return [None] if is_long_list else list(tensor.dims)  # see _without_long_lists
-
-
-def _without_long_lists(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model``, or a copy where inputs that are longer lists of integers than any list of sizes have no length.
-
-    An Expand or a ConstantOfShape by a list of two billion sizes has as many axes, which inference would write down.
-    """
-    long = [
-        position
-        for position, info in enumerate(model.graph.input)
-        if info.type.tensor_type.elem_type in _INTEGERS
-        and len(info.type.tensor_type.shape.dim) == 1
-        and info.type.tensor_type.shape.dim[0].dim_value > MOST_SIZES
-    ]
-    if not long:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for position in long:
-        copy.graph.input[position].type.tensor_type.shape.dim[0].ClearField("value")
-    return copy
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:
