@@ -120,7 +120,10 @@ def _number(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Numbe
         return Number(value, size_of(Fraction(value.item())))
     size = _linear(ctx, operands, value)
     if size is not None:
-        demands = [size, *(demand for operand in operands if isinstance(operand, Number) for demand in operand.demands)]
+        demands = [demand for operand in operands if isinstance(operand, Number) for demand in operand.demands]
+        if ctx.node.op in ("Mul", "Div"):
+            # What is demanded must not fall while widths grow.
+            demands.append(size if value > 0 else size * -1)
         return Number(value, size, tuple(dict.fromkeys(demands)))
     sources = tuple(dict.fromkeys(depends))
     if len(sources) > _MOST_SOURCES:
