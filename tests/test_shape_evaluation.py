@@ -91,9 +91,7 @@ def test_windows_that_an_image_is_padded_to() -> None:
     net = Net()
     x = images(net, 17, 30)
     seven = net.constant(7)
-    pads = [
-        net.op("Mod", net.op("Sub", seven, net.op("Mod", size(net, x, axis), seven)), seven) for axis in (2, 3)
-    ]
+    pads = [net.op("Mod", net.op("Sub", seven, net.op("Mod", size(net, x, axis), seven)), seven) for axis in (2, 3)]
     zeros = net.constant([0, 0, 0, 0, 0, 0])
     padded = net.op("Pad", x, net.op("Concat", zeros, listed(net, *pads), axis=0), name="padded")
     counts = [net.op("Div", size(net, padded, axis), seven) for axis in (2, 3)]
