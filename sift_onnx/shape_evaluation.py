@@ -10,7 +10,7 @@ Nothing large is computed: no tensor of more than :data:`MOST_ELEMENTS`, and non
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +46,15 @@ class _Value:
         return cls(array, np.ones(array.shape, np.bool_))
 
 
-def complete_shapes(model: onnx.ModelProto, inferred: onnx.ModelProto) -> dict[str, Array]:
+def complete_shapes(
+    model: onnx.ModelProto, inferred: onnx.ModelProto, *, without: Collection[str] = ()
+) -> dict[str, Array]:
     """Compute the numbers that ``model`` computes of sizes, and write the shapes that follow into ``inferred``.
 
     Args:
         model: without the data of large tensors; only standard operators of its main graph are computed.
         inferred: what shape inference made of it; completed in place.
+        without: names of values that are not computed, since their node stands for another.
 
     Returns:
         The small tensors that are known, apart from constants, by name.
@@ -59,9 +62,11 @@ def complete_shapes(model: onnx.ModelProto, inferred: onnx.ModelProto) -> dict[s
     Raises:
         UnsupportedError: the numbers contradict each other; the message names the node.
     """
-    walk = _Walk(model, inferred)
+    walk = _Walk(model, inferred, without)
+    functions = {(function.domain, function.name) for function in model.functions}
     for node in model.graph.node:
-        if node.domain in STANDARD_DOMAINS and next(subgraphs(node), None) is None:
+        is_call = (node.domain, node.op_type) in functions
+        if node.domain in STANDARD_DOMAINS and not is_call and next(subgraphs(node), None) is None:
             walk.visit(node)
     walk.settle()
     return {name: value.array for name, value in walk.values.items() if name in walk.computed and value.known.all()}
@@ -75,7 +80,8 @@ class _Walk:
         computed: names of those among them that are no constants.
     """
 
-    def __init__(self, model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, inferred: onnx.ModelProto, without: Collection[str]) -> None:
+        self._without = without
         self.values: dict[str, _Value] = {}
         self.computed: set[str] = set()
         self._infos = inferred.graph.value_info
@@ -102,9 +108,11 @@ class _Walk:
         if node.op_type == "Constant":
             self._visit_constant(node)
             return
-        has_news = any(name in self._improved or name in self.computed for name in node.input)
-        if has_news and any(self._is_open(name) for name in filter(None, node.output)):
+        is_open = any(self._is_open(name) for name in node.output if name)
+        if any(name in self._improved or (is_open and name in self.computed) for name in node.input):
             self._infer(node)
+        if any(name in self._without for name in node.output):
+            return
         if node.op_type in ("Shape", "Size"):
             self._read_sizes(node)
         elif node.op_type in KERNELS:

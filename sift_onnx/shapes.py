@@ -15,7 +15,7 @@ from sift_onnx.inferable import with_own_names, without_long_lists, without_outs
 from sift_onnx.model import Model
 from sift_onnx.node_inference import MOST_SIZES
 from sift_onnx.shape_evaluation import complete_shapes
-from sift_onnx.stand_ins import forget_recorded_shapes, with_stand_ins
+from sift_onnx.stand_ins import forget_recorded_shapes, names_stood_in_for, with_stand_ins
 
 __all__ = ["Shapes", "bind_inputs", "infer_proto", "infer_shapes", "infer_values"]
 
@@ -150,6 +150,7 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
         Exception: whatever onnx makes of a damaged model.
     """
     outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
+    others = names_stood_in_for(model)
     model = with_own_names(without_outside_data(with_stand_ins(model)))
     inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
     made = (info for info in (*inferred.graph.value_info, *inferred.graph.output) if info.name not in outside)
@@ -157,7 +158,7 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
     shapes = [*vectors, *(info.type.tensor_type.shape.dim for info in model.graph.input)]
     if not any(dim.dim_value > MOST_SIZES for dims in shapes for dim in dims):
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
-    return inferred, complete_shapes(model, inferred)
+    return inferred, complete_shapes(model, inferred, without=others)
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:

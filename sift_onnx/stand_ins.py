@@ -14,7 +14,7 @@ import onnx
 
 from sift_onnx.graphs.node_checks import subgraphs
 
-__all__ = ["STANDARD_DOMAINS", "forget_recorded_shapes", "stand_ins", "with_stand_ins"]
+__all__ = ["STANDARD_DOMAINS", "forget_recorded_shapes", "names_stood_in_for", "stand_ins", "with_stand_ins"]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 ML = "ai.onnx.ml"
@@ -126,6 +126,11 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
         copy.opset_import.add(domain="", version=_OPSET)
     _replace(copy, copy.graph)
     return copy
+
+
+def names_stood_in_for(model: onnx.ModelProto) -> set[str]:
+    """What nodes of the main graph make that have stand-ins, which make the same shapes, and other numbers."""
+    return {name for node in model.graph.node if _replaced(model, node) for name in node.output}
 
 
 def forget_recorded_shapes(model: onnx.ModelProto) -> None:

@@ -1,4 +1,4 @@
-"""Vision transformers whose table of positions is resized to the image by computed sizes, as TorchScript exports them."""
+"""Vision transformers whose positions are resized to the image by computed sizes, as TorchScript exports them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +14,7 @@ from onnx import TensorProto, helper
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
+from sift_onnx.passes import Wide
 from sift_onnx.shapes import bind_inputs, infer_shapes, infer_values
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -98,6 +98,143 @@ def test_windows_that_an_image_is_padded_to() -> None:
     cut = [size(net, padded, 0), size(net, padded, 1), counts[0], seven, counts[1], seven]
     net.output(net.op("Reshape", padded, listed(net, *cut), name="windows"), 1, 3, 3, 7, 5, 7)
     assert compared(net)["windows"] == (1, 3, 3, 7, 5, 7)
+
+
+# What is known, and what is not.
+
+
+def shapes_of(net: Net) -> dict[str, tuple[int | None, ...]]:
+    model = Model.load(net.model())
+    return infer_shapes(model, bind_inputs(model, {name: feed.shape for name, feed in net.feeds.items()}))
+
+
+def filled(net: Net, count: str) -> None:
+    """An output of ``count`` elements."""
+    net.output(net.op("Expand", net.constant(1.0), listed(net, count), name="filled"), 0)
+
+
+def test_one_known_size_of_a_tensor_is_enough() -> None:
+    net = Net()
+    strange = net.op("Mystery", net.input("x", 1, 6), domain="nobody", name="strange")
+    net.value_infos.append(helper.make_tensor_value_info(strange, FLOAT, ["found", 9]))
+    half = net.op("Div", as_float(net, size(net, strange, 1)), net.constant(2.0))
+    filled(net, as_integer(net, half))
+    assert shapes_of(net)["filled"] == (4,)
+    net = Net()
+    strange = net.op("Mystery", net.input("x", 1, 6), domain="nobody", name="strange")
+    net.value_infos.append(helper.make_tensor_value_info(strange, FLOAT, ["found", 9]))
+    filled(net, as_integer(net, net.op("Div", as_float(net, size(net, strange, 0)), net.constant(2.0))))
+    assert shapes_of(net)["filled"] == (None,)
+
+
+def test_a_size_that_is_found_is_found_wherever_it_stands() -> None:
+    """Data propagation has given it a name, and that name goes through a branch."""
+    net = Net()
+    x = net.input("x", 9, 4)
+    half = net.op(
+        "Expand", net.constant(1.0), listed(net, net.op("Div", size(net, x, 0), net.constant(2))), name="half"
+    )
+    made = helper.make_empty_tensor_value_info("made")
+    branch = helper.make_graph([helper.make_node("Relu", ["half"], ["made"])], "b", [], [made])
+    flag = net.op("Cast", net.constant(1), to=TensorProto.BOOL)
+    chosen = net.op("If", flag, then_branch=branch, else_branch=branch, name="chosen")
+    net.output(net.op("Relu", chosen, name="behind"), 4)
+    found = shapes_of(net)
+    assert (found[half], found["behind"]) == ((4,), (4,))
+
+
+@pytest.mark.parametrize(
+    ("values", "operators"),
+    [
+        ([np.float16(0.1)], ["Mul"]),  # half precision is rounded after each node, or after several
+        ([np.float32(0.0)], ["Div"]),  # infinity
+        ([np.float32(2.5)], ["Pow"]),  # runtimes round powers in ways of their own
+        ([np.int64(0)], ["Div"]),
+        ([np.int64(0)], ["Mod"]),
+    ],
+)
+def test_what_runtimes_may_compute_in_different_ways_stays_open(values: list[np.generic], operators: list[str]) -> None:
+    net = Net()
+    x = net.input("x", 7, 3)
+    kind = helper.np_dtype_to_tensor_dtype(values[0].dtype)
+    number = net.op("Cast", size(net, x, 0), to=kind)
+    for op, value in zip(operators, values, strict=True):
+        number = net.op(op, number, net.constant(value, dtype=value.dtype))
+    filled(net, as_integer(net, number))
+    assert shapes_of(net)["filled"] == (None,)
+
+
+def test_half_precision_is_followed_where_nothing_is_rounded() -> None:
+    net = Net()
+    number = net.op("Cast", size(net, net.input("x", 14, 3), 0), to=TensorProto.FLOAT16)
+    filled(net, as_integer(net, net.op("Floor", net.op("Mul", number, net.constant(0.25, dtype=np.float16)))))
+    assert compared(net)["filled"] == (3,)
+
+
+def test_nodes_that_another_stands_for_are_not_computed() -> None:
+    """Shape inference takes a Binarizer for an Identity, and its threshold is one of the numbers here."""
+    net = Net()
+    number = as_float(net, listed(net, size(net, net.input("x", 7, 3), 0)))
+    one = net.op("Binarizer", number, threshold=2.0, domain="ai.onnx.ml", name="one")
+    net.output(net.op("Expand", net.constant(1.0), as_integer(net, one), name="filled"), 1)
+    assert shapes_of(net)["filled"] == (None,)
+    assert run(net.model(), net.feeds)["filled"].shape == (1,)
+
+
+def test_long_tensors_are_not_computed() -> None:
+    net = Net()
+    count = as_integer(net, net.op("Mul", as_float(net, size(net, net.input("x", 7, 3), 0)), net.constant(2.0**31)))
+    numbers = net.op("Range", net.constant(0), count, net.constant(1), name="numbers")
+    net.output(net.op("ReduceMax", numbers, keepdims=0, name="last"))
+    proto = net.model()
+    inferred, values = infer_values(proto)
+    sizes = {info.name: [d.dim_value for d in info.type.tensor_type.shape.dim] for info in inferred.graph.value_info}
+    assert sizes["numbers"] == [7 * 2**31]
+    assert not {"numbers", "last"}.intersection(values)
+
+
+def test_computed_sizes_that_contradict_each_other_are_refused() -> None:
+    net = Net()
+    x = net.input("x", 9, 4)
+    half = as_integer(net, net.op("Div", as_float(net, size(net, x, 0)), net.constant(2.0)))
+    three = net.op("Expand", net.constant(1.0), listed(net, half))
+    net.output(net.op("Add", three, net.constant([1.0, 2.0, 3.0]), name="sum"), 3)
+    with pytest.raises(UnsupportedError, match=r"node 'sum' \(Add\) contradicts the sizes that are computed for it: "):
+        shapes_of(net)
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan", "SequenceAt"])
+def test_a_size_that_goes_through_control_flow_or_a_sequence_is_refused_by_name(op: str) -> None:
+    net = Net()
+    h = net.op("Relu", net.tokens(8))
+    half = net.op("Div", size(net, h, 2), net.constant(2))
+    element, yes = (
+        helper.make_tensor_value_info("inner", INT64, []),
+        net.op("Cast", net.constant(1), to=TensorProto.BOOL),
+    )
+    out = helper.make_tensor_value_info("kept", INT64, [])
+    copied = helper.make_node("Identity", ["inner"], ["kept"])
+    if op == "If":
+        captured = helper.make_graph([helper.make_node("Identity", [half], ["kept"])], "b", [], [out])
+        stopped = net.op("If", yes, then_branch=captured, else_branch=captured, name="stop")
+    elif op == "Loop":
+        going = helper.make_tensor_value_info("going", TensorProto.BOOL, [])
+        again = helper.make_tensor_value_info("again", TensorProto.BOOL, [])
+        turn = helper.make_tensor_value_info("turn", INT64, [])
+        keep = helper.make_node("Identity", ["going"], ["again"])
+        body = helper.make_graph([copied, keep], "b", [turn, going, element], [again, out])
+        stopped = net.op("Loop", net.constant(1), yes, half, body=body, name="stop")
+    elif op == "Scan":
+        body = helper.make_graph([copied], "b", [element], [out])
+        stopped = net.op("Squeeze", net.op("Scan", listed(net, half), body=body, num_scan_inputs=1, name="stop"))
+    else:
+        stopped = net.op("SequenceAt", net.op("SequenceConstruct", half), net.constant(0), name="stop")
+    rows = net.op("Reshape", h, listed(net, net.constant(1), net.constant(-1), stopped), name="rows")
+    net.output(net.dense(net.op("Relu", rows), 4, 2, name="head"), 1, 10, 2)
+    report = Wide("0.5")(net.model()).report
+    (warning,) = report["warnings"]
+    stop = "'stop' (ai.onnx::Loop)" if op == "Loop" else "'rows' (ai.onnx::Reshape)"
+    assert f"'head.weight' (MatMul 'head'), since shape inference stops at node {stop}" in warning
 
 
 # Whatever chains of arithmetic come along.

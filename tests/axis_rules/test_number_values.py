@@ -1,4 +1,4 @@
-"""Sizes computed in floating point, and by the rarer operators: followed where they are linear, kept where they are not."""
+"""Sizes computed in floating point, and by the rarer operators: linear ones are followed, all others stay."""
 
 from __future__ import annotations
 
