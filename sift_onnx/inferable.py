@@ -6,12 +6,26 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 import onnx
+import onnx.inliner
 
 from sift_onnx.files.external_data import is_external
 from sift_onnx.graphs.node_checks import subgraphs
 from sift_onnx.node_inference import is_long_list
 
-__all__ = ["with_own_names", "without_long_lists", "without_outside_data"]
+__all__ = ["with_own_names", "without_functions", "without_long_lists", "without_outside_data"]
+
+
+def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy with local functions inlined, so that numbers which they compute can be followed.
+
+    Functions that onnx cannot inline stay; it infers shapes of their bodies.
+    """
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception:  # native code: a damaged model makes it fail in many ways
+        return model
 
 
 def without_outside_data(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -11,7 +11,7 @@ import onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.files.external_data import is_external
-from sift_onnx.inferable import with_own_names, without_long_lists, without_outside_data
+from sift_onnx.inferable import with_own_names, without_functions, without_long_lists, without_outside_data
 from sift_onnx.model import Model
 from sift_onnx.node_inference import MOST_SIZES
 from sift_onnx.shape_evaluation import complete_shapes
@@ -150,6 +150,7 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
         Exception: whatever onnx makes of a damaged model.
     """
     outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
+    model = without_functions(model)
     others = names_stood_in_for(model)
     model = with_own_names(without_outside_data(with_stand_ins(model)))
     inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)

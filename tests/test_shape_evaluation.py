@@ -203,6 +203,21 @@ def test_computed_sizes_that_contradict_each_other_are_refused() -> None:
         shapes_of(net)
 
 
+def test_numbers_go_through_local_functions() -> None:
+    net = Net()
+    nodes = [
+        helper.make_node("Cast", ["whole"], ["number"], to=FLOAT),
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Div", ["number", "two"], ["quotient"]),
+        helper.make_node("Cast", ["quotient"], ["half"], to=INT64),
+    ]
+    net.functions.append(
+        helper.make_function("local", "Half", ["whole"], ["half"], nodes, [helper.make_opsetid("", 20)])
+    )
+    filled(net, net.op("Half", size(net, net.input("x", 9, 4), 0), domain="local"))
+    assert shapes_of(net)["filled"] == (4,)
+
+
 @pytest.mark.parametrize("op", ["If", "Loop", "Scan", "SequenceAt"])
 def test_a_size_that_goes_through_control_flow_or_a_sequence_is_refused_by_name(op: str) -> None:
     net = Net()
