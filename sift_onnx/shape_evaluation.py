@@ -25,7 +25,7 @@ from sift_onnx.node_inference import infer_outputs
 from sift_onnx.small_arrays import ELEMENTWISE, KERNELS, MOVING, compute
 from sift_onnx.stand_ins import STANDARD_DOMAINS
 
-__all__ = ["MOST_ELEMENTS", "complete_shapes", "plain_attributes"]
+__all__ = ["MOST_ELEMENTS", "complete_shapes"]
 
 MOST_ELEMENTS = 1024
 
@@ -217,7 +217,7 @@ class _Walk:
         if sizes is None:
             return
         if node.op_type == "Shape":
-            attributes = plain_attributes(node)
+            attributes = _plain_attributes(node)
             sizes = sizes[attributes.get("start", 0) : attributes.get("end", len(sizes))]
             array = np.asarray([1 if size is None else size for size in sizes], np.int64)
             known = np.asarray([size is not None for size in sizes], np.bool_)
@@ -234,7 +234,7 @@ class _Walk:
         shapes = [self._sizes(name) for name in node.output]
         if any(shape is None or None in shape or math.prod(n or 0 for n in shape) > MOST_ELEMENTS for shape in shapes):
             return
-        attributes = plain_attributes(node)
+        attributes = _plain_attributes(node)
         given = [self.values[name] if name else None for name in node.input]
         known = _known_results(node, given, attributes)
         arrays = compute(node.op_type, [None if v is None else v.array for v in given], attributes, len(node.output))
@@ -272,7 +272,7 @@ def _contradiction(node: onnx.NodeProto, reason: str) -> UnsupportedError:
     return UnsupportedError(f"node {name!r} ({node.op_type}) contradicts the sizes that are computed for it: {reason}")
 
 
-def plain_attributes(node: onnx.NodeProto) -> dict[str, Any]:
+def _plain_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     """A node's attributes as :func:`~sift_onnx.small_arrays.compute` takes them."""
     return dict(_plain(node))
 
