@@ -159,7 +159,11 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
     shapes = [*vectors, *(info.type.tensor_type.shape.dim for info in model.graph.input)]
     if not any(dim.dim_value > MOST_SIZES for dims in shapes for dim in dims):
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
-    return inferred, complete_shapes(model, inferred, without=others)
+    values = complete_shapes(model, inferred, without=others)
+    found = [info for info in inferred.graph.value_info if info.name not in outside]
+    del inferred.graph.value_info[:]
+    inferred.graph.value_info.extend(found)
+    return inferred, values
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:

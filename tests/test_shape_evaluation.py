@@ -248,7 +248,9 @@ def test_a_size_that_goes_through_control_flow_or_a_sequence_is_refused_by_name(
     net.output(net.dense(net.op("Relu", rows), 4, 2, name="head"), 1, 10, 2)
     report = Wide("0.5")(net.model()).report
     (warning,) = report["warnings"]
-    stop = f"'rows' (ai.onnx::Reshape), by numbers that node 'stop' (ai.onnx::{op}) makes: the sizes of its output 'rows'"
+    stop = (
+        f"'rows' (ai.onnx::Reshape), by numbers that node 'stop' (ai.onnx::{op}) makes: the sizes of its output 'rows'"
+    )
     if op == "Loop":
         stop = "'stop' (ai.onnx::Loop): the sizes of its output 'stop'"
     assert f"'head.weight' (MatMul 'head'), since shape inference stops at node {stop} are not known" in warning

@@ -278,6 +278,7 @@ def test_operators_that_inference_follows_may_read_a_list_that_lies_elsewhere(
     op: str, inputs: list[str], attributes: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
     model = over_a_long_list(helper.make_node(op, inputs, ["found"], **attributes))
+    assert [info.name for info in infer_proto(model.skeleton()).graph.value_info] == ["found", "place"]
     assert infer_shapes(model, bind_inputs(model, {"x": [2 * LONG]}))["y"] == shape
 
 
