@@ -13,7 +13,7 @@ from typing import Any
 import onnx_graphsurgeon as gs
 
 from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.graphs.constants import parameter_behind, shape_of
+from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
 from sift_onnx.operator_domains import STANDARD_DOMAINS
 
 __all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
@@ -38,12 +38,14 @@ class LeftOutLayer:
         index: of the node in the order of the analysis.
         node: the node.
         stop: the node, or one before it, that makes a tensor of unknown shape from known ones.
+        source: of the numbers that ``stop`` reads its sizes from, the first node whose result cannot be computed.
     """
 
     constant: gs.Constant
     index: int
     node: gs.Node
     stop: gs.Node
+    source: gs.Node | None = None
 
     @property
     def reason(self) -> str:
@@ -80,7 +82,7 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
         if stop is None:
             continue
         found += [
-            LeftOutLayer(constant, index, node, stop)
+            LeftOutLayer(constant, index, node, stop, _source(analysis, stop))
             for constant in stored_weights(node)
             if (index, constant.name) not in known
         ]
@@ -114,9 +116,11 @@ def _explained(layers: Sequence[LeftOutLayer]) -> str:
     named = [f"{layer.constant.name!r} ({layer.node.op} {_name(layer.node)!r})" for layer in layers[:_NAMED]]
     more = f" and {len(layers) - _NAMED} more" if len(layers) > _NAMED else ""
     output = next((t.name for t in stop.outputs if t.name), "")
+    source = layers[0].source
+    by = f", by numbers that {_called(source)} makes" if source is not None else ""
     return (
-        f"{', '.join(named)}{more}, since shape inference stops at {_called(stop)}: the sizes of its output {output!r} "
-        f"are not known. {_way_out(stop, output)}"
+        f"{', '.join(named)}{more}, since shape inference stops at {_called(stop)}{by}: the sizes of its output "
+        f"{output!r} are not known. {_way_out(stop, output)}"
     )
 
 
@@ -141,6 +145,24 @@ def _stop(analysis: AxisAnalysis, node: gs.Node) -> gs.Node | None:
         node = unknown.inputs[0]
         unknown = _unknown(analysis, node.inputs)
     return node
+
+
+def _source(analysis: AxisAnalysis, stop: gs.Node) -> gs.Node | None:
+    """Where the numbers come from that ``stop`` reads its sizes from, as far as they cannot be computed."""
+    source: gs.Node | None = None
+    tensors = stop.inputs[1:]
+    while True:
+        unread = (t for t in tensors if len(t.inputs) == 1 and constant_values(t) is None and _is_list(analysis, t))
+        tensor = next((t for t in unread if t.name not in analysis.elements and t.name not in analysis.numbers), None)
+        if tensor is None:
+            return source
+        source = tensor.inputs[0]
+        tensors = source.inputs
+
+
+def _is_list(analysis: AxisAnalysis, tensor: gs.Tensor) -> bool:
+    axes = analysis.axes.get(tensor.name)
+    return axes is not None and len(axes) < 2
 
 
 def _unknown(analysis: AxisAnalysis, tensors: Sequence[gs.Tensor]) -> gs.Tensor | None:

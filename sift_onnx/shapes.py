@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.files.external_data import is_external
+from sift_onnx.inferable import with_own_names, without_functions, without_long_lists, without_outside_data
 from sift_onnx.model import Model
-from sift_onnx.operator_domains import canonical_domain
-from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_canonical_domains, with_stand_ins
+from sift_onnx.node_inference import MOST_SIZES
+from sift_onnx.shape_evaluation import complete_shapes
+from sift_onnx.stand_ins import forget_recorded_shapes, names_stood_in_for, with_canonical_domains, with_stand_ins
 
-__all__ = ["Shapes", "bind_inputs", "infer_node", "infer_proto", "infer_shapes"]
+__all__ = ["Shapes", "bind_inputs", "infer_proto", "infer_shapes", "infer_values"]
 
 # Tensor name -> size per axis; None where inference does not know.
 Shapes = dict[str, tuple[int | None, ...]]
 
-_PROPAGATED_ELEMENTS = 1 << 22
 # ONNX writes sizes as signed integers of 64 bits.
 _LARGEST_SIZE = 2**63 - 1
-_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-
 
 def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
     """A concrete shape for each graph input.
@@ -127,10 +125,19 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
 
 
 def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
-    """ONNX shape inference, with data propagation unless that would be without measure.
+    """ONNX shape inference, with data propagation unless that would be without measure, and with computed sizes.
+
+    See :func:`infer_values`, which gives the sizes that the model computes, too.
+    """
+    return infer_values(model, **options)[0]
+
+
+def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[Any]]]:
+    """Shape inference, and the small tensors that a model computes of constants and of known sizes.
 
     Foreign operators that a standard one stands in for (:mod:`sift_onnx.stand_ins`) are inferred as that one; of the
-    result, types and shapes of values count, and not the nodes.
+    result, types and shapes of values count, and not the nodes. What data propagation leaves open is evaluated
+    (:mod:`sift_onnx.shape_evaluation`).
 
     Data propagation follows vectors element by element, which for one of a billion elements, a small file's Range or
     Tile, takes minutes and all memory. So there is none where a vector or an input is larger than vectors of sizes are.
@@ -139,37 +146,28 @@ def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
         model: without the data of large tensors.
         **options: of ``onnx.shape_inference.infer_shapes``.
 
+    Returns:
+        The model with what was inferred, and the computed tensors by name.
+
     Raises:
+        UnsupportedError: computed sizes contradict each other.
         Exception: whatever onnx makes of a damaged model.
     """
-    model = with_stand_ins(with_canonical_domains(model))
-    inferred = onnx.shape_inference.infer_shapes(_without_long_lists(model), **options)
-    vectors = (info.type.tensor_type.shape.dim for info in (*inferred.graph.value_info, *inferred.graph.output))
-    shapes = [*(dims for dims in vectors if len(dims) == 1), *(i.type.tensor_type.shape.dim for i in model.graph.input)]
-    if any(dim.dim_value > _PROPAGATED_ELEMENTS for dims in shapes for dim in dims):
-        return inferred
-    return onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
-
-
-def _without_long_lists(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model``, or a copy where inputs that are longer lists of integers than any list of sizes have no length.
-
-    An Expand or a ConstantOfShape by a list of two billion sizes has as many axes, which inference would write down.
-    """
-    long = [
-        position
-        for position, info in enumerate(model.graph.input)
-        if info.type.tensor_type.elem_type in _INTEGERS
-        and len(info.type.tensor_type.shape.dim) == 1
-        and info.type.tensor_type.shape.dim[0].dim_value > _PROPAGATED_ELEMENTS
-    ]
-    if not long:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for position in long:
-        copy.graph.input[position].type.tensor_type.shape.dim[0].ClearField("value")
-    return copy
+    outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
+    model = without_functions(with_canonical_domains(model))
+    others = names_stood_in_for(model)
+    model = with_own_names(without_outside_data(with_stand_ins(model)))
+    inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
+    made = (info for info in (*inferred.graph.value_info, *inferred.graph.output) if info.name not in outside)
+    vectors = (dims for dims in (info.type.tensor_type.shape.dim for info in made) if len(dims) == 1)
+    shapes = [*vectors, *(info.type.tensor_type.shape.dim for info in model.graph.input)]
+    if not any(dim.dim_value > MOST_SIZES for dims in shapes for dim in dims):
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, **options)
+    values = complete_shapes(model, inferred, without=others)
+    found = [info for info in inferred.graph.value_info if info.name not in outside]
+    del inferred.graph.value_info[:]
+    inferred.graph.value_info.extend(found)
+    return inferred, values
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -182,68 +180,3 @@ def _write_symbols(infos: Sequence[onnx.ValueInfoProto], symbols: Mapping[str, i
         for dim in info.type.tensor_type.shape.dim:
             if dim.HasField("dim_param") and dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param]
-
-
-def infer_node(
-    node: gs.Node,
-    opsets: Mapping[str, int],
-    shapes: Mapping[str, Sequence[int]],
-    values: Mapping[str, npt.NDArray[Any]],
-) -> Shapes:
-    """Shapes of the outputs of one node whose input shapes are known; {} where ONNX has no answer.
-
-    Args:
-        node: the node.
-        opsets: version of each operator set domain.
-        shapes: of the inputs, by tensor name; the shape of an input without an entry is unknown.
-        values: of small integer inputs, by tensor name.
-    """
-    if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
-        return {}
-    domain = canonical_domain(node.domain)
-    names = [t.name for t in node.inputs], [t.name for t in node.outputs]
-    proto = onnx.helper.make_node(node.op, *names, domain=domain)
-    try:
-        proto.attribute.extend(OnnxExporter.export_attributes(node.attrs))
-    except (TypeError, ValueError):  # an empty list, which says nothing of its type
-        return {}
-    inputs = {tensor.name: tensor for tensor in node.inputs if not tensor.is_empty()}
-    found: Shapes = {}
-    for standing in stand_ins(proto, opsets.get("", 1)) or [proto]:
-        found.update(_infer(standing, inputs, opsets, shapes, values))
-    return found
-
-
-def _infer(
-    proto: onnx.NodeProto,
-    tensors: Mapping[str, gs.Tensor],
-    opsets: Mapping[str, int],
-    shapes: Mapping[str, Sequence[int]],
-    values: Mapping[str, npt.NDArray[Any]],
-) -> Shapes:
-    try:
-        schema = onnx.defs.get_schema(proto.op_type, opsets.get(proto.domain, 1), proto.domain)
-    except onnx.defs.SchemaError:
-        return {}
-    types, data = {}, {}
-    for name in filter(None, proto.input):
-        tensor = tensors[name]
-        element = dtype_to_onnx(tensor.dtype) if tensor.dtype is not None else onnx.TensorProto.FLOAT
-        if name in values:
-            element = onnx.TensorProto.INT64
-            data[name] = onnx.numpy_helper.from_array(values[name], name)
-        shape = shapes.get(name)
-        if element in _INTEGERS and shape is not None and len(shape) == 1 and shape[0] > _PROPAGATED_ELEMENTS:
-            shape = None  # see _without_long_lists
-        types[name] = onnx.helper.make_tensor_type_proto(element, shape)
-    try:
-        inferred = onnx.shape_inference.infer_node_outputs(
-            schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
-        )
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
-        return {}
-    return {
-        name: tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.tensor_type.shape.dim)
-        for name, kind in inferred.items()
-        if kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
-    }

@@ -15,7 +15,7 @@ import onnx
 from sift_onnx.graphs.node_checks import subgraphs
 from sift_onnx.operator_domains import STANDARD_DOMAINS, canonical_domain
 
-__all__ = ["forget_recorded_shapes", "stand_ins", "with_canonical_domains", "with_stand_ins"]
+__all__ = ["forget_recorded_shapes", "names_stood_in_for", "stand_ins", "with_canonical_domains", "with_stand_ins"]
 
 ML = "ai.onnx.ml"
 MICROSOFT = "com.microsoft"
@@ -142,6 +142,11 @@ def with_canonical_domains(model: onnx.ModelProto) -> onnx.ModelProto:
     for entry in copy.opset_import:
         entry.domain = canonical_domain(entry.domain)
     return copy
+
+
+def names_stood_in_for(model: onnx.ModelProto) -> set[str]:
+    """What nodes of the main graph make that have stand-ins, which make the same shapes, and other numbers."""
+    return {name for node in model.graph.node if _replaced(model, node) for name in node.output}
 
 
 def forget_recorded_shapes(model: onnx.ModelProto) -> None:

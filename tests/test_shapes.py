@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 import pytest
 from nets import Net
@@ -12,7 +13,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_node, infer_proto, infer_shapes
+from sift_onnx.node_inference import infer_node
+from sift_onnx.shapes import bind_inputs, infer_proto, infer_shapes
 
 
 def with_inputs(**shapes: list[Any] | None) -> Model:
@@ -239,3 +241,103 @@ def test_vectors_of_sizes_are_followed() -> None:
     model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
     shape = infer_proto(model).graph.output[-1].type.tensor_type.shape
     assert [d.dim_value for d in shape.dim] == [2, 2]
+
+
+# Tensors whose data is not in the model that is inferred: of a list of this length it is not.
+
+LONG = 9216
+
+
+def over_a_long_list(*nodes: onnx.NodeProto, length: int = LONG) -> Model:
+    """``found`` is made of the integers ``long``, at whose places a vector is read."""
+    stored = {"long": np.arange(length), "zero": [0], "two": [2], "one": 1, "shape": [-1]}
+    initializers = [numpy_helper.from_array(np.asarray(v, np.int64), name) for name, v in stored.items()]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in (("x", ["n"]), ("y", None)))
+    place = helper.make_node("Cast", ["found"], ["place"], to=TensorProto.INT64)
+    graph = helper.make_graph(
+        [*nodes, place, helper.make_node("Gather", ["x", "place"], ["y"])], "g", [x], [y], initializers
+    )
+    return Model.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "shape"),
+    [
+        ("Unsqueeze", ["long", "zero"], {}, (1, LONG)),
+        ("Gather", ["long", "one"], {}, ()),
+        ("Slice", ["long", "zero", "two"], {}, (2,)),
+        ("Concat", ["long", "two"], {"axis": 0}, (LONG + 1,)),
+        ("Cast", ["long"], {"to": TensorProto.INT32}, (LONG,)),
+        ("Add", ["long", "one"], {}, (LONG,)),
+        ("Sub", ["long", "one"], {}, (LONG,)),
+        ("Mul", ["long", "one"], {}, (LONG,)),
+        ("Div", ["long", "one"], {}, (LONG,)),
+        ("Size", ["long"], {}, ()),
+        ("Shape", ["long"], {}, (1,)),
+        ("Reshape", ["long", "shape"], {}, (LONG,)),
+        ("Identity", ["long"], {}, (LONG,)),
+        ("ReduceMax", ["long"], {"keepdims": 0}, ()),
+    ],
+)
+def test_operators_that_inference_follows_may_read_a_list_that_lies_elsewhere(
+    op: str, inputs: list[str], attributes: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    model = over_a_long_list(helper.make_node(op, inputs, ["found"], **attributes))
+    assert [info.name for info in infer_proto(model.skeleton()).graph.value_info] == ["found", "place"]
+    assert infer_shapes(model, bind_inputs(model, {"x": [2 * LONG]}))["y"] == shape
+
+
+def test_a_subgraph_may_hold_the_list_or_read_it() -> None:
+    element, inner = TensorProto.INT64, numpy_helper.from_array(np.arange(LONG), "inner")
+    made = helper.make_tensor_value_info("made", element, None)
+    branches = {
+        f"{branch}_branch": helper.make_graph(
+            [helper.make_node("Add", [name, "one"], ["made"])], branch, [], [made], [inner]
+        )
+        for branch, name in (("then", "long"), ("else", "inner"))
+    }
+    nodes = [
+        helper.make_node("Cast", ["one"], ["flag"], to=TensorProto.BOOL),
+        helper.make_node("If", ["flag"], ["found"], **branches),
+    ]
+    model = over_a_long_list(*nodes)
+    assert infer_shapes(model, bind_inputs(model, {"x": [LONG]}))["y"] == (LONG,)
+
+
+def test_a_list_of_millions_that_lies_elsewhere_is_no_list_of_sizes() -> None:
+    model = over_a_long_list(helper.make_node("Identity", ["long"], ["found"]), length=(1 << 22) + 1)
+    model.graph.nodes.append(
+        gs.Node("ConstantOfShape", inputs=[model.graph.tensors()["long"]], outputs=[gs.Variable("z")])
+    )
+    shapes = infer_shapes(model, bind_inputs(model, {"x": [3]}))
+    assert "z" not in shapes
+
+
+def test_a_long_vector_of_weights_keeps_data_propagation() -> None:
+    """It is no list of sizes, which are not followed if they are as long."""
+    net = Net()
+    x = net.input("x", 2, 6, declared=["N", 6])
+    flat = net.constant(np.zeros((1 << 22) + 1, np.float16), "flat")
+    rows = net.op("Gather", net.op("Shape", x), net.constant([0]))
+    net.output(net.op("Reshape", x, net.op("Concat", rows, net.constant([3, 2]), axis=0), name="y"))
+    net.output(net.op("ReduceMax", flat, keepdims=0))
+    model = Model.load(net.model())
+    assert infer_shapes(model, bind_inputs(model, {"x": [4, 6]}))["y"] == (4, 3, 2)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_branches_may_use_the_same_names(depth: int) -> None:
+    """Data propagation of onnx fails on a name that another branch has."""
+    node = helper.make_node("Add", ["x", "x"], ["made"])
+    for level in range(depth):
+        made = helper.make_tensor_value_info(node.output[0], TensorProto.INT64, [2])
+        branch = helper.make_graph([helper.make_node("Mul", ["x", "two"], [f"twice{level}"]), node], "b", [], [made])
+        node = helper.make_node("If", ["flag"], [f"chosen{level}"], then_branch=branch, else_branch=branch)
+    x = helper.make_tensor_value_info("x", TensorProto.INT64, [2])
+    y = helper.make_tensor_value_info(node.output[0], TensorProto.INT64, [2])
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    graph = helper.make_graph([node], "g", [x, flag], [y], [numpy_helper.from_array(np.array([2]), "two")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.checker.check_model(model)
+    loaded = Model.load(model)
+    assert infer_shapes(loaded, bind_inputs(loaded))[y.name] == (2,)

@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.operator_domains import STANDARD_DOMAINS
-from sift_onnx.shapes import infer_proto
+from sift_onnx.shapes import infer_values
 from sift_onnx.stand_ins import forget_recorded_shapes
 
 __all__ = ["GraphView", "names_read", "node_name"]
@@ -74,19 +74,23 @@ class GraphView:
         return next((o.version for o in self.proto.opset_import if o.domain in STANDARD_DOMAINS), 1)
 
     @cached_property
-    def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
+    def _inference(self) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
         told = onnx.ModelProto()
         told.CopyFrom(self.proto)
         forget_recorded_shapes(told)
         try:
-            graph = infer_proto(told).graph
+            return infer_values(told)
         except Exception:  # native code: a damaged model makes it fail in many ways
-            graph = told.graph
+            return told, {}
+
+    @cached_property
+    def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
+        graph = self._inference[0].graph
         return {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes(self.nodes, self._inferred_dims, self.constants)
+        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1])
 
     def _inferred_dims(self, name: str) -> Dims | None:
         if name in self.constants:

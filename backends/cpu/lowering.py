@@ -23,7 +23,7 @@ from sift_onnx.backends.cpu.rules import Step, View
 from sift_onnx.backends.cpu.specs import Conv, Depthwise, Matmul, Reshaped
 from sift_onnx.backends.cpu.stages import count_of_large
 from sift_onnx.backends.cpu.subgraph import Subgraph, unexchangeable
-from sift_onnx.backends.cpu.units import Unit, find_units
+from sift_onnx.backends.cpu.units import Unit, find_units, needed
 from sift_onnx.backends.cpu.weights import SPARSE_BELOW
 from sift_onnx.backends.cpu.worth import is_sparse, refusal
 
@@ -120,7 +120,12 @@ def _settle(graph: GraphView, units: list[Unit], dims: Mapping[str, Dims]) -> tu
                 refused.update((unit.nodes, _own_reason(unit) or reason) for unit in part.units)
         if not refused:
             return units, parts
-        units = [replace(u, step=None, reason=refused[u.nodes]) if u.nodes in refused else u for u in units]
+        units = needed([_left(graph, u, refused[u.nodes]) if u.nodes in refused else u for u in units], graph)
+
+
+def _left(graph: GraphView, unit: Unit, reason: str) -> Unit:
+    """``unit`` for onnxruntime, to which whoever reads what is made of constants brings the nodes along."""
+    return replace(unit, step=None, reason=reason, reads=tuple(n for n in unit.reads if n not in graph.derived))
 
 
 def _is_sparse(unit: Unit) -> bool:

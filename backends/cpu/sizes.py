@@ -61,6 +61,7 @@ class Sizes:
         nodes: Sequence[onnx.NodeProto],
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
+        evaluated: Mapping[str, npt.NDArray[Any]],
     ) -> None:
         """Follow sizes through a graph.
 
@@ -68,12 +69,14 @@ class Sizes:
             nodes: in topological order.
             inferred: sizes that ONNX's inference has found, by name.
             constants: by name.
+            evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
         """
         self._dims: dict[str, Dims] = {}
         self._vectors: dict[str, tuple[Dim, ...]] = {}
         self._numbers: dict[str, float] = {}
         self._inferred = inferred
         self._constants = constants
+        self._evaluated = evaluated
         for node in nodes:
             if node.domain in STANDARD_DOMAINS and node.output:
                 self._visit(node)
@@ -101,7 +104,9 @@ class Sizes:
         return float(vector[0]) if len(vector) == 1 and isinstance(vector[0], int) else None
 
     def _constant(self, name: str) -> npt.NDArray[Any] | None:
-        constant = self._constants.get(name)
+        evaluated, constant = self._evaluated.get(name), self._constants.get(name)
+        if evaluated is not None:
+            return evaluated if evaluated.size <= _MOST_ELEMENTS else None
         return array_of(constant) if constant is not None and math.prod(constant.shape) <= _MOST_ELEMENTS else None
 
     def _visit(self, node: onnx.NodeProto) -> None:

@@ -15,7 +15,7 @@ from sift_onnx.backends.cpu.rules import NotLowered, Step, View, lower_node
 from sift_onnx.backends.cpu.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
 from sift_onnx.backends.cpu.weights import read_weights
 
-__all__ = ["Unit", "find_units"]
+__all__ = ["Unit", "find_units", "needed"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _units(graph: GraphView) -> tuple[list[Unit], dict[str, Dims]]:
         Unit((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
     ]
-    return _needed([*constant, *units], graph), dims
+    return needed([*constant, *units], graph), dims
 
 
 def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
@@ -121,11 +121,12 @@ def _attention_step(graph: GraphView, found: SpelledAttention, views: Mapping[st
     return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
 
 
-def _needed(units: list[Unit], graph: GraphView) -> list[Unit]:
-    needed = set(graph.outputs)
+def needed(units: list[Unit], graph: GraphView) -> list[Unit]:
+    """The units whose values something needs, in the same order."""
+    wanted = set(graph.outputs)
     kept = []
     for unit in reversed(units):
-        if needed.intersection(unit.writes):
-            needed.update(unit.reads)
+        if wanted.intersection(unit.writes):
+            wanted.update(unit.reads)
             kept.append(unit)
     return kept[::-1]

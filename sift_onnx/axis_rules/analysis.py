@@ -9,7 +9,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisError, AxisSystem
 from sift_onnx.axis_rules.attention_scale import find_scales
-from sift_onnx.axis_rules.context import RuleContext
+from sift_onnx.axis_rules.context import RuleContext, sizes_behind
 from sift_onnx.axis_rules.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.axis_rules.heads import head_splits
 from sift_onnx.axis_rules.registry import rule_for
@@ -121,10 +121,7 @@ def _run(ctx: RuleContext) -> None:
     ctx.analysis.unknown.append(node)
     name = f"{node.domain}::{node.op}" if node.domain else node.op
     for i in range(len(node.inputs)):
-        ctx.pin_all(ctx.axes(i), f"no rule covers {name}")
-        elements = ctx.elements(i)
-        if elements is not None:
-            ctx.fix(elements, f"no rule covers {name}")
+        ctx.fix_input(i, f"no rule covers {name}")
     for i in range(len(node.outputs)):
         ctx.set_axes(i, ctx.inferred_axes(i))
 
@@ -135,8 +132,10 @@ def _pin_captures(analysis: AxisAnalysis, node: gs.Node) -> None:
     for name in sorted(captured(node)):
         for axis in analysis.axes.get(name) or ():
             analysis.system.pin(axis.size, cause)
-        for element in analysis.elements[name].reshape(-1) if name in analysis.elements else ():
-            analysis.system.pin(element.size, cause)
+        for followed in (analysis.elements.get(name), analysis.numbers.get(name)):
+            for element in followed.reshape(-1) if followed is not None else ():
+                for size in sizes_behind(element):
+                    analysis.system.pin(size, cause)
 
 
 def _require_integers(analysis: AxisAnalysis) -> None:

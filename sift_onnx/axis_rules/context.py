@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,16 @@ from sift_onnx.axis_rules.findings import (
     Element,
     Elements,
     Leaf,
+    Number,
     Product,
     WeightLayer,
     WeightUse,
 )
 from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind, shape_of
-from sift_onnx.shapes import Shapes, infer_node
+from sift_onnx.node_inference import infer_node
+from sift_onnx.shapes import Shapes
 
-__all__ = ["FOLLOWED_ELEMENTS", "AxisRule", "RuleContext", "enter_constant"]
+__all__ = ["FOLLOWED_ELEMENTS", "AxisRule", "RuleContext", "enter_constant", "sizes_behind"]
 
 # Integer tensors up to this many elements are followed element by element: they may be shapes.
 FOLLOWED_ELEMENTS = 64
@@ -93,6 +96,24 @@ class RuleContext:
             followed.reshape(-1)[flat] = Element(int(value), size_of(int(value)), leaf)
         return followed
 
+    def numbers(self, i: int) -> Elements | None:
+        """The elements of input ``i`` if it is a small, known floating-point tensor of one axis or none."""
+        if not self.has_input(i):
+            return None
+        tensor = self.node.inputs[i]
+        if tensor.name in self.analysis.numbers:
+            return self.analysis.numbers[tensor.name]
+        constant = constant_values(tensor)
+        if constant is None or len(shape_of(constant)) > 1 or math.prod(shape_of(constant)) > FOLLOWED_ELEMENTS:
+            return None
+        values = array_of(constant)
+        if values.dtype.kind != "f" or not np.isfinite(values).all():
+            return None
+        followed = np.empty(values.shape, dtype=object)
+        for flat, value in enumerate(values.reshape(-1)):
+            followed.reshape(-1)[flat] = Number(value, size_of(Fraction(value.item())))
+        return followed
+
     def parameter(self, i: int) -> tuple[gs.Constant, tuple[int, ...]] | None:
         """The floating-point constant that input ``i`` is, and the permutation of its axes on the way, or None.
 
@@ -130,6 +151,10 @@ class RuleContext:
             if elements is not None:
                 flat = [element.value for element in elements.reshape(-1)]
                 values[tensor.name] = np.asarray(flat, dtype=np.int64).reshape(elements.shape)
+            elif tensor.name in self.analysis.numbers:
+                numbers = self.analysis.numbers[tensor.name]
+                flat = [number.value for number in numbers.reshape(-1)]
+                values[tensor.name] = np.asarray(flat).reshape(numbers.shape)
         return infer_node(self.node, self._opsets, shapes, values)
 
     def original(self, axis: Axis | Size) -> int:
@@ -187,7 +212,15 @@ class RuleContext:
     def fix(self, elements: Elements, reason: str) -> None:
         """Say that ``elements`` must stay what they are."""
         for element in elements.reshape(-1):
-            self.pin(element.size, reason)
+            for size in sizes_behind(element):
+                self.pin(size, reason)
+
+    def fix_input(self, i: int, reason: str) -> None:
+        """Say that input ``i`` must stay what it is: its axes, and its elements as far as they are followed."""
+        self.pin_all(self.axes(i), reason)
+        for elements in (self.elements(i), self.numbers(i)):
+            if elements is not None:
+                self.fix(elements, reason)
 
     def set_attribute(self, name: str, size: Size | Sequence[Size]) -> None:
         """Say that an integer attribute states ``size``, or a list of integers these sizes."""
@@ -248,6 +281,13 @@ class RuleContext:
             self.analysis.axes[tensor.name] = None
             return
         self.analysis.axes[tensor.name] = enter_constant(self.system, tensor.name, constant)
+
+
+def sizes_behind(element: Element | Number) -> tuple[Size, ...]:
+    """The sizes that an element changes with."""
+    if isinstance(element, Number):
+        return element.sources if element.size is None else (element.size,)
+    return (element.size,)
 
 
 def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) -> Axes:

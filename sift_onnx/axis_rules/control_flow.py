@@ -13,6 +13,4 @@ def control_flow(ctx: RuleContext) -> None:
     reason = f"it goes into the subgraph of a node {ctx.node.op}, and subgraphs are not widened"
     fix_all(ctx, reason)
     for i in range(len(ctx.node.inputs)):
-        elements = ctx.elements(i)
-        if elements is not None:
-            ctx.fix(elements, reason)
+        ctx.fix_input(i, reason)

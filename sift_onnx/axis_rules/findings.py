@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ __all__ = [
     "Element",
     "Elements",
     "Leaf",
+    "Number",
     "Product",
     "ScaleEdit",
     "WeightLayer",
@@ -67,6 +68,24 @@ class Element:
     leaf: Leaf | None = None
 
 
+@dataclass(frozen=True)
+class Number:
+    """One element of a small floating-point tensor that is computed from sizes and constants.
+
+    Attributes:
+        value: in the original, as a numpy scalar.
+        size: the same as an expression, if it is a whole number and linear in sizes.
+        demands: expressions that have to stay whole numbers for ``size`` to be right.
+        sources: sizes that it depends on where there is no expression.
+    """
+
+    value: Any
+    size: Size | None
+    demands: tuple[Size, ...] = ()
+    sources: tuple[Size, ...] = ()
+
+
+# Of Element for integers, of Number for floating-point numbers.
 Elements = npt.NDArray[np.object_]
 
 
@@ -152,6 +171,7 @@ class AxisAnalysis:
         system: the size variables and their equations.
         axes: per tensor name, its axes, or None where its shape is unknown.
         elements: per tensor name, its elements, for small integer tensors that are known.
+        numbers: the same for small floating-point tensors that are computed from sizes or constants.
         layers: weight layers by initializer name, in graph order.
         products: activation products.
         constant_edits: constants to rewrite, by the node input that reads them: flat index -> size.
@@ -170,6 +190,7 @@ class AxisAnalysis:
     system: AxisSystem[Cause] = field(default_factory=AxisSystem)
     axes: dict[str, Axes | None] = field(default_factory=dict)
     elements: dict[str, Elements] = field(default_factory=dict)
+    numbers: dict[str, Elements] = field(default_factory=dict)
     layers: dict[str, WeightLayer] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     constant_edits: dict[tuple[int, int], dict[int, Size]] = field(default_factory=dict)

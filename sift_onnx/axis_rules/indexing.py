@@ -97,10 +97,7 @@ def fixed(ctx: RuleContext) -> None:
     """What is made here is fixed, and so is what it is made of."""
     reason = f"{ctx.node.op} depends on it"
     for i in range(len(ctx.node.inputs)):
-        ctx.pin_all(ctx.axes(i), reason)
-        elements = ctx.elements(i)
-        if elements is not None:
-            ctx.fix(elements, reason)
+        ctx.fix_input(i, reason)
     for i in range(len(ctx.node.outputs)):
         ctx.set_axes(i, ctx.inferred_axes(i))
 

@@ -9,7 +9,6 @@ from sift_onnx.axes import Axis
 from sift_onnx.axis_rules.context import RuleContext
 from sift_onnx.axis_rules.findings import Elements
 from sift_onnx.axis_rules.registry import axis_rule
-from sift_onnx.graphs.constants import array_of, constant_values
 
 
 @axis_rule("Resize", "Upsample")
@@ -65,12 +64,18 @@ def _resample(ctx: RuleContext, sizes: Elements | None, passes: Callable[[int, i
 
 
 def _scales(ctx: RuleContext) -> list[float] | None:
-    """The factors of a Resize or Upsample, if they are stored; None where it is told sizes."""
+    """The factors of a Resize or Upsample, if they are known; None where it is told sizes.
+
+    Factors that are computed stay what they are, and so do the sizes behind them.
+    """
     if "scales" in ctx.node.attrs:
         return [float(scale) for scale in ctx.attr("scales")]
     position = 1 if ctx.node.op == "Upsample" or ctx.opset < 11 else 2
-    stored = constant_values(ctx.node.inputs[position]) if ctx.has_input(position) else None
-    return [float(scale) for scale in array_of(stored).reshape(-1)] or None if stored is not None else None
+    scales = ctx.numbers(position)
+    if scales is None:
+        return None
+    ctx.fix(scales, "it is computed into the factor of a resize")
+    return [float(scale.value) for scale in scales.reshape(-1)] or None
 
 
 @axis_rule("GridSample")

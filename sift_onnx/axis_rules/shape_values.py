@@ -3,7 +3,8 @@
 A dynamic batch leaves chains like ``Shape -> Gather -> Concat -> Reshape`` in a graph. Each element is followed as a
 :class:`~sift_onnx.axis_rules.context.Element`: one that comes from ``Shape`` is the size of that axis and updates
 itself when the model runs; one that comes from a constant can be rewritten; sums, and products and quotients with
-constants, are expressions of these. Whatever is no linear expression fixes what it is made of.
+constants, are expressions of these. Whatever is no linear expression fixes what it is made of. What is computed in
+floating point, and by the rarer operators, is in :mod:`sift_onnx.axis_rules.number_values`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnx
 from sift_onnx.axes import size_of
 from sift_onnx.axis_rules.context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.axis_rules.findings import Element, Elements
+from sift_onnx.axis_rules.number_values import NOT_LINEAR, evaluate_numbers
 from sift_onnx.axis_rules.registry import axis_rule
 from sift_onnx.operator_domains import canonical_domain
 
@@ -56,20 +58,24 @@ def evaluate(ctx: RuleContext) -> bool:
     Returns:
         Whether that was possible; if not, the rule of the operator takes over.
     """
-    evaluator = _EVALUATORS.get(ctx.node.op)
-    if evaluator is None or canonical_domain(ctx.node.domain) or len(ctx.node.outputs) != 1:
+    node = ctx.node
+    if canonical_domain(node.domain):
         return False
-    inputs = [ctx.elements(i) for i in range(len(ctx.node.inputs)) if ctx.has_input(i)]
-    if not inputs or len(inputs) < len(ctx.node.inputs):
-        return False
-    known = [elements for elements in inputs if elements is not None]
-    if len(known) < len(inputs):
-        return False
-    result = evaluator(ctx, [_as_numbers(ctx, elements) for elements in known])
-    if result is None or result.size > FOLLOWED_ELEMENTS:
-        return False
-    ctx.set_elements(0, result)
-    return True
+    inputs: list[Elements | None] = []
+    for i in range(len(node.inputs)):
+        elements = ctx.elements(i)
+        elements = ctx.numbers(i) if elements is None else _as_numbers(ctx, elements)
+        if elements is None and ctx.has_input(i):
+            return False
+        inputs.append(elements)
+    evaluator = _EVALUATORS.get(node.op)
+    integers = [e for e in inputs if e is not None and all(isinstance(element, Element) for element in e.reshape(-1))]
+    if evaluator is not None and integers and len(integers) == len(inputs) and len(node.outputs) == 1:
+        result = evaluator(ctx, integers)
+        if result is not None and result.size <= FOLLOWED_ELEMENTS:
+            ctx.set_elements(0, result)
+            return True
+    return evaluate_numbers(ctx, inputs)
 
 
 def _as_numbers(ctx: RuleContext, elements: Elements) -> Elements:
@@ -154,7 +160,7 @@ def _remainder(ctx: RuleContext, a: Element, b: Element) -> Element:
 
 def _fixed(ctx: RuleContext, value: int, *sources: Element) -> Element:
     for source in sources:
-        ctx.pin(source.size, "a computation that is not linear uses it")
+        ctx.pin(source.size, NOT_LINEAR)
     return Element(value, size_of(value))
 
 

@@ -23,6 +23,8 @@ def array(value: Host) -> npt.NDArray[Any]:
     """A host value as an array; a tensor is fetched from its device."""
     if isinstance(value, torch.Tensor):
         return array_from_tensor(value)
+    if isinstance(value, float):
+        return np.asarray(value, dtype=np.float32)  # such constants become numbers, and no others
     return np.asarray(value, dtype=np.int64) if isinstance(value, tuple) and not value else np.asarray(value)
 
 

@@ -265,3 +265,18 @@ def test_dynamic_axes_stay_dynamic_and_new_tensors_are_where_the_inputs_are(name
         outputs = module(*(x.to("meta") for x in example_inputs(row, batch, sequence)))
         first = outputs[0] if isinstance(outputs, tuple) else outputs
         assert first.shape == (batch, sequence, 10)
+
+
+def test_sizes_in_single_precision_are_rounded_as_onnxruntime_does():
+    """``10 * 0.7`` is 7 in single precision, and a little less in double precision."""
+    nodes = [
+        ("Shape", ["x"], ["shape"], {"start": 0, "end": 1}),
+        ("Cast", ["shape"], ["length"], {"to": onnx.TensorProto.FLOAT}),
+        ("Mul", ["length", "factor"], ["part"], {}),
+        ("Floor", ["part"], ["whole"], {}),
+        ("Cast", ["whole"], ["count"], {"to": onnx.TensorProto.INT64}),
+        ("Slice", ["x", "zero", "count"], ["y"], {}),
+    ]
+    model = build(nodes, {"x": ["n", 3]}, ["y"], {"factor": np.float32(0.7), "zero": np.array([0])})
+    x = torch.rand(10, 3)
+    assert sift_onnx.to_torch(model)(x).shape == run(model, [x.numpy()])[0].shape == (7, 3)

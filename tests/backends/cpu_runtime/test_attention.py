@@ -390,3 +390,21 @@ def test_what_is_not_attention_is_left_alone(name: str) -> None:
     make, count = OTHERS[name]
     program: Any = assert_same_at_batches(make().model(), [1, 2, 3])
     assert len(found(program)) == count
+
+
+def test_attention_that_is_given_up_takes_its_mask_of_constants_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask that is a table of weights behind nodes, as relative positions are."""
+    net = AttentionNet()
+    net.x = net.op("Sin", net.x)
+    q, k, v = net.projections()
+    mask = net.op("Unsqueeze", net.weight(HEADS, TOKENS, TOKENS, fan_in=1), net.constant([0], dtype=np.int64))
+    joined = net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask))
+    net.ends(net.op("Sin", joined))
+
+    def refusal(steps: list[Step], *_: object) -> str:
+        return "given up" if any(isinstance(step.spec, Attention) for step in steps) else ""
+
+    monkeypatch.setattr(lowering, "refusal", refusal)
+    program = assert_same_at_batches(net.model(), [1, 3])
+    assert places(program)["stem"] == places(program)["head"] == "kernels"
+    assert places(program)["softmax"] == "onnxruntime"
