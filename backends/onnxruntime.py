@@ -29,7 +29,8 @@ from sift_onnx.backends.base import (
     default_threads,
 )
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
-from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
+from sift_onnx.feeds import check_feeds, random_feeds
+from sift_onnx.input_shapes import TensorSpec
 
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeProgram"]
 

@@ -26,7 +26,8 @@ import onnx
 import onnxruntime
 
 from sift_onnx.errors import BudgetError
-from sift_onnx.feeds import graph_inputs, random_feeds
+from sift_onnx.feeds import random_feeds
+from sift_onnx.input_shapes import graph_inputs
 from sift_onnx.models import ARCHITECTURES
 from sift_onnx.models.export import export
 from sift_onnx.passes import Doped, Factorized, Parallel, Wide

@@ -23,6 +23,8 @@ __all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
 
 # Of a recipe's totals, what its first pass was given.
 _BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
+# What a report says of sizes that nobody gave.
+_ASSUMED = ("nominal", "assumed")
 
 FAMILIES: dict[str, type[Pass]] = {"wide": Wide, "parallel": Parallel, "factorized": Factorized, "doped": Doped}
 
@@ -173,6 +175,7 @@ def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         "pinned": [entry for report in counting for entry in report.get("pinned", [])],
         "left_out": next((report["left_out"] for report in counting if "left_out" in report), []),
         "warnings": list(dict.fromkeys(text for report in counting for text in report.get("warnings", []))),
+        **next(({key: report[key] for key in _ASSUMED} for report in counting if _ASSUMED[0] in report), {}),
         "unknown": next((report["unknown"] for report in counting if "unknown" in report), []),
         "steps": reports,
         "seconds": seconds,

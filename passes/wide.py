@@ -221,7 +221,7 @@ class Wide(Pass):
         else:
             drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
-        check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
+        check_shapes(copy, plan.analysis, plan.solution)
         record(copy, self.settings())
         return PassResult(copy, True, describe(self, plan, copy, time.perf_counter() - start, biases))
 

@@ -19,7 +19,7 @@ from sift_onnx.backends.base import CompileOptions, Placement
 from sift_onnx.backends.cpu.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.trace import trace_events
 from sift_onnx.errors import OutputError, UsageError
-from sift_onnx.feeds import TensorSpec
+from sift_onnx.input_shapes import TensorSpec
 from sift_onnx.model import Model, ModelLike
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
@@ -155,4 +155,4 @@ class InferenceSession:
 
 def _argument(spec: TensorSpec) -> NodeArg:
     name = spec.dtype.name
-    return NodeArg(spec.name, list(spec.shape), f"tensor({_TYPE_NAMES.get(name, name)})")
+    return NodeArg(spec.name, list(spec.shape or ()), f"tensor({_TYPE_NAMES.get(name, name)})")

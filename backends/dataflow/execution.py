@@ -8,11 +8,13 @@ from pathlib import Path
 
 import onnx
 
+from sift_onnx.axis_rules.analysis import fitting_inputs
 from sift_onnx.backends.dataflow.functional import DataflowProgram
 from sift_onnx.backends.dataflow.machine import Machine
 from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
-from sift_onnx.feeds import graph_inputs, random_feeds
+from sift_onnx.feeds import random_feeds
+from sift_onnx.input_shapes import graph_inputs
 from sift_onnx.model import Model, ModelLike
 
 __all__ = ["execute"]
@@ -44,7 +46,8 @@ def execute(
     """
     loaded = Model.load(model)
     program = DataflowProgram(loaded, machine, arithmetic=arithmetic)
-    feeds = random_feeds(graph_inputs(loaded.origin), batch, input_shapes, seed)
+    inputs = graph_inputs(loaded.origin)
+    feeds = random_feeds(inputs, batch, fitting_inputs(loaded, input_shapes, batch, inputs).shapes, seed)
     returned = program.run(feeds)
     # A file is read by onnxruntime itself, since a proto ends at 2 GB.
     source = model if isinstance(model, (str, Path, onnx.ModelProto)) else loaded.to_proto()

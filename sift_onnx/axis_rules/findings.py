@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisSystem, Size
 from sift_onnx.axis_rules.rotary import RotaryTable
+from sift_onnx.input_shapes import BoundInputs
 
 __all__ = [
     "AttentionGrowth",
@@ -165,6 +166,7 @@ class AxisAnalysis:
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
         head_splits: nodes that split a width into heads, where they have to be told apart.
         order: the nodes in the order they were analysed; node indices refer to it.
+        inputs: the shapes of the graph's inputs that sizes are of.
     """
 
     system: AxisSystem[Cause] = field(default_factory=AxisSystem)
@@ -183,3 +185,4 @@ class AxisAnalysis:
     attention: AttentionGrowth = "head-dim"
     head_splits: frozenset[int] = frozenset()
     order: list[gs.Node] = field(default_factory=list)
+    inputs: BoundInputs = field(default_factory=BoundInputs)

@@ -18,7 +18,7 @@ from sift_onnx.cli.options import (
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import CheckError, UsageError
 
@@ -137,8 +137,10 @@ def benchmark(
         comparison.check_batch(subjects, batch)
     result: dict[str, Any] = {"schema": 1, "host": host(), "runs": [], "ratios": []}
     missed: list[str] = []
+    assumed: list[str] = []
     for batch in batches:
         entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
+        assumed += comparison.assumptions(entries)
         timings = comparison.time_in_turns(entries, seconds, warmup, verbosity)
         ratios = comparison.ratios_to_baseline(entries, timings)
         result["runs"] += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
@@ -150,6 +152,10 @@ def benchmark(
         yield runs_table(result)
         yield from map(ratio_line, result["ratios"])
 
+    if assumed:
+        result["assumed"] = list(dict.fromkeys(assumed))
     deliver(result, json_path, in_words)
+    for line in result.get("assumed", ()):
+        note(line, verbosity)
     if missed:
         raise CheckError("; ".join(missed))

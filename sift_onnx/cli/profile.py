@@ -21,7 +21,7 @@ from sift_onnx.cli.options import (
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, status_line
+from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UnsupportedError
 
@@ -69,28 +69,33 @@ def profile(
     Examples:
         sift-onnx profile wide.onnx --batch 64 --reasons
     """
+    from sift_onnx.axis_rules.analysis import fitting_inputs
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
-    from sift_onnx.feeds import batch_of, graph_inputs, random_feeds, resolve_shapes
+    from sift_onnx.feeds import random_feeds
     from sift_onnx.files.storage import check_output
+    from sift_onnx.input_shapes import batch_of, graph_inputs
     from sift_onnx.model import Model
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
 
     if trace is not None:
         check_output(trace, force)
     with status_line(f"profiling {path}", verbosity):
-        inputs = graph_inputs(Model.load(path).origin)
-        concrete = resolve_shapes(inputs, batch, input_shapes)
-        feeds = random_feeds(inputs, batch, input_shapes, seed)
-        program = get_backend(backend).compile(path, CompileOptions(threads, batch, input_shapes))
+        model = Model.load(path)
+        inputs = graph_inputs(model.origin)
+        bound = fitting_inputs(model, input_shapes, batch, inputs)
+        feeds = random_feeds(inputs, batch, bound.shapes, seed)
+        shapes = bound.shapes if bound.assumed else input_shapes
+        program = get_backend(backend).compile(path, CompileOptions(threads, batch, shapes))
         measured = program.profile(feeds)
     result: dict[str, Any] = {
         "schema": 1,
         "host": host(),
         "model": path,
         "backend": backend,
-        "batch": batch_of(inputs, concrete),
+        "batch": batch_of(inputs, bound.shapes),
         "threads": program.threads,
+        **bound.to_dict(),
         "peak_gflops": getattr(program, "peak_gflops", None),
         **measured.to_dict(),
         "placements": [asdict(placement) for placement in program.placements],
@@ -105,6 +110,8 @@ def profile(
         yield summary_line(result)
 
     deliver(result, json_path, in_words)
+    for line in bound.said:
+        note(line, verbosity)
 
 
 def _write_trace(program: Any, feeds: Any, path: Path, backend: str) -> None:

@@ -76,5 +76,7 @@ def run(
             yield f"{target} is {source} as it was: {', '.join(reasons[:3]) or none}."
 
     deliver(document, json_path, in_words)
+    for line in result.report.get("assumed", ()):
+        note(line, verbosity)
     for warning in result.report.get("warnings", ()):
         note(f"Warning: {warning}", verbosity)

@@ -13,7 +13,8 @@ import onnxruntime
 import pytest
 
 from sift_onnx.cost import inspect
-from sift_onnx.feeds import graph_inputs, random_feeds
+from sift_onnx.feeds import random_feeds
+from sift_onnx.input_shapes import graph_inputs
 from sift_onnx.models import ARCHITECTURES, export
 from sift_onnx.passes import Doped, Factorized, Parallel
 from sift_onnx.passes.local.member import LocalPass
