@@ -23,7 +23,7 @@ __all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
 
 # Of a recipe's totals, what its first pass was given.
 _BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
-# What a report says of sizes that nobody gave.
+# What a report says of sizes that were not given.
 _ASSUMED = ("nominal", "assumed")
 
 FAMILIES: dict[str, type[Pass]] = {"wide": Wide, "parallel": Parallel, "factorized": Factorized, "doped": Doped}

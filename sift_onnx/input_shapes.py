@@ -60,7 +60,7 @@ class BoundInputs:
 
     Attributes:
         shapes: by input name.
-        assumed: axes whose sizes nobody gave, by input name.
+        assumed: axes whose sizes were not given, by input name.
         said: for each input with such axes, what to tell the user.
     """
 

@@ -16,6 +16,7 @@ from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.axis_rules.subgraphs import captured
 from sift_onnx.errors import SiftError, UnsupportedError, UsageError
+from sift_onnx.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
 from sift_onnx.input_shapes import BoundInputs, TensorSpec, bind, bindings, model_inputs
@@ -168,9 +169,24 @@ def _analyze(
             continue
         for axis in analysis.axes.get(output.name) or ():
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
+    _keep_fixed_weights(analysis)
     _require_integers(analysis)
     analysis.unscaled.extend(find_scales(analysis))
     return analysis
+
+
+def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
+    """Find the weights that were not learned, and keep their sizes; one of equal channels may get more of these."""
+    layers = [layer for name, layer in analysis.layers.items() if name not in analysis.tables]
+    uses = ((analysis.order[layer.uses[0].index], layer.constant) for layer in layers if layer.kind != "embedding")
+    analysis.fixed.update(fixed_weights(uses))
+    for name, reason in analysis.fixed.items():
+        layer = analysis.layers[name]
+        use = layer.uses[0]
+        if reason != SAME_KERNEL:
+            for axis in layer.axes:
+                cause = Cause(use.node, use.op, f"its weight {name!r} is a fixed function: {reason}")
+                analysis.system.pin(axis.size, cause)
 
 
 def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:

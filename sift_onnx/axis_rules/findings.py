@@ -159,6 +159,7 @@ class AxisAnalysis:
         attribute_edits: ``(node index, attribute) -> size``, or sizes for a list.
         scale_edits: factors that follow the size of a head.
         tables: constants that are computed anew at another size, by name.
+        fixed: weights in ``layers`` that are fixed functions, and what tells; see :mod:`sift_onnx.fixed_weights`.
         unknown: nodes that no rule covers.
         repeats: size variables of axes that are repeated as often as their readers need.
         derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
@@ -178,6 +179,7 @@ class AxisAnalysis:
     attribute_edits: dict[tuple[int, str], Size | tuple[Size, ...]] = field(default_factory=dict)
     scale_edits: list[ScaleEdit] = field(default_factory=list)
     tables: dict[str, RotaryTable] = field(default_factory=dict)
+    fixed: dict[str, str] = field(default_factory=dict)
     unknown: list[gs.Node] = field(default_factory=list)
     repeats: set[Size] = field(default_factory=set)
     derived: set[str] = field(default_factory=set)
