@@ -30,7 +30,7 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
 from sift_onnx.feeds import check_feeds, random_feeds
-from sift_onnx.input_shapes import TensorSpec, shape_text
+from sift_onnx.tensor_specs import TensorSpec, shape_text
 
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeProgram"]
 

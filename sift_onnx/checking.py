@@ -16,9 +16,10 @@ from sift_onnx.axis_rules.analysis import fitting_inputs
 from sift_onnx.errors import SiftError
 from sift_onnx.feeds import Feeds, random_feeds
 from sift_onnx.files.external_data import is_external
-from sift_onnx.input_shapes import BoundInputs, TensorSpec, graph_inputs
+from sift_onnx.input_shapes import BoundInputs
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = ["Check", "CheckResult", "Runnable", "check_model", "max_abs_error"]
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.input_shapes import TensorSpec, bind, shape_text
+from sift_onnx.input_shapes import bind
+from sift_onnx.tensor_specs import TensorSpec, shape_text
 
 __all__ = ["Feeds", "check_feeds", "random_feeds"]
 

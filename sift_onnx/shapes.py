@@ -11,10 +11,10 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onnx
 
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.input_shapes import model_inputs
 from sift_onnx.model import Model
 from sift_onnx.open_axes import without_marks
 from sift_onnx.stand_ins import forget_recorded_shapes, stand_ins, with_stand_ins
+from sift_onnx.tensor_specs import model_inputs
 
 __all__ = ["Shapes", "infer_node", "infer_proto", "infer_shapes"]
 

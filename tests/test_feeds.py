@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.feeds import check_feeds, random_feeds
-from sift_onnx.input_shapes import TensorSpec, bind, graph_inputs
+from sift_onnx.input_shapes import bind
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 FLOAT = np.dtype(np.float32)
 INT = np.dtype(np.int64)

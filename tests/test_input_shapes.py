@@ -15,8 +15,9 @@ from onnx import TensorProto, helper
 from sift_onnx.axis_rules.analysis import analyze, fitting_inputs
 from sift_onnx.cli import main
 from sift_onnx.errors import SiftError, UsageError
-from sift_onnx.input_shapes import TensorSpec, batch_of, bind, graph_inputs, model_inputs
+from sift_onnx.input_shapes import batch_of, bind
 from sift_onnx.model import Model
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs, model_inputs
 
 
 def with_inputs(**shapes: list[Any] | None) -> Model:

@@ -12,9 +12,10 @@ from sift_onnx.axis_rules import analyze
 from sift_onnx.axis_rules.analysis import fitting_inputs
 from sift_onnx.cost import inspect
 from sift_onnx.errors import UsageError
-from sift_onnx.input_shapes import TensorSpec, bind
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
+from sift_onnx.tensor_specs import TensorSpec
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
 

@@ -9,9 +9,10 @@ from nets import Net
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.input_shapes import bind, model_inputs
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_node, infer_proto, infer_shapes
+from sift_onnx.tensor_specs import model_inputs
 
 
 def bound(model: Model, given: dict[str, list[int]] | None = None) -> dict[str, tuple[int, ...]]:

@@ -10,10 +10,11 @@ import pytest
 from nets import MICROSOFT, Array, Net, run
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.input_shapes import bind, model_inputs
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto, infer_shapes
 from sift_onnx.stand_ins import _STAND_INS, stand_ins, with_stand_ins
+from sift_onnx.tensor_specs import model_inputs
 
 ML = "ai.onnx.ml"
 # onnxruntime runs these on a GPU only.

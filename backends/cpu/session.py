@@ -19,8 +19,8 @@ from sift_onnx.backends.base import CompileOptions, Placement
 from sift_onnx.backends.cpu.program import CpuProgram, ModelMetadata
 from sift_onnx.backends.cpu.trace import trace_events
 from sift_onnx.errors import OutputError, UsageError
-from sift_onnx.input_shapes import TensorSpec
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.tensor_specs import TensorSpec
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
 

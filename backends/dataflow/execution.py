@@ -14,8 +14,8 @@ from sift_onnx.backends.dataflow.machine import Machine
 from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.feeds import random_feeds
-from sift_onnx.input_shapes import graph_inputs
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.tensor_specs import graph_inputs
 
 __all__ = ["execute"]
 

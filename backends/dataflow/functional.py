@@ -31,8 +31,8 @@ from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.feeds import check_feeds
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import full_tensor
-from sift_onnx.input_shapes import graph_inputs
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.tensor_specs import graph_inputs
 
 __all__ = ["DataflowProgram"]
 

@@ -19,10 +19,11 @@ from sift_onnx.errors import SiftError, UnsupportedError, UsageError
 from sift_onnx.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
-from sift_onnx.input_shapes import BoundInputs, TensorSpec, bind, bindings, model_inputs
+from sift_onnx.input_shapes import BoundInputs, bind, bindings
 from sift_onnx.model import Model
 from sift_onnx.open_axes import extents_of
 from sift_onnx.shapes import Shapes, infer_shapes
+from sift_onnx.tensor_specs import TensorSpec, model_inputs
 
 __all__ = ["analyze", "fitting_inputs"]
 

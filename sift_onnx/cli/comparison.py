@@ -14,8 +14,9 @@ from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, 
 from sift_onnx.cli.output import note, progress_bar, status_line
 from sift_onnx.errors import BackendError, SiftError, UsageError
 from sift_onnx.feeds import Feeds, random_feeds
-from sift_onnx.input_shapes import BoundInputs, TensorSpec, batch_of, bind, graph_inputs
+from sift_onnx.input_shapes import BoundInputs, batch_of, bind
 from sift_onnx.model import Model
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = [
     "Entry",

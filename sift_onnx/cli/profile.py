@@ -74,9 +74,10 @@ def profile(
     from sift_onnx.backends.measure import host
     from sift_onnx.feeds import random_feeds
     from sift_onnx.files.storage import check_output
-    from sift_onnx.input_shapes import batch_of, graph_inputs
+    from sift_onnx.input_shapes import batch_of
     from sift_onnx.model import Model
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
+    from sift_onnx.tensor_specs import graph_inputs
 
     if trace is not None:
         check_output(trace, force)

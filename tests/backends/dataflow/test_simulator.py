@@ -18,7 +18,7 @@ from sift_onnx.backends.dataflow.training import MaskUpdates
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import OutputError, UnsupportedError, UsageError
 from sift_onnx.feeds import random_feeds
-from sift_onnx.input_shapes import graph_inputs
+from sift_onnx.tensor_specs import graph_inputs
 
 MODEL = convolution(sparse_integers(12, 8, 3, 3), size=12, batch=1, pads=[1] * 4)
 
