@@ -31,7 +31,8 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.forks import keep_for_ever, renew_in_children
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
-from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
+from sift_onnx.feeds import check_feeds, random_feeds
+from sift_onnx.tensor_specs import TensorSpec, shape_text
 
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeProgram"]
 
@@ -129,8 +130,19 @@ class OnnxRuntimeProgram(Program):
         try:
             arrays = session.run(None, dict(feeds))
         except Exception as error:  # as above
-            raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}") from error
+            raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}{self._hint()}") from error
         return {spec.name: array for spec, array in zip(self.outputs, arrays, strict=True)}
+
+    def _hint(self) -> str:
+        """What to do about inputs whose open axes the exporter wrote as zeros, of which onnxruntime takes no others."""
+        for spec in self.inputs:
+            if spec.shape and any(
+                dim == 0 and size is None for dim, size in zip(spec.shape, spec.extents, strict=True)
+            ):
+                return (
+                    f"; input {spec.name!r} is declared as {shape_text(spec.shape)}: give open axes names (dim_param)"
+                )
+        return ""
 
     @property
     def placements(self) -> tuple[Placement, ...]:

@@ -73,5 +73,6 @@ def describe_masks(
         },
         "left_out": [layer.to_dict() for layer in left_out],
         "warnings": left_out_warnings(left_out),
+        **analysis.inputs.to_dict(),
         "seconds": seconds,
     }

@@ -26,6 +26,8 @@ __all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
 
 # Of a recipe's totals, what its first pass was given.
 _BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
+# What a report says of sizes that were not given.
+_ASSUMED = ("nominal", "assumed")
 
 FAMILIES: dict[str, type[Pass]] = {"wide": Wide, "parallel": Parallel, "factorized": Factorized, "doped": Doped}
 
@@ -187,6 +189,7 @@ def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         "masks_dropped": list(dict.fromkeys(n for report in counting for n in report.get("masks_dropped", []))),
         "left_out": next((report["left_out"] for report in counting if "left_out" in report), []),
         "warnings": list(dict.fromkeys(text for report in counting for text in report.get("warnings", []))),
+        **next(({key: report[key] for key in _ASSUMED} for report in counting if _ASSUMED[0] in report), {}),
         "unknown": next((report["unknown"] for report in counting if "unknown" in report), []),
         "steps": reports,
         "seconds": seconds,

@@ -27,7 +27,9 @@ class Selection:
     keep_dense: tuple[str, ...] = ()
 
     def dense_layers(self, analysis: AxisAnalysis) -> dict[str, str]:
-        """The weight layers that stay dense, and why: first and last layers, embeddings, and what the globs say.
+        """The weight layers that stay dense, and why.
+
+        These are first and last layers, embeddings, fixed functions, and those that the globs say.
 
         Raises:
             UsageError: a glob matches no weight.
@@ -48,7 +50,8 @@ class Selection:
                     raise UsageError(
                         f"{option} {pattern!r} matches no weight of the model; its weights are {example}, ..."
                     )
-        dense = dict(first_and_last(analysis))
+        dense = {name: f"a fixed function: {reason}" for name, reason in analysis.fixed.items()}
+        dense.update(first_and_last(analysis))
         for name, layer in analysis.layers.items():
             if layer.kind == "embedding":
                 # An embedding multiplies nothing; one that a layer shares (a language model's head) does.

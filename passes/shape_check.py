@@ -7,26 +7,25 @@ from sift_onnx.axis_rules import AxisAnalysis, analyze
 from sift_onnx.axis_rules.analysis import known_shapes
 from sift_onnx.errors import ShapeCheckError, UnsupportedError
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_shapes
+from sift_onnx.shapes import infer_shapes
 
 __all__ = ["check_shapes"]
 
 _NOTHING_WRITTEN = "nothing was written. Please report the model; --keep-dense can leave this part as it is"
 
 
-def check_shapes(
-    model: Model, analysis: AxisAnalysis, solution: Solution, input_shapes: dict[str, tuple[int, ...]] | None
-) -> None:
+def check_shapes(model: Model, analysis: AxisAnalysis, solution: Solution) -> None:
     """Compare every predicted shape with what shape inference finds in the rewritten model.
 
-    Sizes that inference leaves open are compared with a new analysis of the rewritten model.
+    Sizes that inference leaves open are compared with a new analysis of the rewritten model, both at the input shapes
+    of ``analysis``.
 
     Raises:
         ShapeCheckError: they differ; the message names the node.
     """
     try:
-        inferred = infer_shapes(model, bind_inputs(model, input_shapes))
-        reanalysed = known_shapes(analyze(model, input_shapes))
+        inferred = infer_shapes(model, analysis.inputs.shapes)
+        reanalysed = known_shapes(analyze(model, analysis.inputs.shapes))
     except UnsupportedError as error:
         raise ShapeCheckError(f"the rewritten model contradicts itself: {error}; {_NOTHING_WRITTEN}") from error
     producers = {t.name: n for n in analysis.order for t in n.outputs}

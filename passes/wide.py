@@ -235,7 +235,7 @@ class Wide(Pass):
         else:
             drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
-        check_shapes(copy, plan.analysis, plan.solution, self.input_shapes)
+        check_shapes(copy, plan.analysis, plan.solution)
         record(copy, self.settings())
         dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
         seconds = time.perf_counter() - start
@@ -406,13 +406,20 @@ def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
 
 
 def _embedded(analysis: AxisAnalysis, solution: Solution, statuses: Mapping[str, tuple[str, str]]) -> WidePlan:
-    """Every layer keeps the active weights of the original and has no others."""
+    """Every layer that was learned keeps the active weights of the original and has no others."""
     active = {name: active_weights(layer) for name, layer in analysis.layers.items()}
     original = analysis.system.original
     macs = {name: active[name] * positions_of(layer, original) for name, layer in analysis.layers.items()}
     grown = [name for name, (status, _) in statuses.items() if status != "unchanged"]
-    all_sparse = {**statuses, **{name: ("sparse", "") for name in grown}}
-    return WidePlan(analysis, solution, all_sparse, {name: active[name] for name in grown}, macs, macs)
+    # A fixed kernel that all channels share is applied to the added ones, too.
+    sparse = [name for name in grown if name not in analysis.fixed]
+    full = {
+        name: _weights(analysis.layers[name], solution.value) * positions_of(analysis.layers[name], original)
+        for name in grown
+        if name in analysis.fixed
+    }
+    all_sparse = {**statuses, **{name: ("sparse", "") for name in sparse}}
+    return WidePlan(analysis, solution, all_sparse, {name: active[name] for name in sparse}, macs, macs | full)
 
 
 def _unchanged(analysis: AxisAnalysis, reason: str) -> WidePlan:

@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from sift_onnx.axis_rules.analysis import fitting_inputs
 from sift_onnx.errors import SiftError
-from sift_onnx.feeds import Feeds, TensorSpec, graph_inputs, random_feeds
+from sift_onnx.feeds import Feeds, random_feeds
 from sift_onnx.files.external_data import is_external
+from sift_onnx.input_shapes import BoundInputs
 from sift_onnx.model import Model
 from sift_onnx.sample_check import alone_and_in_batch, inference_mode
 from sift_onnx.shapes import infer_proto
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = ["Check", "CheckResult", "Runnable", "check_model", "max_abs_error"]
 
@@ -53,10 +56,12 @@ class CheckResult:
         checks: a check that could not be made counts as failed, and says so.
         max_abs_error: largest absolute difference from the reference's outputs; None without a reference, or where no
             two values could be compared.
+        inputs: the shapes that it was run with.
     """
 
     checks: tuple[Check, ...]
     max_abs_error: float | None = None
+    inputs: BoundInputs = field(default_factory=BoundInputs)
 
     @property
     def ok(self) -> bool:
@@ -70,6 +75,7 @@ class CheckResult:
             "ok": self.ok,
             "checks": [asdict(check) for check in self.checks],
             "max_abs_error": self.max_abs_error,
+            **self.inputs.to_dict(),
         }
 
 
@@ -122,14 +128,14 @@ def check_model(
         path: the model.
         reference: one that takes the same inputs and should give the same outputs.
         compile_model: makes a runnable program of a file.
-        input_shapes: shapes of inputs with dynamic axes other than the first, which is 1 where it is dynamic.
+        input_shapes: shapes of inputs with dynamic axes, see :func:`sift_onnx.input_shapes.bindings`.
         seed: of the random inputs.
         atol: outputs may differ by ``atol + rtol * abs(reference)``.
         rtol: see ``atol``.
 
     Raises:
         ModelReadError: a file cannot be read.
-        UsageError: an input has a dynamic axis that ``input_shapes`` does not give.
+        UsageError: an input has a dynamic axis that ``input_shapes`` does not give, and nothing can be assumed of.
     """
     path = Path(path)
     loaded = Model.load(path)
@@ -153,14 +159,16 @@ def check_model(
         record.make("alone-and-in-batch", action, needs=("runs",))
 
     if reference is None:
-        feeds = random_feeds(inputs, input_shapes=input_shapes, seed=seed)
+        bound = fitting_inputs(loaded, input_shapes, inputs=inputs)
+        feeds = random_feeds(inputs, input_shapes=bound.shapes, seed=seed)
         _run(record, path, compile_once, feeds)
         compare_samples()
-        return CheckResult(tuple(record.checks))
+        return CheckResult(tuple(record.checks), inputs=bound)
 
     other_inputs = graph_inputs(Model.load(reference).origin)
     agreed = record.make("inputs-agree", lambda: _agree(inputs, other_inputs))
-    feeds = random_feeds(agreed or inputs, input_shapes=input_shapes, seed=seed)
+    bound = fitting_inputs(loaded, input_shapes, inputs=agreed or inputs)
+    feeds = random_feeds(agreed or inputs, input_shapes=bound.shapes, seed=seed)
     outputs = _run(record, path, compile_once, feeds)
     compare_samples()
     expected = record.make(
@@ -169,7 +177,7 @@ def check_model(
     needs = ("runs", "reference-runs")
     record.make("same-outputs", lambda: _same_outputs(outputs or {}, expected or {}), needs)
     record.make("close-values", lambda: _close(outputs or {}, expected or {}, atol, rtol), (*needs, "same-outputs"))
-    return CheckResult(tuple(record.checks), max_abs_error(outputs or {}, expected or {}))
+    return CheckResult(tuple(record.checks), max_abs_error(outputs or {}, expected or {}), bound)
 
 
 def _run(
@@ -250,7 +258,10 @@ def _agree(inputs: tuple[TensorSpec, ...], others: tuple[TensorSpec, ...]) -> tu
         other = theirs[spec.name]
         if spec.dtype != other.dtype:
             raise _FailedCheckError(f"input {spec.name!r} is {spec.dtype}, in the reference {other.dtype}")
-        pairs = list(zip(spec.shape, other.shape, strict=False))
+        pairs = list(zip(spec.extents, other.extents, strict=False))
+        if spec.shape is None or other.shape is None:
+            agreed.append(other if spec.shape is None else spec)
+            continue
         if len(spec.shape) != len(other.shape) or any(
             isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs
         ):

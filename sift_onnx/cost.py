@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import onnx_graphsurgeon as gs
@@ -17,6 +17,7 @@ from sift_onnx.active_zeros import ActiveZeros, active_zero_warnings
 from sift_onnx.axes import Size
 from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
 from sift_onnx.graphs.constants import active_zeros_of, is_masked, nnz_of, shape_of
+from sift_onnx.input_shapes import BoundInputs
 from sift_onnx.left_out import LeftOutLayer, left_out_layers, left_out_warnings
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.quantized_layers import QuantizedLayer, quantized_layers
@@ -67,11 +68,13 @@ class CostReport:
         layers: the weight layers in graph order, quantized ones too.
         attention_macs: multiply-accumulates of products of two activations.
         left_out: weight layers whose shapes are not known; neither counted nor among ``layers``.
+        inputs: the input shapes that multiply-accumulates are counted for.
     """
 
     layers: tuple[LayerCost, ...]
     attention_macs: int
     left_out: tuple[LeftOutLayer, ...] = ()
+    inputs: BoundInputs = field(default_factory=BoundInputs)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``sift-onnx inspect``."""
@@ -82,6 +85,7 @@ class CostReport:
             "totals": totals | {"attention_macs": self.attention_macs},
             "left_out": [layer.to_dict() for layer in self.left_out],
             "warnings": left_out_warnings(self.left_out) + self._zero_warnings(),
+            **self.inputs.to_dict(),
         }
 
     def _zero_warnings(self) -> list[str]:
@@ -96,7 +100,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
 
     Args:
         model: anything that :meth:`Model.load` takes.
-        input_shapes: sizes of dynamic axes; the batch is 1 unless given.
+        input_shapes: sizes of dynamic axes; see :func:`sift_onnx.input_shapes.bindings` for those not given.
 
     Raises:
         UsageError: an input shape is missing or wrong.
@@ -108,7 +112,7 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
     rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]
     rows += [(layer.index, _cost_of_quantized(layer)) for layer in quantized_layers(analysis)]
     layers = tuple(row for _, row in sorted(rows, key=lambda row: row[0]))
-    return CostReport(layers, product_macs(analysis, original), tuple(left_out_layers(analysis)))
+    return CostReport(layers, product_macs(analysis, original), tuple(left_out_layers(analysis)), analysis.inputs)
 
 
 def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:

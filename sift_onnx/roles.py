@@ -23,11 +23,14 @@ _SIZES = ("Shape", "Size")
 def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
     """The weight layers that no other weight layer precedes, and those that none follows, be it one that is left out.
 
+    What no training has made is no layer here: behind its last convolutions, a detector integrates over fixed bins.
+
     Returns:
         Initializer name -> ``"first layer"`` or ``"last layer"``.
     """
     layers_at: dict[int, list[str]] = defaultdict(list)
-    for layer in analysis.layers.values():
+    layers = {name: layer for name, layer in analysis.layers.items() if name not in analysis.fixed}
+    for layer in layers.values():
         for use in layer.uses:
             layers_at[use.index].append(layer.name)
     for left_out in left_out_layers(analysis):
@@ -36,8 +39,8 @@ def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
     sides = [_read(node) for node, _ in order], [{t.name for t in node.outputs} for node, _ in order]
     preceded = _reached(order, *sides)
     followed = _reached(order[::-1], sides[1][::-1], sides[0][::-1])
-    roles = {name: "last layer" for name in analysis.layers if name not in followed}
-    roles.update({name: "first layer" for name in analysis.layers if name not in preceded})
+    roles = {name: "last layer" for name in layers if name not in followed}
+    roles.update({name: "first layer" for name in layers if name not in preceded})
     return roles
 
 

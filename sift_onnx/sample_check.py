@@ -16,10 +16,12 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import SiftError
-from sift_onnx.feeds import Feeds, TensorSpec, random_feeds, resolve_shapes
+from sift_onnx.feeds import Feeds, random_feeds
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.shapes import infer_proto
+from sift_onnx.tensor_specs import TensorSpec
 from sift_onnx.training_nodes import drawing_nodes, every_node, first_of, in_words, training_nodes
 
 __all__ = ["alone_and_in_batch", "inference_mode"]
@@ -118,29 +120,29 @@ def _batch_axes(model: Model, inputs: Sequence[TensorSpec]) -> dict[str, int]:
     first = next((spec for spec in inputs if spec.shape), None)
     if first is None:
         raise _NotApplicableError("no input has axes")
-    named = [size for spec in inputs for size in spec.shape if isinstance(size, str) and _is_named(size, _BATCH)]
-    symbol = named[0] if named else first.shape[0]
+    named = [size for spec in inputs for size in spec.extents if isinstance(size, str) and _is_named(size, _BATCH)]
+    symbol = named[0] if named else first.extents[0]
     if isinstance(symbol, int):
         raise _NotApplicableError(f"the first axis of input {first.name!r} is fixed at {symbol}")
     if not named:
         _require_batch(model, inputs, symbol)
     axes: dict[str, int] = {}
     for spec in inputs:
-        found = [axis for axis, size in enumerate(spec.shape) if size == symbol and size is not None]
-        if not found and spec.shape and not isinstance(spec.shape[0], int):
+        found = [axis for axis, size in enumerate(spec.extents) if size == symbol and size is not None]
+        if not found and spec.shape and not isinstance(spec.extents[0], int):
             found = [0]
         if len(found) > 1:
             raise _NotApplicableError(f"input {spec.name!r} has the batch in several axes")
         if found:
             axes[spec.name] = found[0]
-        elif not all(isinstance(size, int) for size in spec.shape):
+        elif not all(isinstance(size, int) for size in spec.extents):
             raise _NotApplicableError(f"input {spec.name!r} has an open axis that is no batch")
     return axes
 
 
 def _require_batch(model: Model, inputs: Sequence[TensorSpec], symbol: str | None) -> None:
     """Refuse an open first axis that is something else than the batch."""
-    inner = {size for spec in inputs for size in spec.shape[1:] if isinstance(size, str)}
+    inner = {size for spec in inputs for size in spec.extents[1:] if isinstance(size, str)}
     if symbol is not None and (symbol in inner or _is_named(symbol, _NO_BATCH)):
         raise _NotApplicableError(f"no axis is named as a batch, and {symbol!r} seems to be none")
     recurrent = [node for node in every_node(model.graph) if node.op in _RECURRENT]
@@ -178,7 +180,7 @@ def _run_batch(
     seed: int,
 ) -> tuple[Outputs, Feeds]:
     count = len(_SCALES)
-    shapes = {name: list(shape) for name, shape in resolve_shapes(inputs, None, input_shapes).items()}
+    shapes = {name: list(shape) for name, shape in bind(inputs, input_shapes).shapes.items()}
     for name, axis in axes.items():
         shapes[name][axis] = count
     feeds = random_feeds(inputs, input_shapes={name: tuple(shape) for name, shape in shapes.items()}, seed=seed)

@@ -2,95 +2,26 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.inferable import with_own_names, without_functions, without_long_lists, without_outside_data
 from sift_onnx.model import Model
 from sift_onnx.node_inference import MOST_SIZES
+from sift_onnx.open_axes import without_marks
 from sift_onnx.shape_evaluation import complete_shapes
 from sift_onnx.stand_ins import forget_recorded_shapes, names_stood_in_for, with_canonical_domains, with_stand_ins
+from sift_onnx.tensor_specs import model_inputs
 
-__all__ = ["Shapes", "bind_inputs", "infer_proto", "infer_shapes", "infer_values"]
+__all__ = ["Shapes", "infer_proto", "infer_shapes", "infer_values"]
 
 # Tensor name -> size per axis; None where inference does not know.
 Shapes = dict[str, tuple[int | None, ...]]
-
-# ONNX writes sizes as signed integers of 64 bits.
-_LARGEST_SIZE = 2**63 - 1
-
-def bind_inputs(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
-    """A concrete shape for each graph input.
-
-    Axes with a size keep it. Of dynamic axes, those named in ``input_shapes`` take that size, and the first axis of an
-    input (the batch) is 1 unless told otherwise; every other axis with the same symbol has the same size.
-
-    Args:
-        model: the model.
-        input_shapes: sizes by input name, for inputs with dynamic axes.
-
-    Raises:
-        UsageError: a shape is given for an unknown input, contradicts the model, or is missing.
-    """
-    inputs = {t.name: t.shape for t in model.graph.inputs}
-    given = {name: _sizes(name, dims) for name, dims in (input_shapes or {}).items()}
-    symbols: dict[str, int] = {}
-    for name, dims in given.items():
-        if name not in inputs:
-            raise UsageError(f"--input-shapes names {name!r}, but the inputs are {', '.join(map(repr, inputs))}")
-        declared = inputs[name]
-        if declared is not None and len(declared) != len(dims):
-            raise UsageError(f"--input-shapes gives {name!r} {len(dims)} axes, the model has {len(declared)}")
-        for axis, (size, dim) in enumerate(zip(dims, declared or dims, strict=True)):
-            where = f"--input-shapes gives axis {axis} of {name!r} the size {size}"
-            if size < 1:
-                raise UsageError(f"{where}; sizes start at 1")
-            if size > _LARGEST_SIZE:
-                raise UsageError(f"{where}; no axis of an ONNX model is longer than {_LARGEST_SIZE}")
-            if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
-                raise UsageError(f"{where}, but axis {dim!r} the size {symbols[dim]} elsewhere; it has one size")
-            if isinstance(dim, int) and dim >= 0 and dim != size:
-                raise UsageError(f"{where}, the model fixes {dim}")
-    for declared in inputs.values():
-        if declared and isinstance(declared[0], str):
-            symbols.setdefault(declared[0], 1)
-    return {name: given[name] if name in given else _bind(name, declared, symbols) for name, declared in inputs.items()}
-
-
-def _sizes(name: str, dims: Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(operator.index(d) for d in dims)
-    except TypeError:
-        raise UsageError(f"--input-shapes gives {name!r} {dims!r}; give a whole number for each axis") from None
-
-
-def _bind(name: str, declared: Sequence[int | str | None] | None, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    if declared is None:
-        raise UsageError(
-            f"input {name!r} has no shape; give one with --input-shapes {name}:1,... (input_shapes in Python)"
-        )
-    sizes: list[int] = []
-    for axis, dim in enumerate(declared):
-        if isinstance(dim, int) and dim >= 0:
-            sizes.append(dim)
-        elif isinstance(dim, str) and dim in symbols:
-            sizes.append(symbols[dim])
-        elif axis == 0:
-            sizes.append(1)
-        else:
-            label = repr(dim) if isinstance(dim, str) else "without a name"
-            known = [*sizes, *(d if isinstance(d, int) and d >= 0 else "N" for d in declared[axis:])]
-            raise UsageError(
-                f"axis {axis} of input {name!r} is dynamic ({label}); give its size with --input-shapes "
-                f"{name}:{','.join(map(str, known))} (input_shapes in Python)"
-            )
-    return tuple(sizes)
 
 
 def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
@@ -154,7 +85,7 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
         Exception: whatever onnx makes of a damaged model.
     """
     outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
-    model = without_functions(with_canonical_domains(model))
+    model = without_functions(with_canonical_domains(without_marks(model)))
     others = names_stood_in_for(model)
     model = with_own_names(without_outside_data(with_stand_ins(model)))
     inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
@@ -171,8 +102,8 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
 
 
 def _symbols(model: Model, bound: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    pairs = (pair for t in model.graph.inputs for pair in zip(t.shape or (), bound[t.name], strict=False))
-    return {dim: size for dim, size in pairs if isinstance(dim, str)}
+    pairs = (pair for spec in model_inputs(model) for pair in zip(spec.extents, bound[spec.name], strict=False))
+    return {symbol: size for symbol, size in pairs if isinstance(symbol, str)}
 
 
 def _write_symbols(infos: Sequence[onnx.ValueInfoProto], symbols: Mapping[str, int]) -> None:

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.feeds import TensorSpec, batch_of, check_feeds, graph_inputs, random_feeds, resolve_shapes
+from sift_onnx.feeds import check_feeds, random_feeds
+from sift_onnx.input_shapes import bind
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 FLOAT = np.dtype(np.float32)
 INT = np.dtype(np.int64)
@@ -19,84 +21,6 @@ def spec(name, *shape, dtype=FLOAT):
 IMAGE = spec("x", "batch", 3, 32, 32)
 IDS = spec("ids", "batch", "seq", dtype=INT)
 MASK = spec("mask", "batch", "seq", dtype=INT)
-
-
-def test_dynamic_first_axis_is_the_batch():
-    assert resolve_shapes([IMAGE], batch=64) == {"x": (64, 3, 32, 32)}
-
-
-def test_unnamed_first_axis_is_the_batch():
-    assert resolve_shapes([spec("x", None, 3)], batch=5) == {"x": (5, 3)}
-
-
-def test_without_a_batch_a_dynamic_first_axis_is_one():
-    assert resolve_shapes([IMAGE]) == {"x": (1, 3, 32, 32)}
-
-
-def test_without_a_batch_the_exported_one_holds_for_all_inputs():
-    inputs = [spec("x", 8, 3), spec("y", "n", 3)]
-    shapes = resolve_shapes(inputs)
-    assert shapes == {"x": (8, 3), "y": (8, 3)}
-    assert batch_of(inputs, shapes) == 8
-
-
-def test_batch_other_than_the_exported_one_is_refused():
-    with pytest.raises(UsageError, match=r"exported with batch 8 \(input 'x' is 8,3\)"):
-        resolve_shapes([spec("x", 8, 3)], batch=64)
-
-
-def test_fixed_inputs_beside_a_dynamic_one_are_left_alone():
-    assert resolve_shapes([IDS, spec("positions", 1, 16)], 4, {"ids": (4, 16)})["positions"] == (1, 16)
-
-
-def test_given_shape_fixes_the_same_name_elsewhere():
-    assert resolve_shapes([IDS, MASK], 2, {"ids": (2, 128)}) == {"ids": (2, 128), "mask": (2, 128)}
-
-
-def test_given_shape_fixes_the_batch():
-    inputs = [spec("x", "n", 4), spec("y", "n", 2)]
-    assert resolve_shapes(inputs, None, {"y": (7, 2)}) == {"x": (7, 4), "y": (7, 2)}
-
-
-def test_scalar_input_has_no_axes():
-    assert resolve_shapes([spec("scale"), IMAGE], 2) == {"scale": (), "x": (2, 3, 32, 32)}
-
-
-@pytest.mark.parametrize("shape", [("batch", 3, "height", "width"), ("batch", 3, None, None)])
-def test_other_dynamic_axes_must_be_given(shape):
-    with pytest.raises(UsageError, match=r"input 'x': the size of axis 2 .* --input-shapes x:4,3,"):
-        resolve_shapes([spec("x", *shape)], batch=4)
-
-
-def test_first_axis_named_like_an_inner_one_is_not_taken_for_the_batch():
-    with pytest.raises(UsageError, match=r"'positions': the size of axis 0 \(seq\)"):
-        resolve_shapes([spec("positions", "seq"), IDS], batch=4)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "complaint"),
-    [
-        ({"z": (1,)}, "names the input 'z', but the model's inputs are 'x'"),
-        ({"x": (1, 3, 32)}, "1,3,32, but the model has batch,3,32,32"),
-        ({"x": (1, 4, 32, 32)}, "axis 1 was exported with the fixed size 3"),
-        ({"x": (0, 3, 32, 32)}, "sizes start at 1"),
-        ({"x": (2, 3, 32, 32)}, "batch 1 was asked for, but --input-shapes makes it 2"),
-    ],
-)
-def test_contradictions_are_refused(shapes, complaint):
-    with pytest.raises(UsageError, match=complaint):
-        resolve_shapes([IMAGE], 1, shapes)
-
-
-def test_two_sizes_under_one_name_are_refused():
-    with pytest.raises(UsageError, match="'seq' is 16 in another place"):
-        resolve_shapes([IDS, MASK], 1, {"ids": (1, 16), "mask": (1, 17)})
-
-
-def test_batch_without_an_axis_for_it_is_refused():
-    with pytest.raises(UsageError, match="no input with a batch axis"):
-        resolve_shapes([spec("scale")], batch=2)
-    assert batch_of([spec("scale")], resolve_shapes([spec("scale")], batch=1)) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
@@ -146,7 +70,7 @@ def test_resolved_shapes_fit_the_model_and_equal_names_get_equal_sizes(batch, sy
     first = spec("a", "batch", *symbols)
     second = spec("b", "batch", *reversed(symbols))
     given_shape = (batch, *(sizes.get(symbol, symbol) for symbol in symbols))
-    shapes = resolve_shapes([first, second], batch, {"a": given_shape})
+    shapes = bind([first, second], {"a": given_shape}, batch).shapes
     assert shapes == {"a": given_shape, "b": (batch, *reversed(given_shape[1:]))}
     check_feeds([first, second], random_feeds([first, second], batch, {"a": given_shape}))
 

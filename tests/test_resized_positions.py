@@ -16,9 +16,11 @@ from torch.nn import functional
 
 import sift_onnx
 from sift_onnx.backends.dataflow import simulate
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.passes import Doped, Factorized, Parallel, Prune
-from sift_onnx.shapes import bind_inputs, infer_shapes
+from sift_onnx.shapes import infer_shapes
+from sift_onnx.tensor_specs import model_inputs
 
 PATCH, WIDTH, SIDE = 4, 16, 5
 LAYERS = 1 + 2 * 6 + 1
@@ -122,7 +124,7 @@ def test_every_shape_is_known_and_that_of_onnxruntime(case: Any) -> None:
     model = Model.load(proto)
     for shape in shapes:
         made = run(proto, {"x": np.zeros(shape, np.float32)})
-        found = infer_shapes(model, bind_inputs(model, {"x": shape}))
+        found = infer_shapes(model, bind(model_inputs(model), {"x": shape}).shapes)
         assert {name: found.get(name) for name in made} == {name: array.shape for name, array in made.items()}
 
 

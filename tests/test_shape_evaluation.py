@@ -13,9 +13,11 @@ from nets import Net, run
 from onnx import TensorProto, helper
 
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
-from sift_onnx.shapes import bind_inputs, infer_shapes, infer_values
+from sift_onnx.shapes import infer_shapes, infer_values
+from sift_onnx.tensor_specs import model_inputs
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -44,7 +46,9 @@ def compared(net: Net, proto: onnx.ModelProto | None = None) -> dict[str, tuple[
     """The shapes of all tensors, which have to be those that come out of onnxruntime."""
     proto = net.model() if proto is None else proto
     model = Model.load(proto)
-    shapes = infer_shapes(model, bind_inputs(model, {name: feed.shape for name, feed in net.feeds.items()}))
+    shapes = infer_shapes(
+        model, bind(model_inputs(model), {name: feed.shape for name, feed in net.feeds.items()}).shapes
+    )
     made = {name: array.shape for name, array in run(proto, net.feeds).items()}
     assert {name: shapes.get(name) for name in made} == made
     return made
@@ -105,7 +109,7 @@ def test_windows_that_an_image_is_padded_to() -> None:
 
 def shapes_of(net: Net) -> dict[str, tuple[int | None, ...]]:
     model = Model.load(net.model())
-    return infer_shapes(model, bind_inputs(model, {name: feed.shape for name, feed in net.feeds.items()}))
+    return infer_shapes(model, bind(model_inputs(model), {name: feed.shape for name, feed in net.feeds.items()}).shapes)
 
 
 def filled(net: Net, count: str) -> None:
@@ -298,7 +302,7 @@ def test_evaluated_shapes_are_those_of_onnxruntime(
     proto = net.model()
     made = run(proto, net.feeds)
     model = Model.load(proto)
-    shapes = infer_shapes(model, bind_inputs(model))
+    shapes = infer_shapes(model, bind(model_inputs(model)).shapes)
     found = {name: shape for name, shape in shapes.items() if name in made and None not in shape}
     assert found == {name: made[name].shape for name in found}
     values = infer_values(proto)[1]

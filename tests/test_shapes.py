@@ -1,4 +1,4 @@
-"""Sizes of dynamic axes, and shape inference once they are known."""
+"""Shape inference, once the sizes of dynamic axes are known."""
 
 from __future__ import annotations
 
@@ -11,104 +11,16 @@ import pytest
 from nets import Net
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
 from sift_onnx.node_inference import infer_node
-from sift_onnx.shapes import bind_inputs, infer_proto, infer_shapes
+from sift_onnx.shapes import infer_proto, infer_shapes
+from sift_onnx.tensor_specs import model_inputs
 
 
-def with_inputs(**shapes: list[Any] | None) -> Model:
-    """A model with these inputs, each copied to an output."""
-    nodes = [helper.make_node("Relu", [name], [f"{name}.out"]) for name in shapes]
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in shapes.items()]
-    outputs = [helper.make_tensor_value_info(f"{name}.out", TensorProto.FLOAT, None) for name in shapes]
-    graph = helper.make_graph(nodes, "g", inputs, outputs)
-    return Model.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-
-
-# Binding.
-
-
-def test_fixed_axes_keep_their_size_and_a_dynamic_batch_is_one() -> None:
-    assert bind_inputs(with_inputs(x=["N", 3, 8, 8], y=[None, 5], z=[4])) == {"x": (1, 3, 8, 8), "y": (1, 5), "z": (4,)}
-
-
-def test_a_scalar_has_no_axes() -> None:
-    assert bind_inputs(with_inputs(x=[])) == {"x": ()}
-
-
-def test_sizes_given_for_one_input_hold_for_their_symbols_in_the_others() -> None:
-    model = with_inputs(ids=["batch", "seq"], mask=["batch", "seq"], other=["seq", "batch"], free=["n", 2])
-    expected = {"ids": (3, 7), "mask": (3, 7), "other": (7, 3), "free": (1, 2)}
-    assert bind_inputs(model, {"mask": [3, 7]}) == expected
-    assert bind_inputs(model, {"mask": np.asarray([3, 7])}) == expected
-
-
-def test_the_batch_is_one_wherever_its_symbol_stands() -> None:
-    """The state of a recurrent layer has the batch in the middle."""
-    assert bind_inputs(with_inputs(state=[2, "batch", 64], x=["batch", 5])) == {"state": (2, 1, 64), "x": (1, 5)}
-
-
-def test_an_input_without_a_shape_takes_the_one_that_is_given() -> None:
-    assert bind_inputs(with_inputs(x=None), {"x": [2, 3]}) == {"x": (2, 3)}
-
-
-@pytest.mark.parametrize(
-    ("shapes", "given", "message"),
-    [
-        ({"x": ["N", 4]}, {"z": [1, 4]}, r"^--input-shapes names 'z', but the inputs are 'x'$"),
-        ({"x": ["N", 4]}, {"x": [1, 4, 4]}, r"^--input-shapes gives 'x' 3 axes, the model has 2$"),
-        ({"x": ["N", 4]}, {"x": [0, 4]}, r"^--input-shapes gives axis 0 of 'x' the size 0; sizes start at 1$"),
-        (
-            {"x": ["N", 4]},
-            {"x": [2**63, 4]},
-            r"^--input-shapes gives axis 0 of 'x' the size 9223372036854775808; no axis ",
-        ),
-        ({"x": ["N", 4]}, {"x": [2, 5]}, r"^--input-shapes gives axis 1 of 'x' the size 5, the model fixes 4$"),
-        (
-            {"x": ["N", 4]},
-            {"x": [2.5, 4]},
-            r"^--input-shapes gives 'x' \[2\.5, 4\]; give a whole number for each axis$",
-        ),
-        ({"x": ["N", 4]}, {"x": 4}, r"^--input-shapes gives 'x' 4; give a whole number for each axis$"),
-        (
-            {"x": ["N", 4], "y": [2, "N"]},
-            {"x": [2, 4], "y": [2, 3]},
-            r"^--input-shapes gives axis 1 of 'y' the size 3, but axis 'N' the size 2 elsewhere; it has one size$",
-        ),
-        ({"x": ["N", "N"]}, {"x": [2, 3]}, r"^--input-shapes gives axis 1 of 'x' the size 3, but axis 'N' the size 2 "),
-        (
-            {"x": ["N", 4, "H", "W"]},
-            None,
-            r"^axis 2 of input 'x' is dynamic \('H'\); give its size with "
-            r"--input-shapes x:1,4,N,N \(input_shapes in Python\)$",
-        ),
-        (
-            {"x": [2, None]},
-            None,
-            r"^axis 1 of input 'x' is dynamic \(without a name\); give its size with "
-            r"--input-shapes x:2,N \(input_shapes in Python\)$",
-        ),
-        (
-            {"x": None},
-            None,
-            r"^input 'x' has no shape; give one with --input-shapes x:1,\.\.\. \(input_shapes in Python\)$",
-        ),
-    ],
-)
-def test_a_mistake_is_named_with_its_input_axis_and_option(
-    shapes: dict[str, Any], given: dict[str, Any] | None, message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        bind_inputs(with_inputs(**shapes), given)
-
-
-def test_the_example_in_a_message_is_accepted_once_it_is_filled_in() -> None:
-    model = with_inputs(x=[2, "H", 5])
-    with pytest.raises(UsageError) as caught:
-        bind_inputs(model)
-    name, dims = str(caught.value).split("--input-shapes ")[1].split(" ")[0].split(":")
-    assert bind_inputs(model, {name: [int(d.replace("N", "9")) for d in dims.split(",")]}) == {"x": (2, 9, 5)}
+def bound(model: Model, given: dict[str, list[int]] | None = None) -> dict[str, tuple[int, ...]]:
+    return bind(model_inputs(model), given).shapes
 
 
 # Inference.
@@ -119,7 +31,7 @@ def test_every_tensor_has_numbers_where_the_batch_was_dynamic() -> None:
     h = net.conv(net.input("x", 1, 3, 8, 8, declared=["N", 3, "H", "W"]), 3, 4, 3, name="conv", strides=[2, 2])
     net.output(net.op("Flatten", h, name="flat"))
     model = Model.load(net.model())
-    shapes = infer_shapes(model, bind_inputs(model, {"x": [5, 3, 8, 6]}))
+    shapes = infer_shapes(model, bound(model, {"x": [5, 3, 8, 6]}))
     assert {name: shapes[name] for name in ("x", "conv", "flat")} == {
         "x": (5, 3, 8, 6), "conv": (5, 4, 4, 3), "flat": (5, 48)
     }  # fmt: skip
@@ -131,7 +43,7 @@ def test_sizes_that_nodes_compute_are_followed() -> None:
     rows = net.op("Gather", net.op("Shape", x), net.constant([0]))
     net.output(net.op("Reshape", x, net.op("Concat", rows, net.constant([3, 2]), axis=0), name="y"))
     model = Model.load(net.model())
-    assert infer_shapes(model, bind_inputs(model, {"x": [4, 6]}))["y"] == (4, 3, 2)
+    assert infer_shapes(model, bound(model, {"x": [4, 6]}))["y"] == (4, 3, 2)
 
 
 def test_what_the_file_says_is_believed_of_foreign_operators_alone() -> None:
@@ -144,7 +56,7 @@ def test_what_the_file_says_is_believed_of_foreign_operators_alone() -> None:
     ]
     net.output(net.op("Relu", net.op("Relu", strange, name="stale")), 9, 9)
     model = Model.load(net.model())
-    shapes = infer_shapes(model, bind_inputs(model, {"x": [3, 6]}))
+    shapes = infer_shapes(model, bound(model, {"x": [3, 6]}))
     assert (shapes["strange"], shapes["stale"]) == ((3, 4), (3, 4))
 
 
@@ -155,7 +67,7 @@ def test_a_symbol_that_no_input_has_stays_open() -> None:
     net.output("strange", 1, 1)
     net.output(net.op("Relu", "strange", name="after"), 1, 4)
     model = Model.load(net.model())
-    assert infer_shapes(model, bind_inputs(model))["after"] == (None, 4)
+    assert infer_shapes(model, bound(model))["after"] == (None, 4)
 
 
 def test_a_contradiction_is_refused_and_names_its_node() -> None:
@@ -164,7 +76,7 @@ def test_a_contradiction_is_refused_and_names_its_node() -> None:
     net.output(net.op("Relu", net.op("Relu", h, name="behind")), 2, 5)
     model = Model.load(net.model())
     with pytest.raises(UnsupportedError, match=r"rejects the model: \(op_type:MatMul, node name: misfit"):
-        infer_shapes(model, bind_inputs(model))
+        infer_shapes(model, bound(model))
 
 
 def test_the_model_is_not_changed() -> None:
@@ -172,7 +84,7 @@ def test_the_model_is_not_changed() -> None:
     net.output(net.op("Relu", net.input("x", 1, 3, declared=["N", 3])))
     model = Model.load(net.model())
     before = model.to_proto()
-    infer_shapes(model, bind_inputs(model, {"x": [4, 3]}))
+    infer_shapes(model, bound(model, {"x": [4, 3]}))
     assert model.to_proto() == before
 
 
@@ -284,7 +196,7 @@ def test_operators_that_inference_follows_may_read_a_list_that_lies_elsewhere(
 ) -> None:
     model = over_a_long_list(helper.make_node(op, inputs, ["found"], **attributes))
     assert [info.name for info in infer_proto(model.skeleton()).graph.value_info] == ["found", "place"]
-    assert infer_shapes(model, bind_inputs(model, {"x": [2 * LONG]}))["y"] == shape
+    assert infer_shapes(model, bound(model, {"x": [2 * LONG]}))["y"] == shape
 
 
 def test_a_subgraph_may_hold_the_list_or_read_it() -> None:
@@ -301,7 +213,7 @@ def test_a_subgraph_may_hold_the_list_or_read_it() -> None:
         helper.make_node("If", ["flag"], ["found"], **branches),
     ]
     model = over_a_long_list(*nodes)
-    assert infer_shapes(model, bind_inputs(model, {"x": [LONG]}))["y"] == (LONG,)
+    assert infer_shapes(model, bound(model, {"x": [LONG]}))["y"] == (LONG,)
 
 
 def test_a_list_of_millions_that_lies_elsewhere_is_no_list_of_sizes() -> None:
@@ -309,7 +221,7 @@ def test_a_list_of_millions_that_lies_elsewhere_is_no_list_of_sizes() -> None:
     model.graph.nodes.append(
         gs.Node("ConstantOfShape", inputs=[model.graph.tensors()["long"]], outputs=[gs.Variable("z")])
     )
-    shapes = infer_shapes(model, bind_inputs(model, {"x": [3]}))
+    shapes = infer_shapes(model, bound(model, {"x": [3]}))
     assert "z" not in shapes
 
 
@@ -322,7 +234,7 @@ def test_a_long_vector_of_weights_keeps_data_propagation() -> None:
     net.output(net.op("Reshape", x, net.op("Concat", rows, net.constant([3, 2]), axis=0), name="y"))
     net.output(net.op("ReduceMax", flat, keepdims=0))
     model = Model.load(net.model())
-    assert infer_shapes(model, bind_inputs(model, {"x": [4, 6]}))["y"] == (4, 3, 2)
+    assert infer_shapes(model, bound(model, {"x": [4, 6]}))["y"] == (4, 3, 2)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -340,4 +252,4 @@ def test_branches_may_use_the_same_names(depth: int) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     onnx.checker.check_model(model)
     loaded = Model.load(model)
-    assert infer_shapes(loaded, bind_inputs(loaded))[y.name] == (2,)
+    assert infer_shapes(loaded, bound(loaded))[y.name] == (2,)

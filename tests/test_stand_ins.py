@@ -10,9 +10,11 @@ import pytest
 from nets import MICROSOFT, Array, Net, run
 from onnx import TensorProto, helper, numpy_helper
 
+from sift_onnx.input_shapes import bind
 from sift_onnx.model import Model
-from sift_onnx.shapes import bind_inputs, infer_proto, infer_shapes
+from sift_onnx.shapes import infer_proto, infer_shapes
 from sift_onnx.stand_ins import _STAND_INS, stand_ins, with_stand_ins
+from sift_onnx.tensor_specs import model_inputs
 
 ML = "ai.onnx.ml"
 # onnxruntime runs these on a GPU only.
@@ -159,7 +161,7 @@ def test_a_subgraph_has_stand_ins_too() -> None:
     model = net.model()
     model.opset_import.add(domain=ML, version=1)
     loaded = Model.load(model)
-    assert infer_shapes(loaded, bind_inputs(loaded))["y"] == (2, 3)
+    assert infer_shapes(loaded, bind(model_inputs(loaded)).shapes)["y"] == (2, 3)
 
 
 def test_what_the_file_says_of_an_operator_with_a_stand_in_may_be_stale() -> None:
@@ -168,5 +170,5 @@ def test_what_the_file_says_of_an_operator_with_a_stand_in_may_be_stale() -> Non
     net.output(net.op("Relu", net.op("Gelu", x, domain=MICROSOFT, name="gelu"), name="y"), 1, 6)
     net.value_infos.append(helper.make_tensor_value_info("gelu", TensorProto.FLOAT, [7, 6]))
     loaded = Model.load(net.model())
-    shapes = infer_shapes(loaded, bind_inputs(loaded, {"x": [3, 6]}))
+    shapes = infer_shapes(loaded, bind(model_inputs(loaded), {"x": [3, 6]}).shapes)
     assert (shapes["gelu"], shapes["y"]) == ((3, 6), (3, 6))

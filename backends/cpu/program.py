@@ -34,9 +34,11 @@ from sift_onnx.backends.cpu.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import UsageError
-from sift_onnx.feeds import TensorSpec, check_feeds, random_feeds
+from sift_onnx.feeds import check_feeds, random_feeds
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.model import Model
+from sift_onnx.open_axes import declared_shape
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]
 
@@ -122,8 +124,8 @@ class CpuProgram(Program):
         plan = lower(graph, self.threads)
         self._placements = plan.placements
         if plan.parts:
-            self.inputs = tuple(_spec(graph, name) for name in graph.inputs)
-            self.outputs = tuple(_spec(graph, name) for name in graph.outputs)
+            self.inputs = graph_inputs(graph.proto)
+            self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
             programs = [self._program(part) for part in plan.parts]
         else:
             # As it came: onnxruntime knows best how to read its data.
@@ -241,7 +243,7 @@ def _check(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
     check_feeds(inputs, feeds)
     sizes: dict[str, tuple[int, str]] = {}
     for spec in inputs:
-        for axis, (name, size) in enumerate(zip(spec.shape, feeds[spec.name].shape, strict=True)):
+        for axis, (name, size) in enumerate(zip(spec.extents, feeds[spec.name].shape, strict=False)):
             if not isinstance(name, str):
                 continue
             known, where = sizes.setdefault(name, (size, spec.name))
@@ -258,9 +260,12 @@ def _metadata(model: Model) -> ModelMetadata:
     )
 
 
-def _spec(graph: GraphView, name: str) -> TensorSpec:
-    info = graph.value_info(name)
-    assert info is not None  # graph inputs and outputs have one
+def _output_spec(graph: GraphView, declared: onnx.ValueInfoProto) -> TensorSpec:
+    info = graph.value_info(declared.name)
+    assert info is not None  # graph outputs have one
     tensor = info.type.tensor_type
-    dims = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim)
-    return TensorSpec(name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)), dims)
+    known, own = declared_shape(tensor), declared_shape(declared.type.tensor_type)
+    if known is not None and own is not None and len(known) == len(own):
+        known = tuple(text if size is None else size for size, text in zip(known, own, strict=True))
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return TensorSpec(declared.name, dtype, known)

@@ -23,8 +23,8 @@ from sift_onnx.backends.cpu.session_options import check_providers, check_run_op
 from sift_onnx.backends.cpu.trace import trace_events
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import OutputError, UsageError
-from sift_onnx.feeds import TensorSpec
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.tensor_specs import TensorSpec
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
 
@@ -261,4 +261,4 @@ class InferenceSession:
 
 def _argument(spec: TensorSpec) -> NodeArg:
     name = spec.dtype.name
-    return NodeArg(spec.name, list(spec.shape), f"tensor({_TYPE_NAMES.get(name, name)})")
+    return NodeArg(spec.name, list(spec.shape or ()), f"tensor({_TYPE_NAMES.get(name, name)})")

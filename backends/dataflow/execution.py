@@ -8,13 +8,15 @@ from pathlib import Path
 
 import onnx
 
+from sift_onnx.axis_rules.analysis import fitting_inputs
 from sift_onnx.backends.dataflow.functional import DataflowProgram
 from sift_onnx.backends.dataflow.machine import Machine
 from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.feeds import graph_inputs, random_feeds
+from sift_onnx.feeds import random_feeds
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.tensor_specs import graph_inputs
 from sift_onnx.training_nodes import drawing_nodes, in_words, training_nodes
 
 __all__ = ["execute"]
@@ -53,7 +55,8 @@ def execute(
             "the network after model.eval(), or use fidelity 'fast', which counts such nodes as at inference"
         )
     program = DataflowProgram(loaded, machine, arithmetic=arithmetic)
-    feeds = random_feeds(graph_inputs(loaded.origin), batch, input_shapes, seed)
+    inputs = graph_inputs(loaded.origin)
+    feeds = random_feeds(inputs, batch, fitting_inputs(loaded, input_shapes, batch, inputs).shapes, seed)
     returned = program.run(feeds)
     # A file is read by onnxruntime itself, since a proto ends at 2 GB.
     source = model if isinstance(model, (str, Path, onnx.ModelProto)) else loaded.to_proto()

@@ -28,10 +28,11 @@ from sift_onnx.backends.dataflow.model_simulation import simulate
 from sift_onnx.backends.dataflow.outputs import Arithmetic
 from sift_onnx.backends.dataflow.result import Simulation
 from sift_onnx.errors import BackendError, UnsupportedError
-from sift_onnx.feeds import check_feeds, graph_inputs, resolve_shapes
+from sift_onnx.feeds import check_feeds
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import full_tensor
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.tensor_specs import graph_inputs
 
 __all__ = ["DataflowProgram"]
 
@@ -88,7 +89,7 @@ class DataflowProgram(Program):
     def simulation(self) -> Simulation:
         """The fast simulation, at the batch and shapes that the program was compiled for."""
         if self._simulation is None:
-            shapes = resolve_shapes(self.inputs, None, self._options.input_shapes) if self._options.input_shapes else {}
+            shapes = self._options.input_shapes
             self._simulation = simulate(self._model, self.machine, self._options.batch, input_shapes=shapes)
         return self._simulation
 

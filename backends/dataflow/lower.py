@@ -75,7 +75,8 @@ def lower(
         products=tuple(products),
         weightless=(*lookups, *weightless),
         uncosted=uncosted,
-        assumptions=assumptions,
+        assumptions=(*analysis.inputs.said, *assumptions),
+        inputs=analysis.inputs,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern
+from sift_onnx.input_shapes import BoundInputs
 
 __all__ = ["SparseProduct", "Step", "Subject", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload", "subject_of"]
 
@@ -137,6 +138,7 @@ class Workload:
         weightless: the others in graph order, without those that only rename or compute shapes.
         uncosted: nodes that are missing from the totals.
         assumptions: what was assumed when it was made.
+        inputs: the input shapes of the model that it was made from.
     """
 
     name: str
@@ -145,3 +147,4 @@ class Workload:
     weightless: tuple[WeightlessOp, ...]
     uncosted: tuple[Uncosted, ...] = ()
     assumptions: tuple[str, ...] = ()
+    inputs: BoundInputs = field(default_factory=BoundInputs)

@@ -21,9 +21,10 @@ import onnxruntime as ort
 
 from sift_onnx.axis_rules import analyze
 from sift_onnx.cost import inspect
-from sift_onnx.feeds import Feeds, graph_inputs, random_feeds
+from sift_onnx.feeds import Feeds, random_feeds
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
+from sift_onnx.tensor_specs import graph_inputs
 
 __all__ = ["main"]
 

@@ -151,7 +151,7 @@ class LocalPass(Pass):
             release(unit, done[name].parts[0].constant)
         drop_unread(copy.graph)
         still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
-        check_shapes(copy, analysis, still, self.input_shapes)
+        check_shapes(copy, analysis, still)
         record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
         return PassResult(copy, True, self._report(analysis, chosen, done, start, warnings))
 
@@ -278,6 +278,7 @@ class LocalPass(Pass):
             "pinned": [],
             "left_out": [layer.to_dict() for layer in left_out],
             "warnings": [*warnings, *(self.notes() if done else ()), *left_out_warnings(left_out)],
+            **analysis.inputs.to_dict(),
             "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
             "seconds": time.perf_counter() - start,
         }

@@ -42,6 +42,11 @@ _NEUTRAL = {
 }
 
 
+def with_more_channels(constant: gs.Constant, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A fixed kernel that all channels share, for as many as ``shape`` has."""
+    return np.resize(array_of(constant), shape)  # which repeats it as often as is needed
+
+
 class Drawing:
     """Gives the new values of constants, by what reads them."""
 
@@ -56,6 +61,7 @@ class Drawing:
         """
         self._layers = analysis.layers
         self._tables = analysis.tables
+        self._fixed = analysis.fixed
         self._consumers = analysis.order
         self._nnz = nnz
         self._seed = seed
@@ -69,6 +75,8 @@ class Drawing:
         table = self._tables.get(name)
         if table is not None:
             return table.values(shape, np.dtype(constant._values.dtype))
+        if name in self._fixed:
+            return with_more_channels(constant, shape)
         layer = self._layers.get(name)
         if layer is not None:
             return self._draw_weight(layer, constant, shape)

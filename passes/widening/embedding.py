@@ -26,6 +26,7 @@ from sift_onnx.cost import positions_of
 from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
+from sift_onnx.passes.widening.drawing import with_more_channels
 from sift_onnx.placement_rules import place
 from sift_onnx.placement_rules.context import refusal
 from sift_onnx.weights.sparse import SparseWeight, generator
@@ -98,6 +99,8 @@ class Embedding:
             UnsupportedError: it is not known which added values keep its readers finite.
         """
         places = self._placement.positions(name)
+        if name in self._analysis.fixed:
+            return with_more_channels(constant, shape)
         if name in self._analysis.layers:
             return _embedded(sparse_weight_of(constant) or array_of(constant), places, shape)
         original = array_of(constant)

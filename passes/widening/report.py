@@ -109,6 +109,7 @@ def describe(
         + dropped_masks(dropped)
         + _unused_budget(settings, macs_before, macs_after)
         + left_out_warnings(left_out),
+        **analysis.inputs.to_dict(),
         "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
         "seconds": seconds,
     }

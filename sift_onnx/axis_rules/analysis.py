@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
@@ -15,13 +15,17 @@ from sift_onnx.axis_rules.heads import head_splits
 from sift_onnx.axis_rules.registry import rule_for
 from sift_onnx.axis_rules.shape_values import evaluate
 from sift_onnx.axis_rules.subgraphs import captured
-from sift_onnx.errors import SiftError, UnsupportedError
+from sift_onnx.errors import SiftError, UnsupportedError, UsageError
+from sift_onnx.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
+from sift_onnx.input_shapes import BoundInputs, bind, bindings
 from sift_onnx.model import Model
-from sift_onnx.shapes import Shapes, bind_inputs, infer_shapes
+from sift_onnx.open_axes import extents_of
+from sift_onnx.shapes import Shapes, infer_shapes
+from sift_onnx.tensor_specs import TensorSpec, model_inputs
 
-__all__ = ["analyze"]
+__all__ = ["analyze", "fitting_inputs"]
 
 # What a rule stumbles over where a node's operands or attributes contradict each other and no check has noticed.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -40,7 +44,8 @@ def analyze(
 
     Args:
         model: the model; not changed.
-        input_shapes: sizes of dynamic input axes, see :func:`sift_onnx.shapes.bind_inputs`.
+        input_shapes: sizes of dynamic input axes. Of those that it lacks, the first of
+            :func:`sift_onnx.input_shapes.bindings` that the graph does not contradict.
         attention: which part of an attention width grows.
         resize_outputs: globs over graph outputs that may change their size.
 
@@ -48,26 +53,97 @@ def analyze(
         UsageError: an input shape is missing or wrong.
         UnsupportedError: the graph contradicts itself, or has a cycle.
     """
-    bound = bind_inputs(model, input_shapes)
-    shapes = infer_shapes(model, bound)
-    splits: frozenset[int] = frozenset()
-    if attention != "head-dim":
-        splits = head_splits(_analyze(model, bound, dict(shapes), "head-dim", frozenset(), resize_outputs))
-    return _analyze(model, bound, shapes, attention, splits, resize_outputs)
+    return _first_that_fits(model, bindings(model_inputs(model), input_shapes), attention, resize_outputs)
+
+
+def fitting_inputs(
+    model: Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    inputs: Sequence[TensorSpec] | None = None,
+) -> BoundInputs:
+    """The input shapes that ``model`` is looked at and run with; the same as :func:`analyze` takes, for any batch.
+
+    Args:
+        model: the model; it is analysed only where sizes have to be assumed.
+        input_shapes: see :func:`sift_onnx.input_shapes.bindings`.
+        batch: see there.
+        inputs: of the model, or what it has in common with another one.
+
+    Raises:
+        UsageError: an input shape is missing or wrong.
+        UnsupportedError: the graph contradicts itself, or has a cycle.
+    """
+    specs = inputs if inputs is not None else model_inputs(model)
+    first = bind(specs, input_shapes, batch)
+    if not first.assumed:
+        return first
+    return _first_that_fits(model, bindings(specs, input_shapes, batch), "head-dim", ()).inputs
+
+
+def _first_that_fits(
+    model: Model, candidates: Iterable[BoundInputs], attention: AttentionGrowth, resize_outputs: Sequence[str]
+) -> AxisAnalysis:
+    failures: list[tuple[BoundInputs, UnsupportedError]] = []
+    for inputs in candidates:
+        try:
+            shapes = infer_shapes(model, inputs.shapes)
+            splits: frozenset[int] = frozenset()
+            if attention != "head-dim":
+                splits = head_splits(_analyze(model, inputs, dict(shapes), "head-dim", frozenset(), resize_outputs))
+            analysis = _analyze(model, inputs, shapes, attention, splits, resize_outputs)
+            if inputs.assumed:
+                _check_outputs(model, analysis)
+            return analysis
+        except UnsupportedError as error:
+            failures.append((inputs, error))
+    first, reason = failures[0]
+    if not first.assumed:
+        raise reason
+    raise UsageError(
+        f"{reason}; so it is with all {len(failures)} sizes that were tried for open axes ({'; '.join(first.said)})"
+    ) from reason
+
+
+def _check_outputs(model: Model, analysis: AxisAnalysis) -> None:
+    """Sizes that suit every node may still be wrong: a larger image can fill more rows of a batch when it is flattened.
+
+    Raises:
+        UnsupportedError: an output has not the size that its declared shape names.
+    """
+    symbols = {
+        extent: size
+        for spec in model_inputs(model)
+        for extent, size in zip(spec.extents, analysis.inputs.shapes[spec.name], strict=False)
+        if isinstance(extent, str)
+    }
+    found = known_shapes(analysis)
+    for output in model.graph.outputs:
+        declared = extents_of(output.shape or ())
+        for axis, (extent, size) in enumerate(zip(declared, found.get(output.name, ()), strict=False)):
+            wanted = symbols.get(extent) if isinstance(extent, str) else extent
+            if wanted is not None and size is not None and size != wanted:
+                raise UnsupportedError(
+                    f"axis {axis} of output {output.name!r} is {size}, where the model declares {extent!r} ({wanted})"
+                )
 
 
 def _analyze(
     model: Model,
-    bound: Mapping[str, Sequence[int]],
+    inputs: BoundInputs,
     shapes: Shapes,
     attention: AttentionGrowth,
     splits: frozenset[int],
     resize_outputs: Sequence[str],
 ) -> AxisAnalysis:
     analysis = AxisAnalysis(
-        system=AxisSystem(), order=_topological(model.graph), attention=attention, head_splits=splits
+        system=AxisSystem(),
+        order=_topological(model.graph),
+        attention=attention,
+        head_splits=splits,
+        inputs=inputs,
     )
-    for name, dims in bound.items():
+    for name, dims in inputs.shapes.items():
         analysis.axes[name] = _input_axes(analysis.system, name, dims)
     opsets = {entry.domain: entry.version for entry in model.graph.import_domains or ()}
     opsets.setdefault("", int(model.graph.opset))
@@ -94,9 +170,24 @@ def _analyze(
             continue
         for axis in analysis.axes.get(output.name) or ():
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
+    _keep_fixed_weights(analysis)
     _require_integers(analysis)
     analysis.unscaled.extend(find_scales(analysis))
     return analysis
+
+
+def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
+    """Find the weights that were not learned, and keep their sizes; one of equal channels may get more of these."""
+    layers = [layer for name, layer in analysis.layers.items() if name not in analysis.tables]
+    uses = ((analysis.order[layer.uses[0].index], layer.constant) for layer in layers if layer.kind != "embedding")
+    analysis.fixed.update(fixed_weights(uses))
+    for name, reason in analysis.fixed.items():
+        layer = analysis.layers[name]
+        use = layer.uses[0]
+        if reason != SAME_KERNEL:
+            for axis in layer.axes:
+                cause = Cause(use.node, use.op, f"its weight {name!r} is a fixed function: {reason}")
+                analysis.system.pin(axis.size, cause)
 
 
 def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:

@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.axes import Axis, AxisSystem, Size
 from sift_onnx.axis_rules.rotary import RotaryTable
+from sift_onnx.input_shapes import BoundInputs
 
 __all__ = [
     "AttentionGrowth",
@@ -178,6 +179,7 @@ class AxisAnalysis:
         attribute_edits: ``(node index, attribute) -> size``, or sizes for a list.
         scale_edits: factors that follow the size of a head.
         tables: constants that are computed anew at another size, by name.
+        fixed: weights in ``layers`` that are fixed functions, and what tells; see :mod:`sift_onnx.fixed_weights`.
         unknown: nodes that no rule covers.
         repeats: size variables of axes that are repeated as often as their readers need.
         derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
@@ -185,6 +187,7 @@ class AxisAnalysis:
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
         head_splits: nodes that split a width into heads, where they have to be told apart.
         order: the nodes in the order they were analysed; node indices refer to it.
+        inputs: the shapes of the graph's inputs that sizes are of.
     """
 
     system: AxisSystem[Cause] = field(default_factory=AxisSystem)
@@ -197,6 +200,7 @@ class AxisAnalysis:
     attribute_edits: dict[tuple[int, str], Size | tuple[Size, ...]] = field(default_factory=dict)
     scale_edits: list[ScaleEdit] = field(default_factory=list)
     tables: dict[str, RotaryTable] = field(default_factory=dict)
+    fixed: dict[str, str] = field(default_factory=dict)
     unknown: list[gs.Node] = field(default_factory=list)
     repeats: set[Size] = field(default_factory=set)
     derived: set[str] = field(default_factory=set)
@@ -204,3 +208,4 @@ class AxisAnalysis:
     attention: AttentionGrowth = "head-dim"
     head_splits: frozenset[int] = frozenset()
     order: list[gs.Node] = field(default_factory=list)
+    inputs: BoundInputs = field(default_factory=BoundInputs)

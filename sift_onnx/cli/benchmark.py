@@ -148,8 +148,10 @@ def benchmark(
     result: dict[str, Any] = {"schema": 1, "host": host(), "runs": [], "ratios": []}
     result["warnings"] = comparison.zero_warnings(subjects)
     missed: list[str] = []
+    assumed: list[str] = []
     for batch in batches:
         entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
+        assumed += comparison.assumptions(entries)
         timings = comparison.time_in_turns(entries, seconds, warmup, verbosity)
         ratios = comparison.ratios_to_baseline(entries, timings)
         result["runs"] += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
@@ -164,7 +166,11 @@ def benchmark(
             yield from zeros_line(name, *count)
         yield from map(ratio_line, result["ratios"])
 
+    if assumed:
+        result["assumed"] = list(dict.fromkeys(assumed))
     deliver(result, json_path, in_words)
+    for line in result.get("assumed", ()):
+        note(line, verbosity)
     for warning in result["warnings"]:
         note(f"Warning: {warning}", verbosity)
     if missed:

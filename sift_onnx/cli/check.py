@@ -84,6 +84,8 @@ def check(
         )
     document = {**result.to_dict(), "model": model, "reference": reference}
     deliver(document, json_path, lambda: [checks_table(document)])
+    for line in result.inputs.said:
+        note(line, verbosity)
     if not result.ok:
         failed = [entry for entry in result.checks if not entry.ok]
         raise CheckError(f"{model}: check {failed[0].name!r} failed: {failed[0].detail}")

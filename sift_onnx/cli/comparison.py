@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from sift_onnx.active_zeros import ActiveZeros, active_zero_warnings, active_zeros, totals_of
+from sift_onnx.axis_rules.analysis import fitting_inputs
 from sift_onnx.backends.base import Backend, CompileOptions, Program, one_line
 from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
 from sift_onnx.cli.output import note, progress_bar, status_line
 from sift_onnx.errors import BackendError, SiftError, UsageError
-from sift_onnx.feeds import Feeds, TensorSpec, batch_of, graph_inputs, random_feeds, resolve_shapes
+from sift_onnx.feeds import Feeds, random_feeds
+from sift_onnx.input_shapes import BoundInputs, batch_of, bind
 from sift_onnx.model import Model
+from sift_onnx.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = [
     "Entry",
     "Subject",
+    "assumptions",
     "check_batch",
     "compile_all",
     "latencies_missed",
@@ -46,6 +50,10 @@ class Subject:
     shapes: Shapes
     weights: tuple[ActiveZeros, ...] = ()
 
+    def fed_with(self, batch: int | None) -> BoundInputs:
+        """The shapes that it is run with."""
+        return fitting_inputs(Model.load(self.path), self.shapes, batch, self.inputs)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -56,6 +64,7 @@ class Entry:
     batch: int
     program: Program
     feeds: Feeds
+    inputs: BoundInputs
 
     @property
     def label(self) -> str:
@@ -114,7 +123,7 @@ def own_batch(subjects: Sequence[Subject]) -> int:
     own = {}
     for subject in subjects:
         with _about(subject.path):
-            own[subject.path] = batch_of(subject.inputs, resolve_shapes(subject.inputs, None, subject.shapes))
+            own[subject.path] = batch_of(subject.inputs, bind(subject.inputs, subject.shapes).shapes)
     if len(set(own.values())) > 1:
         listing = ", ".join(f"{path}: {batch}" for path, batch in own.items())
         raise UsageError(f"the models come with different batches ({listing}); choose one with --batch")
@@ -129,7 +138,7 @@ def check_batch(subjects: Sequence[Subject], batch: int) -> None:
     """
     for subject in subjects:
         with _about(subject.path):
-            resolve_shapes(subject.inputs, batch, subject.shapes)
+            bind(subject.inputs, subject.shapes, batch)
 
 
 def compile_all(
@@ -143,13 +152,15 @@ def compile_all(
     entries = []
     for subject in subjects:
         with _about(subject.path):
-            feeds = random_feeds(subject.inputs, options.batch, subject.shapes, seed)
+            bound = subject.fed_with(options.batch)
+            feeds = random_feeds(subject.inputs, options.batch, bound.shapes, seed)
+        shapes = bound.shapes if bound.assumed else subject.shapes
         for name, backend in backends.items():
             compiling = f"compiling {subject.name} for {name}, batch {options.batch}"
             note(compiling, verbosity - 1)
             try:
                 with status_line(compiling, verbosity):
-                    program = backend.compile(subject.path, replace(options, input_shapes=subject.shapes))
+                    program = backend.compile(subject.path, replace(options, input_shapes=shapes))
                     if program.simulated_ms is None:
                         program.run(feeds)
             except SiftError:
@@ -158,8 +169,13 @@ def compile_all(
                 if ".py:" not in name:  # ours: a defect, which shows its traceback
                     raise
                 raise BackendError(f"back end {name!r} failed on {subject.path}: {one_line(error)}") from error
-            entries.append(Entry(subject, name, options.batch or 1, program, feeds))
+            entries.append(Entry(subject, name, options.batch or 1, program, feeds, bound))
     return entries
+
+
+def assumptions(entries: Sequence[Entry]) -> list[str]:
+    """What was assumed of the sizes of the models' inputs, one line for each."""
+    return [f"{entry.subject.path}: {line}" for entry in entries for line in entry.inputs.said]
 
 
 def time_in_turns(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
@@ -211,6 +227,7 @@ def run_record(entry: Entry, timing: Timing) -> dict[str, Any]:
         **totals_of(entry.subject.weights),
         **asdict(summary),
         "items_per_second": 1e3 * entry.batch / summary.median_ms,
+        **{key: value for key, value in entry.inputs.to_dict().items() if key == "nominal"},
     }
 
 

@@ -61,6 +61,8 @@ def inspect(
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
     deliver(document, json_path, lambda: inspect_tables(document, str(model)))
+    for line in document.get("assumed", ()):
+        note(line, verbosity)
     for warning in document["warnings"]:
         note(f"Warning: {warning}", verbosity)
 

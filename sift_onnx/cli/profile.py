@@ -77,13 +77,16 @@ def profile(
         sift-onnx profile wide.onnx --batch 64 --reasons
     """
     from sift_onnx.active_zeros import active_zero_warnings, active_zeros, totals_of
+    from sift_onnx.axis_rules.analysis import fitting_inputs
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
-    from sift_onnx.feeds import batch_of, graph_inputs, random_feeds, resolve_shapes
+    from sift_onnx.feeds import random_feeds
     from sift_onnx.files.storage import check_input, check_output
+    from sift_onnx.input_shapes import batch_of
     from sift_onnx.model import Model
     from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
+    from sift_onnx.tensor_specs import graph_inputs
 
     check_input(Path(path))
     if trace is not None:
@@ -92,17 +95,19 @@ def profile(
         model = Model.load(path)
         zeros = active_zeros(model)
         inputs = graph_inputs(model.origin)
-        concrete = resolve_shapes(inputs, batch, input_shapes)
-        feeds = random_feeds(inputs, batch, input_shapes, seed)
-        program = get_backend(backend).compile(path, CompileOptions(threads, batch, input_shapes))
+        bound = fitting_inputs(model, input_shapes, batch, inputs)
+        feeds = random_feeds(inputs, batch, bound.shapes, seed)
+        shapes = bound.shapes if bound.assumed else input_shapes
+        program = get_backend(backend).compile(path, CompileOptions(threads, batch, shapes))
         measured = program.profile(feeds)
     result: dict[str, Any] = {
         "schema": 1,
         "host": host(),
         "model": path,
         "backend": backend,
-        "batch": batch_of(inputs, concrete),
+        "batch": batch_of(inputs, bound.shapes),
         "threads": program.threads,
+        **bound.to_dict(),
         "peak_gflops": getattr(program, "peak_gflops", None),
         **totals_of(zeros),
         "warnings": active_zero_warnings(zeros),
@@ -120,6 +125,8 @@ def profile(
         yield summary_line(result)
 
     deliver(result, json_path, in_words)
+    for line in bound.said:
+        note(line, verbosity)
     for warning in result["warnings"]:
         note(f"Warning: {warning}", verbosity)
 

@@ -80,5 +80,7 @@ def run(
     deliver(document, json_path, in_words)
     if result.report.get("inference_mode"):
         note(mode_note(result.report["inference_mode"]), verbosity)
+    for line in result.report.get("assumed", ()):
+        note(line, verbosity)
     for warning in result.report.get("warnings", ()):
         note(f"Warning: {warning}", verbosity)

@@ -169,6 +169,7 @@ def simulate(
             executed = execute(model, machine, batch, input_shapes, seed=seed, arithmetic=arithmetic)
             simulation = replace(simulation, executed=executed)
         document = {**simulation.to_dict(), "maps": [grid_map.to_dict() for grid_map in heat_maps(simulation)]}
+        document |= workload.inputs.to_dict()
         if decoder is not None and training:
             document["published"] = [
                 vars(entry) for entry in decoder.published if (entry.wide, entry.preset) == (wide, machine.name)
@@ -190,6 +191,8 @@ def simulate(
         document["sweep"] = [point.to_dict() for point in sweep]
         write_page(html, simulate_page(document))
     deliver(document, json_path, lambda: simulate_tables(document))
+    for line in workload.inputs.said:
+        note(line, verbosity)
 
 
 def _machine(preset: str, grid: tuple[int, int] | None) -> Machine:

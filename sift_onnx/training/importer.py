@@ -26,15 +26,16 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statisti
     """A torch module that computes what the model computes, and can be trained.
 
     Weights, biases, scales and tables are parameters in ONNX's layout, one for each initializer; running statistics of
-    BatchNormalization are buffers. ``state_dict`` keys are initializer names; what :class:`UnshareInitializers` gives a
-    tensor of its own has the name that it gets there. BatchNormalization and Dropout follow ``train()`` and ``eval()``;
-    the module comes in evaluation mode. Parameters of 16 bits are kept as float32, and rounded where they are used.
+    BatchNormalization are buffers, and so are weights that are fixed functions (:mod:`sift_onnx.fixed_weights`).
+    ``state_dict`` keys are initializer names; what :class:`UnshareInitializers` gives a tensor of its own has the name
+    that it gets there. BatchNormalization and Dropout follow ``train()`` and ``eval()``; the module comes in evaluation
+    mode. Parameters of 16 bits are kept as float32, and rounded where they are used.
 
     Args:
         model: a path, a Model, an ``onnx.ModelProto``, an ``onnx_graphsurgeon.Graph`` or an ``onnx_ir.Model``; it is
             not changed.
-        trainable: globs of further initializers that are parameters; see :mod:`sift_onnx.training.parameters` for
-            those that are found.
+        trainable: globs of further initializers that are parameters, fixed functions too; see
+            :mod:`sift_onnx.training.parameters` for those that are found.
         biased_statistics: update running variances of BatchNormalization with the biased variance of the batch, as
             ONNX defines it, and not with the unbiased one, as torch does.
 
@@ -55,8 +56,10 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statisti
     tensors: dict[str, torch.Tensor] = {}
     for name, role in roles.items():
         tensor = tensor_from_array(array_of(stored[name]))
+        if role != "statistic" and tensor.dtype in HALF_TYPES:
+            tensor = tensor.float()
         if role == "parameter":
-            tensor = nn.Parameter(tensor.float() if tensor.dtype in HALF_TYPES else tensor)
+            tensor = nn.Parameter(tensor)
         tensors[name] = tensor
     module = ImportedModule(lowering.graph, tensors, paths)
     parameters = [name for name, role in roles.items() if role == "parameter"]

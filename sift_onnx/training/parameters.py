@@ -4,6 +4,8 @@ ONNX does not say. A parameter is a floating-point tensor that is read, directly
 cast elements, where a layer has its weight, bias, scale, shift or table. A sum or a product with a stored tensor is how
 exporters write biases, position embeddings and scales; such a tensor counts if the model names it (an initializer, not
 the value of a Constant node), has more than one element, and holds no number that only a mask would.
+
+A weight that is a fixed function (:mod:`sift_onnx.fixed_weights`) stands where parameters do, and is none.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
+from sift_onnx.fixed_weights import fixed_weights
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 
 __all__ = ["Role", "roles_of"]
 
-Role = Literal["parameter", "statistic"]
+Role = Literal["parameter", "statistic", "fixed"]
 
 # Inputs that are parameters of the layer.
 _PARAMETERS: dict[str, tuple[int, ...]] = {
@@ -42,6 +45,8 @@ _PARAMETERS: dict[str, tuple[int, ...]] = {
     "RMSNormalization": (1,),
     "RNN": (1, 2, 3),
 }
+# Those of them that data is multiplied by.
+_MULTIPLIED = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 _STATISTICS = {"BatchNormalization": (3, 4)}
 # A stored tensor joins data here as a bias, a scale, an embedding or a class token; or as a constant of the formula.
 _JOINS = frozenset({"Add", "Concat", "Div", "Mul", "Sub", "Sum", "Where"})
@@ -55,7 +60,7 @@ _MASK_BELOW = -1e4
 
 
 def roles_of(graph: gs.Graph, trainable: Sequence[str] = ()) -> dict[str, Role]:
-    """The parameters and statistics of a graph.
+    """The parameters, statistics and fixed weights of a graph.
 
     Args:
         graph: the main graph.
@@ -73,6 +78,14 @@ def roles_of(graph: gs.Graph, trainable: Sequence[str] = ()) -> dict[str, Role]:
         role = _role(graph.tensors()[name], constant)
         if role is not None:
             roles[name] = role
+    weights = [
+        (node, gs.Constant(name, constant._values))
+        for name, constant in stored.items()
+        if roles.get(name) == "parameter"
+        for node, position, _ in _uses(graph.tensors()[name])
+        if position in _MULTIPLIED.get(node.op, ())
+    ]
+    roles.update((name, "fixed") for name in fixed_weights(weights))
     for glob in trainable:
         matching = [name for name in stored if fnmatchcase(name, glob)]
         if not matching:

@@ -144,3 +144,10 @@ def test_profile_without_shapes_names_the_option():
     with pytest.raises(UsageError, match="--input-shapes x:"):
         compile_model(model).profile()
     assert compile_model(model, input_shapes={"x": (3, 4)}).profile().runs == 10
+
+
+def test_open_axes_that_are_written_as_zeros_are_named_in_the_error():
+    model = perceptron()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+    with pytest.raises(BackendError, match=r"input 'x' is declared as 0,4: give open axes names \(dim_param\)$"):
+        compile_model(model).run({"x": X})

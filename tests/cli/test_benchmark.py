@@ -211,7 +211,7 @@ def test_given_shapes_reach_the_models_that_have_the_input():
             "eight.onnx: batch 64 was asked for, but the model was exported with batch 8",
         ),
         (("eight.onnx", "any.onnx"), 2, "different batches (eight.onnx: 8, any.onnx: 1); choose one with --batch"),
-        (("dynamic.onnx",), 2, "dynamic.onnx: input 'x': the size of axis 1 (width) is dynamic"),
+        (("dynamic.onnx",), 2, "dynamic.onnx: axis 1 of input 'x' is dynamic ('width')"),
         (("any.onnx", "--input-shapes", "z:1"), 2, "names the input 'z', which no model has"),
         (("any.onnx", "--min-speedup", "2"), 2, "--min-speedup needs --baseline"),
         (("any.onnx", "--batch", "1,x"), 2, "'1,x' is not of the form 1,64"),

@@ -344,9 +344,9 @@ def test_a_tensor_that_came_out_otherwise_than_planned_is_found(net: Net) -> Non
     model = Model.load(net.model())
     analysis, solution = wider(model)
     with pytest.raises(ShapeCheckError, match=r"'stem\.weight' was to become \[4, 12\], but is \[4, 6\]"):
-        check_shapes(model, analysis, solution, None)
+        check_shapes(model, analysis, solution)
     unchanged = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
-    check_shapes(model, analysis, unchanged, None)
+    check_shapes(model, analysis, unchanged)
 
 
 def test_an_axis_too_many_is_found(net: Net) -> None:
@@ -358,4 +358,4 @@ def test_an_axis_too_many_is_found(net: Net) -> None:
     analysis.axes["stem"] = (*axes, Axis(axes[0].size))
     unchanged = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
     with pytest.raises(ShapeCheckError, match=r"node 'stem' \(MatMul\)"):
-        check_shapes(model, analysis, unchanged, None)
+        check_shapes(model, analysis, unchanged)
