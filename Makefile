@@ -1,5 +1,6 @@
 # make demo    install, then export ResNet-18, widen it at the same FLOPs, check it and time it
-# make test    install, then run the tests
+# make test    install, then run the tests that take a few minutes in all
+# make test-all    the tests that take longer as well: documents, sanitizers, other compilers, whole architectures
 # make reproduce    repeat the tables and figures of the paper, within an hour
 # make ci      what continuous integration runs
 # make api     pages of the Python interface in build/api, from its docstrings
@@ -12,7 +13,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*)
 
-.PHONY: demo test lint types walls package-check fuzz api reproduce ci clean
+.PHONY: demo test test-all lint types walls package-check fuzz api reproduce ci clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -42,6 +43,9 @@ demo: $(VENV)/train.stamp
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a group share a worker.
 test: $(VENV)/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+
+test-all: test
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m slow
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -80,7 +84,7 @@ reproduce: $(VENV)/dev.stamp
 	$(PIP) install -c constraints.txt scikit-learn
 	$(BIN)/python benchmarks/reproduce/run.py --fresh
 
-ci: lint types walls test
+ci: lint types walls test-all
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,6 +18,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _SECONDS = 1800
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_document_runs(path: Path, tmp_path: Path) -> None:
     if not runnable(path.read_text(encoding="utf-8")):

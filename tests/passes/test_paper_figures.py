@@ -15,7 +15,7 @@ from sift_onnx.passes import Wide
 from sift_onnx.passes.wide import WidePlan
 
 # One export of a model serves them all.
-pytestmark = pytest.mark.xdist_group(__name__)
+pytestmark = [pytest.mark.xdist_group(__name__), pytest.mark.slow]
 
 # Forward and backward as three times forward, two FLOPs a MAC (Table 15 counts FLOPs per sequence).
 FLOPS_PER_MAC = 6

@@ -21,6 +21,7 @@ VARIANTS = [
 ]
 NETWORKS = ("resnet18", "resnet34", "resnet50")
 Export = Callable[..., onnx.ModelProto]
+pytestmark = pytest.mark.slow
 SPARSITIES = ("0.5", "0.75", "0.9", "0.95")
 
 

@@ -27,7 +27,7 @@ def build(folder: Path, *definitions: str) -> Path:
     return folder / "kernel_tests"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_clang_builds_kernels_that_pass(tmp_path: Path) -> None:
     require("cmake", "clang++")
     tests = build(tmp_path, "-DCMAKE_CXX_COMPILER=clang++")
@@ -35,7 +35,7 @@ def test_clang_builds_kernels_that_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_kernels_for_aarch64_pass_in_an_emulator(tmp_path: Path) -> None:
     require("cmake", "aarch64-linux-gnu-g++", "qemu-aarch64")
     tests = build(

@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[3]
 CMAKE = shutil.which("cmake")
 
-pytestmark = pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, reason="needs cmake and a C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, reason="needs cmake and a C++ compiler"),
+    pytest.mark.slow,
+]
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
