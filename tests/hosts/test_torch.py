@@ -23,9 +23,9 @@ from sift_onnx.hosts.onnx_ir import SiftPass
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    """A convolution with a bias, and normalizations that are fresh: the exporter merges their parameters."""
+    """A normalization that the exporter folds, and fresh ones that it keeps, whose parameters it merges."""
     torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()]
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
     for _ in range(2):
         layers += [nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.ReLU(), nn.BatchNorm2d(8)]
     module = nn.Sequential(*layers, nn.Conv2d(8, 4, 1, bias=False)).eval()
