@@ -298,7 +298,7 @@ def test_evaluated_shapes_are_those_of_onnxruntime(
     net = Net()
     x = net.input("x", 1, 3, height, width)
     sizes = [chain(net, size(net, x, axis), steps) for axis in (2, 3)]
-    net.output(net.op("Expand", net.constant(1.0), listed(net, *sizes), name="filled"), 0)
+    net.output(net.op("Expand", net.constant(1.0), listed(net, *sizes), name="filled"), 0, 0)
     proto = net.model()
     made = run(proto, net.feeds)
     model = Model.load(proto)

@@ -167,7 +167,7 @@ def test_members_leave_each_other_s_layers() -> None:
         ("wide: {sparsity: 0.5, seed: abc}", "write a whole number, 0 or more"),
         ("wide: {sparsity: 0.5, seed: -1}", "write a whole number, 0 or more"),
         ("wide: {sparsity: 0.5, seed: true}", "write a whole number, 0 or more"),
-        ("wide: {sparsity: 0.5, round_to: 0}", "use 1 or more"),
+        ("wide: {sparsity: 0.5, round_to: 0}", "use 1 to 65536"),
         ("wide: {sparsity: 0.5, strict: maybe}", "write true or false"),
         ("wide: {sparsity: 0.5, pattern: 2}", "write a text"),
         ("wide: {sparsity: 0.5, pattern: 2:x}", "pattern"),
