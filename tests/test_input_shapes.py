@@ -63,6 +63,11 @@ def test_an_input_without_a_shape_takes_the_one_that_is_given() -> None:
         ({"x": ["N", 4]}, {"z": [1, 4]}, r"^--input-shapes names 'z', but the inputs are 'x'$"),
         ({"x": ["N", 4]}, {"x": [1, 4, 4]}, r"^--input-shapes gives 'x' 3 axes, the model has 2$"),
         ({"x": ["N", 4]}, {"x": [0, 4]}, r"^--input-shapes gives axis 0 of 'x' the size 0; sizes start at 1$"),
+        (
+            {"x": ["N", 4]},
+            {"x": [2**63, 4]},
+            r"^--input-shapes gives axis 0 of 'x' the size 9223372036854775808; no axis ",
+        ),
         ({"x": ["N", 4]}, {"x": [2, 5]}, r"^--input-shapes gives axis 1 of 'x' the size 5, the model fixes 4$"),
         (
             {"x": ["N", 4]},

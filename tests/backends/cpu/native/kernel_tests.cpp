@@ -331,7 +331,9 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       const std::int64_t taps = g.kernel_h * g.kernel_w;
       const bool fits = g.output_h(shape.h) > 0 && g.output_w(shape.w) > 0;
       if (!fits) continue;
-      std::vector<float> weights(static_cast<std::size_t>(shape.c * taps), 1.0F);
+      const std::vector<float> values(static_cast<std::size_t>(shape.c * taps), 1.0F);
+      const auto weights =
+          std::make_shared<const SparseWeights>(SparseWeights::from_dense(shape.c, taps, values));
       std::vector<float> bias(static_cast<std::size_t>(shape.c), 2.0F);
       const auto agree = [&](const Op& planes, const Op& images, float expected) {
         Tensor a = run(planes, pool, kernels, shape, in, nullptr);
