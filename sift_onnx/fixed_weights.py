@@ -1,7 +1,7 @@
 """Weights that were not learned: fixed functions that a model computes by a convolution or a matrix product.
 
 A detector integrates over the bins of a distribution, a speech model begins with a Fourier transform, an anti-aliased
-one blurs before it samples. To prune such a weight, to draw it anew or to train it would be wrong. Names do not tell,
+one blurs before it samples. To prune such a weight, to draw it again or to train it would be wrong. Names do not tell,
 but values do; each of the patterns below is one that training does not leave behind:
 
 * all values are the same (a mean, a sum);
@@ -43,7 +43,7 @@ _FEWEST_BANDS = 4
 _FEWEST_SAMPLES = 8
 # Larger ones are taken to be learned: the filters of known transforms are smaller, and reading costs time.
 _MOST = 1 << 23
-# Of a large weight, so many values are looked at first. What was learned hardly ever repeats a value.
+# How many values of a large weight are looked at first. Learned values hardly ever repeat.
 _SAMPLE = 1 << 12
 _DISTINCT = 0.75
 _DIGITS = 1e5

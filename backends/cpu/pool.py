@@ -39,7 +39,7 @@ _shared: weakref.WeakValueDictionary[int, ThreadPool] = weakref.WeakValueDiction
 
 
 def pool_of(threads: int | None, pool: ThreadPool | None = None) -> ThreadPool:
-    """``pool``, or the one that all sessions of so many threads share.
+    """``pool``, or the one that all sessions with this number of threads share.
 
     Raises:
         UsageError: ``pool`` is no pool, or has another number of threads.
