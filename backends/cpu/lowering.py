@@ -124,7 +124,7 @@ def _settle(graph: GraphView, units: list[Unit], dims: Mapping[str, Dims]) -> tu
 
 
 def _left(graph: GraphView, unit: Unit, reason: str) -> Unit:
-    """``unit`` for onnxruntime, to which whoever reads what is made of constants brings the nodes along."""
+    """``unit`` for onnxruntime; nodes that compute on constants go to it with their readers."""
     return replace(unit, step=None, reason=reason, reads=tuple(n for n in unit.reads if n not in graph.derived))
 
 

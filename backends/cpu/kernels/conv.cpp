@@ -76,7 +76,7 @@ struct Conv::Problem {
   ConvTensors tensors;
 };
 
-// How inputs of one shape are run by so many threads.
+// How inputs of one shape are run by a given number of threads.
 struct Conv::Plan {
   Shape shape;
   int threads;
