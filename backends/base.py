@@ -18,9 +18,9 @@ from typing import Any, ClassVar, NoReturn, Union
 import numpy.typing as npt
 import onnx
 
+from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
 from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
-from sift_onnx.processors import usable_processors
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -52,7 +52,7 @@ _BACKENDS = {
 
 
 def default_threads() -> int:
-    """Threads where a user does not say how many: :func:`sift_onnx.processors.usable_processors`."""
+    """Threads where a user does not say how many: :func:`sift_onnx.backends.processors.usable_processors`."""
     return usable_processors()
 
 

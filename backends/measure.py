@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from sift_onnx.backends.processors import allowed_processors, cgroup_quota, usable_processors
 from sift_onnx.errors import UsageError
-from sift_onnx.processors import allowed_processors, cgroup_quota, usable_processors
 
 __all__ = ["Ratio", "Summary", "Timing", "host", "interleave", "paired_ratio", "summarize"]
 

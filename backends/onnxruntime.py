@@ -31,8 +31,8 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.forks import keep_for_ever, renew_in_children
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
-from sift_onnx.feeds import check_feeds, random_feeds
-from sift_onnx.tensor_specs import TensorSpec, shape_text
+from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
+from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeProgram"]
 

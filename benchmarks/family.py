@@ -26,11 +26,11 @@ import onnx
 import onnxruntime
 
 from sift_onnx.errors import BudgetError
-from sift_onnx.feeds import random_feeds
 from sift_onnx.models import ARCHITECTURES
 from sift_onnx.models.export import export
 from sift_onnx.passes import Doped, Factorized, Parallel, Wide
-from sift_onnx.tensor_specs import graph_inputs
+from sift_onnx.shapes.random_inputs import random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 Member = type[Wide] | type[Parallel] | type[Factorized] | type[Doped]
 MEMBERS: tuple[Member, ...] = (Wide, Parallel, Factorized, Doped)

@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Builder", "part_of"]

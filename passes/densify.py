@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules import analyze
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.graphs.constants import MaskedValues
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass

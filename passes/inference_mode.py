@@ -8,11 +8,7 @@ from typing import ClassVar, TypeVar
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.errors import UnsupportedError
-from sift_onnx.model import Model
-from sift_onnx.passes.base import Pass, PassResult, register_pass
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.training_nodes import (
+from sift_onnx.analysis.training_mode import (
     TrainingNode,
     drawing_nodes,
     has_is_test,
@@ -22,6 +18,10 @@ from sift_onnx.training_nodes import (
     training_input,
     training_nodes,
 )
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.model import Model
+from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.inline_functions import InlineFunctions
 
 __all__ = ["InferenceMode", "in_inference_mode", "on_inference_graph"]
 

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.allocation import BudgetLayer, allocate
-from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.cost import positions_of
+from sift_onnx.analysis.cost import positions_of
+from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
@@ -26,6 +25,7 @@ from sift_onnx.passes.local.workshop import Workshop
 from sift_onnx.passes.masking import active_weights
 from sift_onnx.passes.settings import exact_number, noted_number
 from sift_onnx.passes.wide import Wide
+from sift_onnx.sparsity.budget import BudgetLayer, allocate
 
 __all__ = ["LowRank"]
 

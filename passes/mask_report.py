@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sift_onnx.axis_rules import AxisAnalysis
-from sift_onnx.cost import positions_of
+from sift_onnx.analysis.cost import positions_of
+from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
 from sift_onnx.graphs.constants import is_masked, shape_of
-from sift_onnx.left_out import left_out_layers, left_out_warnings
 
 __all__ = ["describe_masks"]
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sift_onnx.allocation import BudgetLayer, Distribution, check_distribution, shares
-from sift_onnx.axes import Size
-from sift_onnx.axis_rules import WeightLayer
-from sift_onnx.cost import positions_of
+from sift_onnx.analysis.axis_system import Size
+from sift_onnx.analysis.cost import positions_of
+from sift_onnx.analysis.findings import WeightLayer
 from sift_onnx.errors import BudgetError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
-from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
+from sift_onnx.sparsity.budget import BudgetLayer, Distribution, check_distribution, shares
+from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
+from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
 __all__ = ["Growth", "Masking", "active_weights", "matrix_of", "require_room"]
 
@@ -63,7 +64,7 @@ class Masking:
     def budget_layer(
         self, layer: WeightLayer, macs: int, evaluate: Evaluate, capacity: int | None = None
     ) -> BudgetLayer:
-        """A layer as :func:`sift_onnx.allocation.allocate` asks for it.
+        """A layer as :func:`sift_onnx.sparsity.budget.allocate` asks for it.
 
         Args:
             layer: the layer, which the pattern fits.

@@ -16,7 +16,7 @@ from sift_onnx.passes.local.linear_units import LinearUnit, Site
 from sift_onnx.passes.local.member import LocalPass
 from sift_onnx.passes.local.replacement import Part, Replacement
 from sift_onnx.passes.local.workshop import Workshop
-from sift_onnx.patterns import UNSTRUCTURED
+from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED
 from sift_onnx.weights.sparse import SparseWeight, generator
 
 __all__ = ["Parallel"]

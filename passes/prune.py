@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.allocation import BudgetLayer, Distribution, allocate
-from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
-from sift_onnx.cost import positions_of
+from sift_onnx.analysis.cost import positions_of
+from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
 from sift_onnx.model import Model
@@ -24,7 +24,8 @@ from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
-from sift_onnx.patterns import Pattern
+from sift_onnx.sparsity.budget import BudgetLayer, Distribution, allocate
+from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.weights.sparse import SparseWeight, generator
 
 __all__ = ["Method", "Prune"]
@@ -70,7 +71,7 @@ class Prune(Pass):
             sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
             method: which weights stay: those of the largest ``magnitude``, or ``random`` ones.
             pattern: which weights may be active together, see :class:`~sift_onnx.patterns.Pattern`.
-            distribution: how layers share the non-zeros, see :func:`~sift_onnx.allocation.shares`.
+            distribution: how layers share the non-zeros, see :func:`~sift_onnx.sparsity.budget.shares`.
             seed: of random masks.
             only: globs over initializer names; only matching weights become sparse.
             keep_dense: globs over initializer names; matching weights stay dense.

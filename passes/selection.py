@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from sift_onnx.axis_rules import AxisAnalysis
+from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.analysis.first_and_last import first_and_last
+from sift_onnx.analysis.quantized_layers import quantized_layers
+from sift_onnx.analysis.unanalyzed_layers import left_out_layers, why_left_out
 from sift_onnx.errors import UsageError
-from sift_onnx.left_out import left_out_layers, why_left_out
-from sift_onnx.quantized_layers import quantized_layers
-from sift_onnx.roles import first_and_last
 
 __all__ = ["Selection", "no_layers"]
 

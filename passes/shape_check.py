@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sift_onnx.axes import Solution
-from sift_onnx.axis_rules import AxisAnalysis, analyze
-from sift_onnx.axis_rules.analysis import known_shapes
+from sift_onnx.analysis.axis_system import Solution
+from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.analysis.graph_analysis import analyze, known_shapes
 from sift_onnx.errors import ShapeCheckError, UnsupportedError
 from sift_onnx.model import Model
-from sift_onnx.shapes import infer_shapes
+from sift_onnx.shapes.inference import infer_shapes
 
 __all__ = ["check_shapes"]
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from sift_onnx.allocation import Distribution, allocate
-from sift_onnx.axes import AxisSystem, Solution
-from sift_onnx.axis_rules import AttentionGrowth, AxisAnalysis, Cause, WeightLayer, analyze
-from sift_onnx.cost import positions_of, product_macs
+from sift_onnx.analysis.axis_system import AxisSystem, Solution
+from sift_onnx.analysis.cost import positions_of, product_macs
+from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause, WeightLayer
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
@@ -35,7 +35,8 @@ from sift_onnx.passes.widening.embedding import Embedding
 from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
-from sift_onnx.patterns import Pattern
+from sift_onnx.sparsity.budget import Distribution, allocate
+from sift_onnx.sparsity.patterns.pattern import Pattern
 
 __all__ = ["Budget", "Wide", "WidePlan"]
 
@@ -136,7 +137,7 @@ class Wide(Pass):
             strict: refuse models with an operator that no rule covers.
             pattern: which weights may be active together: ``unstructured``, ``2:4``, ``4:8-transposable``,
                 ``block:4x4``; see :class:`~sift_onnx.patterns.Pattern`. A layer that blocks do not divide stays dense.
-            distribution: how layers share the budget, see :func:`~sift_onnx.allocation.shares`.
+            distribution: how layers share the budget, see :func:`~sift_onnx.sparsity.budget.shares`.
             init: how the wide model starts: from ``random`` draws, or with the original in it (``embed``): it computes
                 what the original computes, with exactly the original's non-zeros in every layer, the first and the
                 last included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.widening.embedding`.

@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sift_onnx.axis_rules import register_axis_rule
+    from sift_onnx.analysis.cost import inspect
+    from sift_onnx.analysis.rules import register_axis_rule
     from sift_onnx.backends.cpu.pool import ThreadPool
     from sift_onnx.backends.cpu.session import InferenceSession
     from sift_onnx.backends.dataflow.model_simulation import simulate
-    from sift_onnx.cost import inspect
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
     from sift_onnx.training.importer import to_torch
@@ -43,10 +43,10 @@ _HOMES = {
     "InferenceSession": "sift_onnx.backends.cpu.session",
     "Model": "sift_onnx.model",
     "ThreadPool": "sift_onnx.backends.cpu.pool",
-    "inspect": "sift_onnx.cost",
+    "inspect": "sift_onnx.analysis.cost",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",
-    "register_axis_rule": "sift_onnx.axis_rules",
+    "register_axis_rule": "sift_onnx.analysis.rules",
     "save": "sift_onnx.model",
     "simulate": "sift_onnx.backends.dataflow.model_simulation",
     "to_torch": "sift_onnx.training.importer",

@@ -14,18 +14,18 @@ import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 
 from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
-from sift_onnx.files import storage as model_file
 from sift_onnx.files.external_data import DataFiles
 from sift_onnx.files.file_bytes import FileSlice
-from sift_onnx.files.model_content import read_content
-from sift_onnx.files.sparse_stream import LargeSparseTensor
+from sift_onnx.files.tensor_data import locate_data
 from sift_onnx.files.wire import Place
 from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
 from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, own_arrays
+from sift_onnx.graphs.onnx_ir_export import ir_model_of
 from sift_onnx.graphs.order import sort_nodes
-from sift_onnx.graphs.outside_data import locate_data
-from sift_onnx.ir_models import ir_model_of
+from sift_onnx.model_files import writer as model_file
+from sift_onnx.model_files.reader import read_content
+from sift_onnx.model_files.sparse_stream import LargeSparseTensor
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
 from sift_onnx.weights.sparse_tensors import sparse_tensor_of
 
@@ -159,6 +159,10 @@ class Model:
         export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)
         _hide_sparse_initializers(model.graph)
         return model
+
+    def to_onnx_ir(self) -> Any:
+        """The model as an ``onnx_ir.Model`` of any size, whose large tensors are made on access."""
+        return ir_model_of(self.skeleton(), self.initializers(), self.masked())
 
     def save(
         self,
@@ -314,7 +318,7 @@ def as_kind_of(source: ModelLike, model: Model) -> Any:
         model.graph.metadata_props = dict(model.metadata)
         return model.graph
     if type(source).__module__.split(".")[0] == "onnx_ir":
-        return ir_model_of(model)
+        return model.to_onnx_ir()
     return model
 
 

@@ -13,8 +13,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from sift_onnx.axis_rules import analyze
-from sift_onnx.axis_rules.analysis import known_shapes
+from sift_onnx.analysis.graph_analysis import analyze, known_shapes
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 

@@ -6,10 +6,10 @@ from nets import Net
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
-from sift_onnx.feeds import random_feeds
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
 from sift_onnx.passes import Prune
+from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.weights.sparse import SparseWeight
 
 ONE_THREAD = CompileOptions(threads=1)

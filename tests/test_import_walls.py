@@ -32,6 +32,12 @@ for room in sys.argv[1:]:
 print(*sorted(name for name in sys.modules if name.startswith("sift_onnx")))
 """
 
+FOR_TYPES_ALONE = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    import sift_onnx.files.file_bytes
+"""
+
 
 @pytest.fixture(scope="module")
 def installed_layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -71,10 +77,14 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
     ("module", "planted", "complaint"),
     [
         ("errors", "import sift_onnx.model", "sift_onnx.errors is not allowed to import sift_onnx.model"),
+        ("files/wire", "import sift_onnx.weights.sparse", "sift_onnx.files is not allowed to import sift_onnx.weights"),
         ("weights/sparse", "import sift_onnx.passes", "sift_onnx.weights.sparse -> sift_onnx.passes"),
         ("model", "def late():\n    import sift_onnx.cli", "sift_onnx.model is not allowed to import sift_onnx.cli"),
-        ("planted", "import sift_onnx.passes", "sift_onnx.planted is not allowed to import sift_onnx.passes"),
-        ("planted", "from sift_onnx import report", "sift_onnx.planted is not allowed to import sift_onnx.report"),
+        (
+            "analysis/planted",
+            "from sift_onnx import report",
+            "sift_onnx.analysis is not allowed to import sift_onnx.report",
+        ),
         ("passes/planted", "import sift_onnx.cli.app", "sift_onnx.passes is not allowed to import sift_onnx.cli"),
         ("passes/planted", "import sift_onnx.backends", "sift_onnx.passes is not allowed to import sift_onnx.backends"),
         ("backends/planted", "from sift_onnx import passes", "backends is not allowed to import sift_onnx.passes"),
@@ -83,7 +93,9 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("weights/sparse", "import torch", "sift_onnx.weights.sparse -> torch"),
         ("cli/planted", "from torch import nn", "sift_onnx.cli.planted -> torch"),
         ("passes/planted", "import sift_onnx.models.resnet", "sift_onnx.passes is not allowed to import torch"),
-        ("axes", "import onnx", "sift_onnx.axes is not allowed to import onnx"),
+        ("analysis/axis_system", "import onnx", "sift_onnx.analysis.axis_system is not allowed to import onnx"),
+        # A room that no layer names.
+        ("planted", "", "planted"),
     ],
 )
 def test_a_wall_that_is_climbed_is_reported(
@@ -98,6 +110,33 @@ def test_a_wall_that_is_climbed_is_reported(
 
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
     assert complaint in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("planted", "circle"),
+    [
+        (
+            {"sparsity/draw": "import sift_onnx.shapes", "shapes/inference": "import sift_onnx.sparsity.draw"},
+            "sift_onnx",
+        ),
+        ({"analysis/heads": "import sift_onnx.analysis.graph_analysis"}, "sift_onnx.analysis"),
+        ({"analysis/findings": "import sift_onnx.analysis.rules.pooling"}, "sift_onnx.analysis"),
+        ({"files/wire": "def late():\n    import sift_onnx.files.file_bytes"}, "sift_onnx.files"),
+        ({"files/wire": FOR_TYPES_ALONE}, "sift_onnx.files"),
+        ({"training/kernels/pooling": "import sift_onnx.training.importer"}, "sift_onnx.training"),
+    ],
+)
+def test_a_circle_is_reported(installed_layout: Path, tmp_path: Path, planted: dict[str, str], circle: str) -> None:
+    layout = tmp_path / "layout"
+    shutil.copytree(installed_layout, layout)
+    for module, line in planted.items():
+        with (layout / "sift_onnx" / f"{module}.py").open("a", encoding="utf-8") as source:
+            source.write(f"\n{line}\n")
+
+    outcome = lint(layout)
+
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    assert f"No cycles are allowed in {circle}.\n" in outcome.stdout
 
 
 def test_training_and_models_may_import_torch_and_nobody_below_may_import_them(

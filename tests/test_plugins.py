@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from nets import Net
 from plugin_packages import installed, make_package
 
-from sift_onnx.axis_rules import analyze
-from sift_onnx.axis_rules.registry import rule_for
+from sift_onnx.analysis.graph_analysis import analyze
+from sift_onnx.analysis.rule_lookup import rule_for
 from sift_onnx.backends.base import available_backends, get_backend
 from sift_onnx.cli.app import main
 from sift_onnx.errors import BackendError, PluginError, UsageError
@@ -34,7 +34,7 @@ class Wide(Nothing):
 """
 TWIST = '"Twist", domain="com.example"'
 RULE = """
-from sift_onnx.axis_rules import axis_rule
+from sift_onnx.analysis.rule_registry import axis_rule
 
 @axis_rule("Twist", domain="com.example")
 def twist(ctx):

@@ -15,9 +15,9 @@ from sift_onnx.backends.cpu.dims import Dim, Dims
 from sift_onnx.backends.cpu.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
-from sift_onnx.operator_domains import STANDARD_DOMAINS
-from sift_onnx.shapes import infer_values
-from sift_onnx.stand_ins import forget_recorded_shapes
+from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
+from sift_onnx.shapes.inference import infer_values
 
 __all__ = ["GraphView", "names_read", "node_name"]
 

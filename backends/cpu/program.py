@@ -34,11 +34,11 @@ from sift_onnx.backends.cpu.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.region_program import RegionProgram, StepTime
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import UsageError
-from sift_onnx.feeds import check_feeds, random_feeds
 from sift_onnx.graphs.constants import nbytes_of
 from sift_onnx.model import Model
-from sift_onnx.open_axes import declared_shape
-from sift_onnx.tensor_specs import TensorSpec, graph_inputs
+from sift_onnx.shapes.open_axes import declared_shape
+from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
+from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]
 

@@ -24,7 +24,7 @@ from sift_onnx.backends.cpu.trace import trace_events
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.tensor_specs import TensorSpec
+from sift_onnx.shapes.tensor_specs import TensorSpec
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
 

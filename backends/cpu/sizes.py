@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu.dims import Dim, Dims, divided, product
 from sift_onnx.graphs.constants import array_of
-from sift_onnx.operator_domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import STANDARD_DOMAINS
 
 __all__ = ["Sizes", "reshaped"]
 

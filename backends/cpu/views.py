@@ -15,7 +15,7 @@ import onnx
 from sift_onnx.backends.cpu.dims import Dim, Dims, divided, product
 from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.sizes import reshaped
-from sift_onnx.operator_domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import STANDARD_DOMAINS
 
 __all__ = [
     "Axis",

@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, im2col, output_sizes
 from sift_onnx.graphs.constants import array_of, shape_of, sparse_weight_of
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["CsrNode", "csr_node"]

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import onnx
 
-from sift_onnx.axis_rules.analysis import fitting_inputs
+from sift_onnx.analysis.graph_analysis import fitting_inputs
+from sift_onnx.analysis.training_mode import drawing_nodes, in_words, training_nodes
 from sift_onnx.backends.dataflow.functional import DataflowProgram
 from sift_onnx.backends.dataflow.machine import Machine
 from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.feeds import random_feeds
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.tensor_specs import graph_inputs
-from sift_onnx.training_nodes import drawing_nodes, in_words, training_nodes
+from sift_onnx.shapes.random_inputs import random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 __all__ = ["execute"]
 

@@ -28,11 +28,11 @@ from sift_onnx.backends.dataflow.model_simulation import simulate
 from sift_onnx.backends.dataflow.outputs import Arithmetic
 from sift_onnx.backends.dataflow.result import Simulation
 from sift_onnx.errors import BackendError, UnsupportedError
-from sift_onnx.feeds import check_feeds
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import full_tensor
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.tensor_specs import graph_inputs
+from sift_onnx.shapes.random_inputs import check_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 __all__ = ["DataflowProgram"]
 

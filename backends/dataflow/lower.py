@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules import AxisAnalysis, WeightLayer, analyze
+from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
+from sift_onnx.analysis.first_and_last import first_and_last
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap, conv_maps, conv_transpose_maps, matrix_maps
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, StoredPattern
 from sift_onnx.backends.dataflow.weightless import VIEWS, cost_of
@@ -24,7 +26,6 @@ from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, Weight
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.roles import first_and_last
 
 __all__ = ["lower"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.checking import max_abs_error
+from sift_onnx.verify.checks import max_abs_error
 
 __all__ = ["Arithmetic", "Executed", "OutputDifference", "difference"]
 

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern
-from sift_onnx.input_shapes import BoundInputs
+from sift_onnx.shapes.input_binding import BoundInputs
 
 __all__ = ["SparseProduct", "Step", "Subject", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload", "subject_of"]
 

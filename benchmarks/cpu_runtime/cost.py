@@ -16,7 +16,7 @@ _ROUNDS = 5
 _PROBE = """
 import gc, sys
 from sift_onnx.backends.base import CompileOptions, get_backend
-from sift_onnx.feeds import random_feeds
+from sift_onnx.shapes.random_inputs import random_feeds
 
 def resident():
     with open("/proc/self/status") as status:

@@ -27,7 +27,7 @@ from deepsparse_peer import DeepSparse, missing_peer
 
 from sift_onnx.backends.base import CompileOptions, Program, get_backend
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
-from sift_onnx.feeds import random_feeds
+from sift_onnx.shapes.random_inputs import random_feeds
 
 # What is measured, the ratio, its bound, and the times behind it.
 Row = tuple[str, float, str, str]

@@ -16,8 +16,8 @@ from sift_onnx.backends.dataflow.decoder import decoder_workload, load_decoder
 from sift_onnx.backends.dataflow.machine import load_machine
 from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
-from sift_onnx.feeds import random_feeds
 from sift_onnx.models.export import export
+from sift_onnx.shapes.random_inputs import random_feeds
 
 __all__ = ["inference", "training"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sift_onnx.processors import usable_processors
+from sift_onnx.backends.processors import usable_processors
 
 __all__ = ["Claim", "Outcome", "machine", "write"]
 

@@ -26,7 +26,7 @@ from outcome import Outcome, write
 from sizes import table_1, table_14, table_15
 from table19 import table_19
 
-from sift_onnx.processors import usable_processors
+from sift_onnx.backends.processors import usable_processors
 
 HERE = Path(__file__).parent
 WORK = HERE.parents[1] / "build" / "reproduce"

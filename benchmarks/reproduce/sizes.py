@@ -14,7 +14,7 @@ import onnx
 from outcome import Claim, Outcome
 
 import sift_onnx
-from sift_onnx.cost import product_macs
+from sift_onnx.analysis.cost import product_macs
 from sift_onnx.model import Model
 from sift_onnx.models.export import export
 from sift_onnx.passes import Doped, Factorized, Parallel, Pass, Wide

@@ -43,7 +43,7 @@ except SystemExit as end:
 RUN = (
     """import sys
 from sift_onnx.backends.base import get_backend
-from sift_onnx.feeds import random_feeds
+from sift_onnx.shapes.random_inputs import random_feeds
 program = get_backend("onnxruntime").compile(sys.argv[1])
 program.run(random_feeds(program.inputs, batch=1))
 """

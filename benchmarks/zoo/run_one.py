@@ -19,12 +19,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from sift_onnx.axis_rules import analyze
-from sift_onnx.cost import inspect
-from sift_onnx.feeds import Feeds, random_feeds
+from sift_onnx.analysis.cost import inspect
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
-from sift_onnx.tensor_specs import graph_inputs
+from sift_onnx.shapes.random_inputs import Feeds, random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 __all__ = ["main"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
+from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["LinearUnit", "Site", "UnitFinder"]
 

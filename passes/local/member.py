@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules import AxisAnalysis, Cause, analyze
-from sift_onnx.cost import positions_of, product_macs
+from sift_onnx.analysis.cost import positions_of, product_macs
+from sift_onnx.analysis.findings import AxisAnalysis, Cause
+from sift_onnx.analysis.graph_analysis import analyze
+from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of
-from sift_onnx.left_out import left_out_layers, left_out_warnings
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder
@@ -37,7 +38,8 @@ from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
-from sift_onnx.patterns import Pattern, WeightMatrix
+from sift_onnx.sparsity.patterns.pattern import Pattern
+from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
 __all__ = ["LocalPass"]
 

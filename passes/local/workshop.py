@@ -10,11 +10,12 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
-from sift_onnx.initialize import draw_dense, draw_sparse, energy_per_feature, neutral
 from sift_onnx.passes.building import Builder, part_of
 from sift_onnx.passes.local.activations import NonLinearity, apply_function
 from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.patterns import UNSTRUCTURED, Pattern, WeightMatrix
+from sift_onnx.sparsity.draw import draw_dense, draw_sparse, energy_per_feature, neutral
+from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
+from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Workshop"]
@@ -65,7 +66,7 @@ class Workshop:
     # Weights.
 
     def energy(self, *, rectified: bool) -> float:
-        """Sum of squared weights of an output feature, see :func:`~sift_onnx.initialize.energy_per_feature`.
+        """Sum of squared weights of an output feature, see :func:`~sift_onnx.sparsity.draw.energy_per_feature`.
 
         Args:
             rectified: whether the weights feed the unit's non-linearity. If they do, a zero-initialised branch does not

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
+from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.graphs.constants import array_of, sparse_weight_of
-from sift_onnx.initialize import DrawnWeight, draw_dense, draw_vector, energy_per_feature, neutral
-from sift_onnx.patterns import UNSTRUCTURED, Pattern
+from sift_onnx.sparsity.draw import DrawnWeight, draw_dense, draw_vector, energy_per_feature, neutral
+from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
 from sift_onnx.weights.masked_values import WeightSource
 from sift_onnx.weights.sparse import SparseWeight
 

@@ -1,6 +1,6 @@
 """A wider model that computes what the original computed, so that a trained model is grown and not restarted.
 
-The original's weights sit in the wide matrix, at the places where :mod:`sift_onnx.placement_rules` finds the features
+The original's weights sit in the wide matrix, at the places where :mod:`sift_onnx.feature_maps` finds the features
 of the original, and everything that is added is pruned. An old feature then sees old features only.
 
 An added feature has no active weight on either side. If it were zero, every gradient at its weights would be zero too:
@@ -20,15 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Solution
-from sift_onnx.axis_rules import AxisAnalysis, WeightLayer
-from sift_onnx.cost import positions_of
+from sift_onnx.analysis.axis_system import Solution
+from sift_onnx.analysis.cost import positions_of
+from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
+from sift_onnx.feature_maps.context import refusal
+from sift_onnx.feature_maps.search import place
 from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.drawing import with_more_channels
-from sift_onnx.placement_rules import place
-from sift_onnx.placement_rules.context import refusal
 from sift_onnx.weights.sparse import SparseWeight, generator
 
 __all__ = ["Embedding"]

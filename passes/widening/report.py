@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.cost import product_macs
+from sift_onnx.analysis.cost import product_macs
+from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
 from sift_onnx.graphs.constants import is_masked, nnz_of
-from sift_onnx.left_out import left_out_layers, left_out_warnings
 
 if TYPE_CHECKING:
     from sift_onnx.model import Model

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axes import Size, Solution
-from sift_onnx.axis_rules import AxisAnalysis
+from sift_onnx.analysis.axis_system import Size, Solution
+from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import MaskedValues, array_of, constant_values, masked_constant
 from sift_onnx.model import Model
 from sift_onnx.weights.masked_values import WeightSource

@@ -62,8 +62,8 @@ def check(
         sift-onnx check trained.onnx trained-optimized.onnx --atol 1e-3
     """
     from sift_onnx.backends.base import get_backend
-    from sift_onnx.checking import check_model
     from sift_onnx.report.check import checks_table
+    from sift_onnx.verify.checks import check_model
 
     backend = get_backend("onnxruntime")
 

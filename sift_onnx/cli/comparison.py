@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.active_zeros import ActiveZeros, active_zero_warnings, active_zeros, totals_of
-from sift_onnx.axis_rules.analysis import fitting_inputs
+from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings, active_zeros, totals_of
+from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.backends.base import Backend, CompileOptions, Program, one_line
 from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
 from sift_onnx.cli.output import note, progress_bar, status_line
 from sift_onnx.errors import BackendError, SiftError, UsageError
-from sift_onnx.feeds import Feeds, random_feeds
-from sift_onnx.input_shapes import BoundInputs, batch_of, bind
 from sift_onnx.model import Model
-from sift_onnx.tensor_specs import TensorSpec, graph_inputs
+from sift_onnx.shapes.input_binding import BoundInputs, batch_of, bind
+from sift_onnx.shapes.random_inputs import Feeds, random_feeds
+from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
 __all__ = [
     "Entry",

@@ -69,9 +69,9 @@ def convert(
     Examples:
         sift-onnx convert wide.onnx small.onnx --storage sparse
     """
-    from sift_onnx.files.storage import check_input, check_output
+    from sift_onnx.analysis.training_mode import in_words, training_nodes
     from sift_onnx.model import Model
-    from sift_onnx.training_nodes import in_words, training_nodes
+    from sift_onnx.model_files.writer import check_input, check_output
 
     check_input(source)
     check_output(target, force)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sift_onnx.backends.processors import allowed_processors, cgroup_quota, usable_processors
 from sift_onnx.cli.options import json_option, verbosity_options
 from sift_onnx.cli.output import deliver, status_line
 from sift_onnx.cli.plugin_list import check_plugins, checked_rows
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import BackendError, UsageError
-from sift_onnx.processors import allowed_processors, cgroup_quota, usable_processors
 
 if TYPE_CHECKING:
     from rich.table import Table

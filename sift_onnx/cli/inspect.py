@@ -47,9 +47,9 @@ def inspect(
         sift-onnx inspect wide.onnx
         sift-onnx inspect wide.onnx --save-recipe wide.yaml
     """
-    from sift_onnx.cost import inspect as inspect_model
-    from sift_onnx.files.storage import check_input, check_output
+    from sift_onnx.analysis.cost import inspect as inspect_model
     from sift_onnx.model import Model
+    from sift_onnx.model_files.writer import check_input, check_output
     from sift_onnx.report.inspect import inspect_tables
 
     check_input(model)

@@ -76,17 +76,17 @@ def profile(
     Examples:
         sift-onnx profile wide.onnx --batch 64 --reasons
     """
-    from sift_onnx.active_zeros import active_zero_warnings, active_zeros, totals_of
-    from sift_onnx.axis_rules.analysis import fitting_inputs
+    from sift_onnx.analysis.active_zeros import active_zero_warnings, active_zeros, totals_of
+    from sift_onnx.analysis.graph_analysis import fitting_inputs
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
-    from sift_onnx.feeds import random_feeds
-    from sift_onnx.files.storage import check_input, check_output
-    from sift_onnx.input_shapes import batch_of
     from sift_onnx.model import Model
+    from sift_onnx.model_files.writer import check_input, check_output
     from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
-    from sift_onnx.tensor_specs import graph_inputs
+    from sift_onnx.shapes.input_binding import batch_of
+    from sift_onnx.shapes.random_inputs import random_feeds
+    from sift_onnx.shapes.tensor_specs import graph_inputs
 
     check_input(Path(path))
     if trace is not None:

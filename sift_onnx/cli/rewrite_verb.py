@@ -47,9 +47,9 @@ def run(
         json_path: as of ``--json``.
         verbosity: below 0 nothing is said on stderr.
     """
-    from sift_onnx.files.storage import check_input, check_output
+    from sift_onnx.analysis.training_mode import mode_note
     from sift_onnx.model import Model
-    from sift_onnx.training_nodes import mode_note
+    from sift_onnx.model_files.writer import check_input, check_output
 
     check_input(source)
     if not dry_run:

@@ -20,7 +20,7 @@ import onnx
 from sift_onnx.backends.base import CompileOptions, refuse_copies
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.errors import UsageError
-from sift_onnx.feeds import random_feeds
+from sift_onnx.shapes.random_inputs import random_feeds
 
 __all__ = ["BenchmarkResults", "Engine", "compile_model"]
 

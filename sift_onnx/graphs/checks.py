@@ -14,7 +14,7 @@ import onnx
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.graphs.node_checks import check_nodes, subgraphs
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["check_graphs"]
 

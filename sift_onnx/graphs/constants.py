@@ -21,7 +21,7 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of, data_type_of
 from sift_onnx.files.stored_values import StoredValues, bare_header, describe
 from sift_onnx.files.tensor_protos import little_endian, tensor_of
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.weights.masked_values import (
     MaskedConstant,
     MaskedValues,

@@ -25,7 +25,7 @@ from sift_onnx.files.external_data import is_external
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.graphs.constants import full_tensor
 from sift_onnx.graphs.value_infos import value_info_of, value_infos_of
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["export_graph", "export_model_fields"]
 

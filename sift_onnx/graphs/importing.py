@@ -20,9 +20,9 @@ from sift_onnx.files.data_types import numpy_dtype
 from sift_onnx.files.external_data import is_external
 from sift_onnx.files.file_bytes import PackedNumbers
 from sift_onnx.files.stored_values import StoredValues
+from sift_onnx.files.tensor_data import OutsideData, refuse_external
 from sift_onnx.graphs.checks import check_graphs
 from sift_onnx.graphs.constants import MaskedValues, masked_constant
-from sift_onnx.graphs.outside_data import OutsideData, refuse_external
 from sift_onnx.weights.mask_search import find_masks
 from sift_onnx.weights.mask_storage import MaskRecord
 from sift_onnx.weights.sparse import SparseWeight

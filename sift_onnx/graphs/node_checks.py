@@ -13,7 +13,7 @@ import onnx
 from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["check_nodes", "subgraphs"]
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.axis_rules import analyze
+from sift_onnx.analysis.graph_analysis import analyze
+from sift_onnx.analysis.training_mode import in_words, training_nodes
 from sift_onnx.errors import PreconditionError
 from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model, ModelLike
@@ -18,7 +19,6 @@ from sift_onnx.passes.local.linear_units import LinearUnit, Site
 from sift_onnx.passes.local.member import LocalPass
 from sift_onnx.passes.local.replacement import Part
 from sift_onnx.passes.local.workshop import Workshop
-from sift_onnx.training_nodes import in_words, training_nodes
 from sift_onnx.weights.mask_storage import MASKS_KEY, text_of_masks
 
 __all__ = ["LayerPlan", "NodeNames"]

@@ -18,7 +18,6 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx import errors
 from sift_onnx.hosts.missing import missing
-from sift_onnx.ir_models import ir_model_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, history
 
@@ -72,7 +71,7 @@ class SiftPass(ir.passes.InPlacePass):
             raise ir.passes.PreconditionError(str(error)) from error
         self.report = dict(result.report)
         if result.changed:
-            _become(model, ir_model_of(result.model))
+            _become(model, result.model.to_onnx_ir())
         return ir.passes.PassResult(model, result.changed)
 
     def ensures(self, model: ir.Model) -> None:

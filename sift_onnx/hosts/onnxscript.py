@@ -22,9 +22,9 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 
 from sift_onnx.errors import UsageError
+from sift_onnx.graphs.onnx_ir_export import lazy_tensor
 from sift_onnx.hosts.layer_plan import LayerPlan, NodeNames
 from sift_onnx.hosts.missing import missing
-from sift_onnx.ir_models import lazy_tensor
 from sift_onnx.passes.base import Pass
 from sift_onnx.passes.local.linear_units import Site
 from sift_onnx.passes.local.member import LocalPass

@@ -1,4 +1,4 @@
-"""How operators run on host values: the functions of :mod:`sift_onnx.small_arrays`, and what looks at tensors' shapes.
+"""Operators on host values: the functions of :mod:`sift_onnx.shapes.numpy_ops`, and those that read tensors' shapes.
 
 An operator that is not here, or any of whose inputs is a tensor, is run by a kernel of torch.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.small_arrays import KERNELS
+from sift_onnx.shapes.numpy_ops import KERNELS
 from sift_onnx.training.host import Host, array
 
 __all__ = ["HOST_KERNELS", "READS_SHAPE"]

@@ -26,7 +26,8 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statisti
     """A torch module that computes what the model computes, and can be trained.
 
     Weights, biases, scales and tables are parameters in ONNX's layout, one for each initializer; running statistics of
-    BatchNormalization are buffers, and so are weights that are fixed functions (:mod:`sift_onnx.fixed_weights`).
+    BatchNormalization are buffers, and so are weights that are fixed functions
+    (:mod:`sift_onnx.analysis.fixed_weights`).
     ``state_dict`` keys are initializer names; what :class:`UnshareInitializers` gives a tensor of its own has the name
     that it gets there. BatchNormalization and Dropout follow ``train()`` and ``eval()``; the module comes in evaluation
     mode. Parameters of 16 bits are kept as float32, and rounded where they are used.

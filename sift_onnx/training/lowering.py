@@ -24,7 +24,7 @@ import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.model import Model
-from sift_onnx.operator_domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE

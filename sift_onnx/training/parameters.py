@@ -5,7 +5,7 @@ cast elements, where a layer has its weight, bias, scale, shift or table. A sum 
 exporters write biases, position embeddings and scales; such a tensor counts if the model names it (an initializer, not
 the value of a Constant node), has more than one element, and holds no number that only a mask would.
 
-A weight that is a fixed function (:mod:`sift_onnx.fixed_weights`) stands where parameters do, and is none.
+A weight that is a fixed function (:mod:`sift_onnx.analysis.fixed_weights`) stands where parameters do, and is none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from sift_onnx.analysis.fixed_weights import fixed_weights
 from sift_onnx.errors import UsageError
-from sift_onnx.fixed_weights import fixed_weights
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 
 __all__ = ["Role", "roles_of"]

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.operator_domains import STANDARD_DOMAINS, canonical_domain
+from sift_onnx.operators.domains import STANDARD_DOMAINS, canonical_domain
 
 __all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel"]
 

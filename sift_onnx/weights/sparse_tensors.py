@@ -13,7 +13,6 @@ import onnx
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.graphs.constants import shape_of
 from sift_onnx.weights.masked_values import MaskedConstant, count_nonzeros, flat_pieces
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -145,7 +144,7 @@ def typed_field(name: str, dtype: np.dtype[Any]) -> str:
 def sparse_header_of(constant: MaskedConstant, header: onnx.TensorProto) -> onnx.SparseTensorProto:
     """A masked weight as a sparse tensor without data; name and description are those of ``header``."""
     values = constant._values
-    tensor = onnx.SparseTensorProto(dims=shape_of(constant))
+    tensor = onnx.SparseTensorProto(dims=values.shape)
     tensor.values.CopyFrom(header)
     tensor.values.data_type = data_type_of(values.dtype)
     del tensor.values.dims[:]

@@ -106,7 +106,7 @@ def test_a_language_model_takes_a_length_and_layers(tmp_path):
 
 def test_weights_beyond_one_file_are_mentioned(tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("sift_onnx.files.storage.PROTOBUF_LIMIT", 300_000)
+    monkeypatch.setattr("sift_onnx.model_files.writer.PROTOBUF_LIMIT", 300_000)
     path = tmp_path / "m.onnx"
     result = sift("export", "gpt3-small", path, *NARROW, "--layers", "1", "--sequence", "4")
     assert result.stdout.startswith(f"{path} and {path}.data: ")

@@ -6,7 +6,7 @@ import pytest
 from builders import linear, model_of, random_weight
 from onnx import TensorProto, helper
 
-from sift_onnx.cost import inspect
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.model import Model
 

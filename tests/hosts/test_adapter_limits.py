@@ -18,10 +18,10 @@ from onnxscript.rewriter import MatchingTracer, RewriteRuleClassBase, RewriteRul
 
 import sift_onnx
 from sift_onnx.errors import MissingExtraError, PreconditionError, UnsupportedError, UsageError
-from sift_onnx.files import storage
 from sift_onnx.hosts.graphsurgeon import apply, export_onnx
 from sift_onnx.hosts.onnx_ir import SiftPass
 from sift_onnx.hosts.onnxscript import layer_rules
+from sift_onnx.model_files import writer
 from sift_onnx.passes import Densify, InferenceMode, Parallel, Prune, Wide
 
 
@@ -97,7 +97,7 @@ def test_annotations_and_metadata_stay_with_nodes_and_values_of_the_same_name() 
 
 
 def test_large_tensors_are_made_when_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "STREAMED_FROM", 64)
+    monkeypatch.setattr(writer, "STREAMED_FROM", 64)
     model = onnx_ir.from_proto(small())
     SiftPass(Wide("0.75"))(model)
     lazy = [v.name for v in model.graph.initializers.values() if isinstance(v.const_value, onnx_ir.LazyTensor)]
@@ -106,8 +106,8 @@ def test_large_tensors_are_made_when_they_are_written(monkeypatch: pytest.Monkey
 
 
 def test_a_model_that_no_message_holds_comes_back_as_it_went_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "STREAMED_FROM", 64)
-    monkeypatch.setattr(storage, "PROTOBUF_LIMIT", 1000)
+    monkeypatch.setattr(writer, "STREAMED_FROM", 64)
+    monkeypatch.setattr(writer, "PROTOBUF_LIMIT", 1000)
     with pytest.raises(UnsupportedError, match="does not fit in one ModelProto"):
         sift_onnx.transform(small(), wide="0.75")
     made = sift_onnx.transform(onnx_ir.from_proto(small()), wide="0.75")

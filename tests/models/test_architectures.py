@@ -121,7 +121,7 @@ def test_static_exports_give_the_outputs_of_the_module(name, tmp_path):
 
 @pytest.mark.parametrize("exporter", DEFAULT_OPSETS)
 def test_weights_beyond_one_file_lie_beside_it(exporter, tmp_path, monkeypatch):
-    monkeypatch.setattr("sift_onnx.files.storage.PROTOBUF_LIMIT", 500_000)
+    monkeypatch.setattr("sift_onnx.model_files.writer.PROTOBUF_LIMIT", 500_000)
     path = tmp_path / "m.onnx"
     written = export("gpt3-small", path, sequence=6, exporter=exporter, **small("gpt3-small"))
     assert written.data == str(tmp_path / "m.onnx.data")

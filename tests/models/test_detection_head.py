@@ -13,9 +13,9 @@ from onnx import numpy_helper
 from torch import nn
 
 from sift_onnx import transform
-from sift_onnx.axis_rules import analyze
+from sift_onnx.analysis.first_and_last import first_and_last
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.model import Model
-from sift_onnx.roles import first_and_last
 
 BINS, CLASSES, WIDTH, SCALES = 16, 5, 8, 3
 

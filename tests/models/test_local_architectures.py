@@ -12,12 +12,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from sift_onnx.cost import inspect
-from sift_onnx.feeds import random_feeds
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.models import ARCHITECTURES, export
 from sift_onnx.passes import Doped, Factorized, Parallel
 from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.tensor_specs import graph_inputs
+from sift_onnx.shapes.random_inputs import random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 MEMBERS = (Parallel, Factorized, Doped)
 SPARSITIES = ("0.5", "0.75", "0.9")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nets import Net
 
-from sift_onnx.cost import inspect
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import UsageError
 from sift_onnx.passes import Doped, Factorized, LowRank, Parallel, Wide
 

@@ -11,11 +11,11 @@ import pytest
 from nets import Net
 from onnx import numpy_helper
 
-from sift_onnx.axis_rules import analyze
-from sift_onnx.cost import inspect
+from sift_onnx.analysis.cost import inspect
+from sift_onnx.analysis.first_and_last import first_and_last
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.model import Model, masks
 from sift_onnx.passes import Doped, Factorized, Parallel, Prune, Wide
-from sift_onnx.roles import first_and_last
 
 BINS, CLASSES = 16, 4
 BLUR = np.outer([1.0, 2, 1], [1, 2, 1]) / 16

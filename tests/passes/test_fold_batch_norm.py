@@ -14,10 +14,10 @@ from nets import Net, run
 
 import sift_onnx
 from sift_onnx.errors import UsageError
-from sift_onnx.feeds import random_feeds
 from sift_onnx.model import Model
 from sift_onnx.passes import FoldBatchNorm, Wide, get_pass
-from sift_onnx.tensor_specs import graph_inputs
+from sift_onnx.shapes.random_inputs import random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 rng = np.random.default_rng(0)
 

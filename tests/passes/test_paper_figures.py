@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sift_onnx.cost import product_macs
+from sift_onnx.analysis.cost import product_macs
 from sift_onnx.model import Model
 from sift_onnx.models import export
 from sift_onnx.passes import Wide

@@ -9,7 +9,7 @@ import pytest
 from nets import Net, run
 
 import sift_onnx
-from sift_onnx.cost import inspect
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import PreconditionError, SiftError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes import LowRank, Parallel, Prune, Wide, base, recipe_of, run_recipe

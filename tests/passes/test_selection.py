@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from nets import Net
 
-from sift_onnx.axis_rules import AxisAnalysis, analyze
+from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes.selection import Selection

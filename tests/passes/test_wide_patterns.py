@@ -12,12 +12,12 @@ import pytest
 from nets import Net
 
 import sift_onnx
-from sift_onnx.allocation import BudgetLayer
 from sift_onnx.errors import BudgetError, PreconditionError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
 from sift_onnx.passes.base import HISTORY_KEY
 from sift_onnx.passes.masking import Growth, Masking, require_room
+from sift_onnx.sparsity.budget import BudgetLayer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nets import run
 from random_graphs import RandomGraph, graphs
 
-from sift_onnx.cost import positions_of, product_macs
+from sift_onnx.analysis.cost import positions_of, product_macs
 from sift_onnx.errors import BudgetError, UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.passes import InlineFunctions, LiftConstants, UnshareInitializers, Wide

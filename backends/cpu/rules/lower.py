@@ -8,7 +8,7 @@ from sift_onnx.backends.cpu.dims import Dims
 from sift_onnx.backends.cpu.graph import GraphView
 from sift_onnx.backends.cpu.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
 from sift_onnx.backends.cpu.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.operator_domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import STANDARD_DOMAINS
 
 __all__ = ["lower_node"]
 

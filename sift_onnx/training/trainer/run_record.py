@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.cost import inspect
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import SiftError
 from sift_onnx.training.trainer.batch import InputSpec
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sift_onnx.analysis.training_mode import mode_note
 from sift_onnx.errors import OutputError, PreconditionError
-from sift_onnx.files.storage import check_input, check_output
 from sift_onnx.model import Model
+from sift_onnx.model_files.writer import check_input, check_output
 from sift_onnx.passes.folded_batch_norms import find_folded, starts_at_random
 from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.training import sparse
@@ -29,7 +30,6 @@ from sift_onnx.training.trainer.run_record import History, example_cost
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
 from sift_onnx.training.write_back_file import write_back_file
-from sift_onnx.training_nodes import mode_note
 
 __all__ = ["train_file"]
 

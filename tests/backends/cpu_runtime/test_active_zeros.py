@@ -11,9 +11,9 @@ from sift_onnx.backends.cpu.isa import SIFT_ISA
 from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.backends.cpu.region_program import RegionProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
-from sift_onnx.feeds import random_feeds
 from sift_onnx.model import Model
 from sift_onnx.passes import Prune
+from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.weights.mask_storage import MASKS_KEY, record_of, text_of_records
 from sift_onnx.weights.sparse import SparseWeight
 

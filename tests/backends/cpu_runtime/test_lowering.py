@@ -12,8 +12,8 @@ from sift_onnx.backends.cpu.program import CpuProgram
 from sift_onnx.backends.cpu.region_program import RegionProgram
 from sift_onnx.backends.cpu.specs import Conv, Pool
 from sift_onnx.errors import UsageError
-from sift_onnx.feeds import random_feeds
 from sift_onnx.model import Model
+from sift_onnx.shapes.random_inputs import random_feeds
 
 
 def regions(program):

@@ -8,9 +8,9 @@ import pytest
 from dataflow_cases import grid
 
 import sift_onnx
-from sift_onnx.files import storage as model_file
 from sift_onnx.graphs.constants import MaskedValues, masked_constant
 from sift_onnx.model import Model
+from sift_onnx.model_files import writer as model_file
 from sift_onnx.weights.sparse import SparseWeight
 
 WIDTH, LAYERS = 3000, 2

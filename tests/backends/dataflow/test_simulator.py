@@ -17,8 +17,8 @@ from sift_onnx.backends.dataflow.trace import trace_document, write_trace
 from sift_onnx.backends.dataflow.training import MaskUpdates
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import OutputError, UnsupportedError, UsageError
-from sift_onnx.feeds import random_feeds
-from sift_onnx.tensor_specs import graph_inputs
+from sift_onnx.shapes.random_inputs import random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 MODEL = convolution(sparse_integers(12, 8, 3, 3), size=12, batch=1, pads=[1] * 4)
 

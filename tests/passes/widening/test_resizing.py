@@ -12,8 +12,12 @@ import pytest
 from nets import Net, widen
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.axes import Axis, Solution
-from sift_onnx.axis_rules import AxisAnalysis, Cause, RuleContext, analyze, register_axis_rule, registry
+from sift_onnx.analysis import rule_registry
+from sift_onnx.analysis.axis_system import Axis, Solution
+from sift_onnx.analysis.findings import AxisAnalysis, Cause
+from sift_onnx.analysis.graph_analysis import analyze
+from sift_onnx.analysis.rule_context import RuleContext
+from sift_onnx.analysis.rule_registry import register_axis_rule
 from sift_onnx.cli import main
 from sift_onnx.errors import ShapeCheckError
 from sift_onnx.model import Model
@@ -267,7 +271,8 @@ def test_symbols_stay_where_nothing_changes_and_numbers_follow(net: Net) -> None
 @pytest.fixture
 def rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules that a test registers are forgotten after it."""
-    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
+    for key, rule in rule_registry.RULES.items():
+        monkeypatch.setitem(rule_registry.RULES, key, rule)
 
 
 def forgets_growth(ctx: RuleContext) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from training.sparse.loops import Net, train
 
 from sift_onnx.errors import UsageError
-from sift_onnx.patterns import Pattern, WeightMatrix
+from sift_onnx.sparsity.patterns.pattern import Pattern
+from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 from sift_onnx.training.sparse import GMP, IMP, SET, Group, RigL, Static
 from sift_onnx.training.sparse.selection.patterned import conforms, draw_mask, drop_mask, grow_mask, room
 

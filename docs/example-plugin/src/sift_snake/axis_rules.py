@@ -1,6 +1,7 @@
 """What Snake says about the sizes of its tensors."""
 
-from sift_onnx.axis_rules import RuleContext, axis_rule
+from sift_onnx.analysis.rule_context import RuleContext
+from sift_onnx.analysis.rule_registry import axis_rule
 
 
 @axis_rule("Snake", domain="com.example")

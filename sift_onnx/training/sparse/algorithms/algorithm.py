@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 
-from sift_onnx.patterns import Pattern
+from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.training.sparse.algorithms.first_masks import first_mask
 from sift_onnx.training.sparse.algorithms.state import algorithm_state, load_algorithm_state, sparsity_schedules
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError

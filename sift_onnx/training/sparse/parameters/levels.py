@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from sift_onnx.allocation import check_distribution
 from sift_onnx.errors import UsageError
-from sift_onnx.patterns import Pattern
+from sift_onnx.sparsity.budget import check_distribution
+from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.selection.erk import erk_counts

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from sift_onnx.patterns import WeightMatrix
+from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard_like
 from sift_onnx.training.sparse.errors import SparsityStateError, refuse_pickling
 from sift_onnx.training.sparse.parameters.feature_axes import axes_of

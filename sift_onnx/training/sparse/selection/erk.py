@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from sift_onnx.allocation import BudgetLayer, allocate
+from sift_onnx.sparsity.budget import BudgetLayer, allocate
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
 __all__ = ["erk_counts"]

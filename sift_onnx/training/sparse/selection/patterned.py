@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.patterns import Pattern, WeightMatrix
+from sift_onnx.sparsity.patterns.pattern import Pattern
+from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 from sift_onnx.training.sparse.selection.masks import make_mask_drop_minimum
 
 __all__ = ["choose_mask", "conforms", "draw_mask", "drop_mask", "grow_mask", "room"]

@@ -1,0 +1,1 @@
+"""What a graph means: sizes and the equations between them, layers, their order and cost."""

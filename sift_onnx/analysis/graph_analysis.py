@@ -1,0 +1,263 @@
+"""Run the rules over a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import onnx_graphsurgeon as gs
+
+from sift_onnx.analysis.axis_system import Axis, AxisError, AxisSystem
+from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
+from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
+from sift_onnx.analysis.heads import head_splits
+from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
+from sift_onnx.analysis.rule_lookup import rule_for
+from sift_onnx.analysis.rules.attention_scale import find_scales
+from sift_onnx.analysis.rules.shape_values import evaluate
+from sift_onnx.analysis.subgraphs import captured
+from sift_onnx.errors import SiftError, UnsupportedError, UsageError
+from sift_onnx.graphs.constants import constant_values
+from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
+from sift_onnx.model import Model
+from sift_onnx.shapes.inference import Shapes, infer_shapes
+from sift_onnx.shapes.input_binding import BoundInputs, bind, bindings
+from sift_onnx.shapes.open_axes import extents_of
+from sift_onnx.shapes.tensor_specs import TensorSpec, model_inputs
+
+__all__ = ["analyze", "fitting_inputs"]
+
+# What a rule stumbles over where a node's operands or attributes contradict each other and no check has noticed.
+_CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def analyze(
+    model: Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    attention: AttentionGrowth = "head-dim",
+    resize_outputs: Sequence[str] = (),
+) -> AxisAnalysis:
+    """Find out which axes of ``model`` can grow, and which of them together.
+
+    Graph inputs and outputs keep their sizes. A node without a rule keeps its inputs and outputs as they are.
+
+    Args:
+        model: the model; not changed.
+        input_shapes: sizes of dynamic input axes. Of those that it lacks, the first of
+            :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict.
+        attention: which part of an attention width grows.
+        resize_outputs: globs over graph outputs that may change their size.
+
+    Raises:
+        UsageError: an input shape is missing or wrong.
+        UnsupportedError: the graph contradicts itself, or has a cycle.
+    """
+    return _first_that_fits(model, bindings(model_inputs(model), input_shapes), attention, resize_outputs)
+
+
+def fitting_inputs(
+    model: Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    inputs: Sequence[TensorSpec] | None = None,
+) -> BoundInputs:
+    """The input shapes that ``model`` is looked at and run with; the same as :func:`analyze` takes, for any batch.
+
+    Args:
+        model: the model; it is analysed only where sizes have to be assumed.
+        input_shapes: see :func:`sift_onnx.shapes.input_binding.bindings`.
+        batch: see there.
+        inputs: of the model, or what it has in common with another one.
+
+    Raises:
+        UsageError: an input shape is missing or wrong.
+        UnsupportedError: the graph contradicts itself, or has a cycle.
+    """
+    specs = inputs if inputs is not None else model_inputs(model)
+    first = bind(specs, input_shapes, batch)
+    if not first.assumed:
+        return first
+    return _first_that_fits(model, bindings(specs, input_shapes, batch), "head-dim", ()).inputs
+
+
+def _first_that_fits(
+    model: Model, candidates: Iterable[BoundInputs], attention: AttentionGrowth, resize_outputs: Sequence[str]
+) -> AxisAnalysis:
+    failures: list[tuple[BoundInputs, UnsupportedError]] = []
+    for inputs in candidates:
+        try:
+            shapes = infer_shapes(model, inputs.shapes)
+            splits: frozenset[int] = frozenset()
+            if attention != "head-dim":
+                splits = head_splits(_analyze(model, inputs, dict(shapes), "head-dim", frozenset(), resize_outputs))
+            analysis = _analyze(model, inputs, shapes, attention, splits, resize_outputs)
+            if inputs.assumed:
+                _check_outputs(model, analysis)
+            return analysis
+        except UnsupportedError as error:
+            failures.append((inputs, error))
+    first, reason = failures[0]
+    if not first.assumed:
+        raise reason
+    raise UsageError(
+        f"{reason}; so it is with all {len(failures)} sizes that were tried for open axes ({'; '.join(first.said)})"
+    ) from reason
+
+
+def _check_outputs(model: Model, analysis: AxisAnalysis) -> None:
+    """Sizes that suit every node may still be wrong: a larger image can fill more rows of a batch when it is flattened.
+
+    Raises:
+        UnsupportedError: an output has not the size that its declared shape names.
+    """
+    symbols = {
+        extent: size
+        for spec in model_inputs(model)
+        for extent, size in zip(spec.extents, analysis.inputs.shapes[spec.name], strict=False)
+        if isinstance(extent, str)
+    }
+    found = known_shapes(analysis)
+    for output in model.graph.outputs:
+        declared = extents_of(output.shape or ())
+        for axis, (extent, size) in enumerate(zip(declared, found.get(output.name, ()), strict=False)):
+            wanted = symbols.get(extent) if isinstance(extent, str) else extent
+            if wanted is not None and size is not None and size != wanted:
+                raise UnsupportedError(
+                    f"axis {axis} of output {output.name!r} is {size}, where the model declares {extent!r} ({wanted})"
+                )
+
+
+def _analyze(
+    model: Model,
+    inputs: BoundInputs,
+    shapes: Shapes,
+    attention: AttentionGrowth,
+    splits: frozenset[int],
+    resize_outputs: Sequence[str],
+) -> AxisAnalysis:
+    analysis = AxisAnalysis(
+        system=AxisSystem(),
+        order=_topological(model.graph),
+        attention=attention,
+        head_splits=splits,
+        inputs=inputs,
+    )
+    for name, dims in inputs.shapes.items():
+        analysis.axes[name] = _input_axes(analysis.system, name, dims)
+    opsets = {entry.domain: entry.version for entry in model.graph.import_domains or ()}
+    opsets.setdefault("", int(model.graph.opset))
+    for index, node in enumerate(analysis.order):
+        ctx = RuleContext(analysis, node, index, shapes, opsets)
+        try:
+            _run(ctx)
+        except AxisError as error:
+            raise UnsupportedError(
+                f"node {ctx.label!r} ({node.op}) contradicts the shapes of what it reads: {error}"
+            ) from error
+        except SiftError:
+            raise
+        except _CONTRADICTIONS as error:
+            raise UnsupportedError(
+                f"node {ctx.label!r} ({node.op}) makes no sense to its axis rule ({type(error).__name__}: {error}); "
+                "`sift-onnx check` says whether the model is valid"
+            ) from error
+    for node in analysis.order:
+        # Once more, since an initializer has axes only when a node of the main graph has read it.
+        _pin_captures(analysis, node)
+    for output in model.graph.outputs:
+        if any(fnmatchcase(output.name, pattern) for pattern in resize_outputs):
+            continue
+        for axis in analysis.axes.get(output.name) or ():
+            analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))
+    _keep_fixed_weights(analysis)
+    _require_integers(analysis)
+    analysis.unscaled.extend(find_scales(analysis))
+    return analysis
+
+
+def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
+    """Find the weights that were not learned, and keep their sizes; one of equal channels may get more of these."""
+    layers = [layer for name, layer in analysis.layers.items() if name not in analysis.tables]
+    uses = ((analysis.order[layer.uses[0].index], layer.constant) for layer in layers if layer.kind != "embedding")
+    analysis.fixed.update(fixed_weights(uses))
+    for name, reason in analysis.fixed.items():
+        layer = analysis.layers[name]
+        use = layer.uses[0]
+        if reason != SAME_KERNEL:
+            for axis in layer.axes:
+                cause = Cause(use.node, use.op, f"its weight {name!r} is a fixed function: {reason}")
+                analysis.system.pin(axis.size, cause)
+
+
+def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
+    """Fixed sizes, as pinned variables, so that whatever meets them can be told why it cannot grow."""
+    cause = Cause(name, "input", f"it is the graph input {name!r}")
+    return tuple(Axis(system.fixed(n, cause)) for n in dims)
+
+
+def _run(ctx: RuleContext) -> None:
+    node = ctx.node
+    if node.op == "Constant" and constant_values(node.outputs[0]) is not None:
+        return
+    _pin_captures(ctx.analysis, node)
+    if node.inputs and all(ctx.is_derived(i) for i in range(len(node.inputs)) if ctx.has_input(i)):
+        ctx.analysis.derived.update(tensor.name for tensor in node.outputs)
+    if evaluate(ctx):
+        return
+    rule = rule_for(node.op, node.domain)
+    if rule is not None:
+        rule(ctx)
+        return
+    ctx.analysis.unknown.append(node)
+    name = f"{node.domain}::{node.op}" if node.domain else node.op
+    for i in range(len(node.inputs)):
+        ctx.fix_input(i, f"no rule covers {name}")
+    for i in range(len(node.outputs)):
+        ctx.set_axes(i, ctx.inferred_axes(i))
+
+
+def _pin_captures(analysis: AxisAnalysis, node: gs.Node) -> None:
+    """What a subgraph reads from outside keeps its size."""
+    cause = Cause(str(node.name or node.outputs[0].name), node.op, f"a subgraph of {node.op} reads it")
+    for name in sorted(captured(node)):
+        for axis in analysis.axes.get(name) or ():
+            analysis.system.pin(axis.size, cause)
+        for followed in (analysis.elements.get(name), analysis.numbers.get(name)):
+            for element in followed.reshape(-1) if followed is not None else ():
+                for size in sizes_behind(element):
+                    analysis.system.pin(size, cause)
+
+
+def _require_integers(analysis: AxisAnalysis) -> None:
+    for axes in analysis.axes.values():
+        for axis in axes or ():
+            analysis.system.require_integer(axis.size)
+
+
+def _topological(graph: gs.Graph) -> list[gs.Node]:
+    """The nodes so that producers come first; the order of the file where that already holds."""
+    produced = {t.name for t in graph.inputs} | {n for n, t in graph.tensors().items() if isinstance(t, gs.Constant)}
+    makers: dict[str, int] = {}
+    for i, node in enumerate(graph.nodes):
+        for tensor in node.outputs:
+            makers.setdefault(tensor.name, i)
+    # A name without a maker is an input that the graph forgot to declare; it blocks nothing.
+    needs = [
+        {makers[t.name] for t in node.inputs if t.name and t.name in makers and t.name not in produced}
+        for node in graph.nodes
+    ]
+    order = runnable_order(needs)
+    if len(order) < len(needs):
+        node = graph.nodes[waits_in_a_circle(needs, order)]
+        raise UnsupportedError(f"the graph has a cycle through node {node.name or node.op!r}")
+    return [graph.nodes[i] for i in order]
+
+
+def known_shapes(analysis: AxisAnalysis) -> Shapes:
+    """The original shape of every analysed tensor."""
+    return {
+        name: tuple(analysis.system.original(axis.size) for axis in axes)
+        for name, axes in analysis.axes.items()
+        if axes is not None
+    }

@@ -1,0 +1,129 @@
+"""Gemm, MatMul and their fusions: the contracted axes are the same, the others pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sift_onnx.analysis.axis_system import Axis, Size
+from sift_onnx.analysis.findings import Axes
+from sift_onnx.analysis.rule_context import RuleContext
+from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.elementwise import broadcast
+from sift_onnx.analysis.rules.stored_tables import follow_frequencies
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One operand of a product.
+
+    Attributes:
+        summed: the contracted axis.
+        kept: the axis that goes into the output.
+        position: of ``kept`` in the operand.
+        batch: leading axes.
+    """
+
+    summed: Axis
+    kept: Axis
+    position: int
+    batch: Axes
+
+
+@axis_rule("Gemm")
+def gemm(ctx: RuleContext) -> None:
+    """``a [M, K]``, ``b [K, N]`` (or transposed), ``c`` broadcast to ``[M, N]``."""
+    a, b = ctx.axes(0), ctx.axes(1)
+    if a is None or b is None:
+        _unknown(ctx, a, b)
+        return
+    out = _product(ctx, a, b, "gemm", bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+    for c_axis, out_axis in zip(reversed(ctx.axes(2) or ()), reversed(out), strict=False):
+        if ctx.original(c_axis) != 1:
+            ctx.equate(c_axis, out_axis, "bias")
+
+
+@axis_rule("FusedGemm", domain=MICROSOFT)
+def fused_gemm(ctx: RuleContext) -> None:
+    """A Gemm with an activation behind it."""
+    gemm(ctx)
+
+
+@axis_rule("MatMul")
+def matmul(ctx: RuleContext) -> None:
+    """``a [..., M, K]``, ``b [..., K, N]``; leading axes broadcast, vectors lose their axis."""
+    a, b = ctx.axes(0), ctx.axes(1)
+    if a is None or b is None:
+        _unknown(ctx, a, b)
+    elif len(a) == 1 or len(b) == 1:
+        ctx.equate(a[-1], b[-2] if len(b) > 1 else b[-1], "contraction")
+        ctx.pin(a[-1], "a product with a vector")
+        ctx.set_axes(0, (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ())))
+    else:
+        _product(ctx, a, b, "matmul")
+
+
+@axis_rule("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+def fused_matmul(ctx: RuleContext) -> None:
+    """A MatMul times ``alpha`` whose last two axes may be transposed on either side."""
+    a, b = ctx.axes(0), ctx.axes(1)
+    if a is None or b is None:
+        _unknown(ctx, a, b)
+    elif len(a) == 1 or len(b) == 1 or ctx.attr("transBatchA", 0) or ctx.attr("transBatchB", 0):
+        for axes in (a, b):
+            ctx.pin_all(axes, "this layout of a FusedMatMul is not covered")
+        ctx.set_axes(0, ctx.inferred_axes())
+    else:
+        _product(ctx, a, b, "matmul", bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+
+
+def _product(
+    ctx: RuleContext, a: Axes, b: Axes, kind: str, trans_a: bool = False, trans_b: bool = False
+) -> tuple[Axis, ...]:
+    """State the product of two matrices, or of stacks of them, and say what is a weight in it; the output's axes."""
+    left, right = _side(a, inner=not trans_a), _side(b, inner=trans_b)
+    ctx.equate(left.summed, right.summed, "contraction")
+    batch = broadcast(ctx, [left.batch, right.batch])
+    out = (*batch, left.kept, right.kept)
+    ctx.set_axes(0, out)
+    weights = ctx.parameter(0), ctx.parameter(1)
+    if ctx.original(left.summed) == 1 and any(follow_frequencies(ctx, i) for i in (0, 1)):
+        return out  # positions times frequencies
+    for own, other, parameter, opposite in ((left, right, *weights), (right, left, *reversed(weights))):
+        if parameter is not None and opposite is None:
+            ctx.pin_all(_unmatched(ctx, own.batch, other.batch), "a stack of weights keeps their number")
+            ctx.weight(parameter, kind, own.position, (*_repeated(ctx, batch, own.batch), other.kept.size))
+            return out
+    derived = [ctx.is_derived(i) for i in (0, 1)]
+    for i, side in enumerate((left, right)):
+        if derived[i] and weights[i] is None:
+            ctx.pin_all((side.summed, side.kept), "the weight is computed, not stored")
+    if not any(derived):
+        factors = (axis.size for axis in (*batch, left.kept, left.summed, right.kept))
+        ctx.product(*factors, summed=left.summed.size)
+    return out
+
+
+def _side(axes: Axes, *, inner: bool) -> _Side:
+    """An operand whose last axis, or last but one, is summed over."""
+    last = len(axes) - 1
+    summed, kept = (last, last - 1) if inner else (last - 1, last)
+    return _Side(axes[summed], axes[kept], kept, axes[:-2])
+
+
+def _repeated(ctx: RuleContext, batch: Axes, own: Axes) -> tuple[Size, ...]:
+    """The leading axes of a product along which a side with the leading axes ``own`` is repeated."""
+    return tuple(axis.size for axis in _unmatched(ctx, batch, own))
+
+
+def _unmatched(ctx: RuleContext, own: Axes, other: Axes) -> Axes:
+    """The leading axes of a side along which the other side is repeated."""
+    first = len(own) - len(other)
+    return tuple(axis for i, axis in enumerate(own) if i < first or ctx.original(other[i - first]) == 1)
+
+
+def _unknown(ctx: RuleContext, *sides: Axes | None) -> None:
+    for axes in sides:
+        ctx.pin_all(axes, "it meets a tensor of unknown shape")
+    ctx.set_axes(0, ctx.inferred_axes())

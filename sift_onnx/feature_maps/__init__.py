@@ -1,0 +1,1 @@
+"""Where the features of an original lie in the wider axes of its wide model."""

@@ -1,0 +1,148 @@
+"""Normalizations, reductions and pooling: what they mix must not grow."""
+
+from __future__ import annotations
+
+from sift_onnx.feature_maps.context import Extent, PlacementContext
+from sift_onnx.feature_maps.registry import placement_rule
+
+# From this opset on, Softmax and its kin look at one axis; before, at all axes from there on as one.
+_ONE_AXIS = 13
+
+
+@placement_rule("BatchNormalization")
+def batch_normalization(ctx: PlacementContext) -> None:
+    """``x [N, C, ...]`` with scale, bias, mean and variance ``[C]``: each channel by itself."""
+    _each_channel(ctx, range(1, 5))
+
+
+@placement_rule("InstanceNormalization")
+def instance_normalization(ctx: PlacementContext) -> None:
+    """``x [N, C, ...]`` with scale and bias ``[C]``: each channel by itself, over its pixels."""
+    ctx.require_fixed(ctx.input(0)[2:], "normalizes over")
+    _each_channel(ctx, range(1, 3))
+
+
+@placement_rule("GroupNormalization")
+def group_normalization(ctx: PlacementContext) -> None:
+    """Groups of one channel are each channel by itself."""
+    x = ctx.input(0)
+    ctx.require_fixed(x[2:], "normalizes over")
+    if int(ctx.attr("num_groups")) != x[1].old:
+        ctx.require_fixed(x[1:2], "normalizes over groups of")
+    _each_channel(ctx, range(1, 3))
+
+
+def _each_channel(ctx: PlacementContext, parameters: range) -> None:
+    x = ctx.input(0)
+    channel = x[1] if len(x) > 1 else x[0]
+    for i in parameters:
+        for axis in ctx.input(i):
+            ctx.same(axis, channel)
+    ctx.same_axes(x, ctx.output())
+    for i in range(1, len(ctx.node.outputs)):
+        for axis in ctx.output(i):
+            ctx.same(axis, channel)
+
+
+@placement_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+def layer_normalization(ctx: PlacementContext) -> None:
+    """``x`` is normalized over its axes from ``axis`` on."""
+    x = ctx.input(0)
+    first = int(ctx.attr("axis", -1)) % len(x)
+    ctx.require_fixed(x[first:], "normalizes over")
+    for i in range(len(ctx.node.outputs)):
+        for axis, other in zip(x[:first], ctx.output(i), strict=False):
+            ctx.same(axis, other)
+
+
+@placement_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def skip_layer_normalization(ctx: PlacementContext) -> None:
+    """``input + skip`` is normalized over its last axis."""
+    ctx.require_fixed(ctx.input(0)[-1:], "normalizes over")
+    for i in range(len(ctx.node.outputs)):
+        for axis, other in zip(ctx.input(0)[:-1], ctx.output(i), strict=False):
+            ctx.same(axis, other)
+
+
+@placement_rule("Softmax", "LogSoftmax", "Hardmax")
+def softmax(ctx: PlacementContext) -> None:
+    """What is normalized must not grow."""
+    x = ctx.input(0)
+    axis = int(ctx.attr("axis", -1 if ctx.opset >= _ONE_AXIS else 1)) % len(x)
+    mixed = x[axis:] if ctx.opset < _ONE_AXIS else x[axis : axis + 1]
+    _along(ctx, mixed, "normalizes over")
+
+
+@placement_rule("CumSum")
+def cumulative_sum(ctx: PlacementContext) -> None:
+    """What is summed up must not grow."""
+    position = ctx.integers(1)
+    x = ctx.input(0)
+    _along(ctx, x if position is None else [x[position[0]]], "sums along")
+
+
+@placement_rule("LpNormalization")
+def lp_normalization(ctx: PlacementContext) -> None:
+    """What is normalized must not grow."""
+    _along(ctx, [ctx.input(0)[int(ctx.attr("axis", -1))]], "normalizes over")
+
+
+@placement_rule("LRN")
+def local_response_normalization(ctx: PlacementContext) -> None:
+    """Neighbouring channels are mixed."""
+    _along(ctx, ctx.input(0)[1:2], "normalizes over neighbours along")
+
+
+@placement_rule("TopK")
+def top_k(ctx: PlacementContext) -> None:
+    """What is sorted does not grow."""
+    x = ctx.input(0)
+    position = int(ctx.attr("axis", -1)) % len(x)
+    ctx.require_fixed([x[position]], "sorts")
+    for i in range(len(ctx.node.outputs)):
+        for j, (axis, other) in enumerate(zip(x, ctx.output(i), strict=True)):
+            if j != position:
+                ctx.same(axis, other)
+
+
+def _along(ctx: PlacementContext, mixed: tuple[Extent, ...] | list[Extent], verb: str) -> None:
+    ctx.require_fixed(mixed, verb)
+    ctx.same_axes(ctx.input(0), ctx.output())
+
+
+@placement_rule(
+    "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "Resize", "Upsample"
+)
+def pool(ctx: PlacementContext) -> None:
+    """Channels stay apart; what is pooled or resampled does not grow."""
+    for i in range(len(ctx.node.outputs)):
+        for axis, other in zip(ctx.input(0), ctx.output(i), strict=True):
+            if axis.grows or other.grows:
+                ctx.same(axis, other)
+
+
+@placement_rule(
+    *(f"Reduce{name}" for name in "L1 L2 LogSumExp Max Mean Min Prod Sum SumSquare".split()), "ArgMax", "ArgMin"
+)
+def reduce(ctx: PlacementContext) -> None:
+    """What is reduced must not grow."""
+    x, out = ctx.input(0), ctx.output()
+    reduced = _reduced(ctx, len(x))
+    ctx.require_fixed([axis for i, axis in enumerate(x) if i in reduced], "reduces")
+    kept = [i for i in range(len(x)) if i not in reduced]
+    places = kept if ctx.attr("keepdims", 1) else range(len(kept))
+    for i, j in zip(kept, places, strict=True):
+        ctx.same(x[i], out[j])
+
+
+def _reduced(ctx: PlacementContext, rank: int) -> set[int]:
+    if ctx.node.op.startswith("Arg"):
+        return {int(ctx.attr("axis", 0)) % rank}
+    axes = ctx.attr("axes")
+    if axes is None and ctx.has_input(1):
+        axes = ctx.integers(1)
+        if axes is None:
+            ctx.refuse("reduces computed axes")
+    if not axes:
+        return set() if ctx.attr("noop_with_empty_axes", 0) else set(range(rank))
+    return {int(axis) % rank for axis in axes}

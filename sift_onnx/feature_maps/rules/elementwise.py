@@ -1,0 +1,62 @@
+"""Element by element: features stay where they are.
+
+The added features must stay finite, since a pruned weight times infinity is no zero. What is infinite or undefined for
+some finite input is refused; only a division by something stored is not, since its added entries are ours to choose.
+"""
+
+from __future__ import annotations
+
+from sift_onnx.feature_maps.context import PlacementContext
+from sift_onnx.feature_maps.registry import placement_rule
+from sift_onnx.graphs.constants import array_of, constant_values
+
+# Finite for every finite input.
+FINITE_UNARY = """
+    Abs Atan Bernoulli BitwiseNot Cast Ceil Celu Cos Elu Erf Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN
+    LeakyRelu Mish Neg Not Relu Round Selu Shrink Sigmoid Sign Sin Softplus Softsign Swish Tanh ThresholdedRelu
+""".split()
+FINITE_BINARY = """
+    Add And BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu Sub
+    Sum Where Xor
+""".split()
+UNBOUNDED_UNARY = "Acos Acosh Asin Asinh Atanh Cosh Exp Log Reciprocal Sinh Sqrt Tan".split()
+
+
+@placement_rule(*FINITE_UNARY, "CastLike", "Clip", "Dropout")
+def unary(ctx: PlacementContext) -> None:
+    """Every output is placed like the first input."""
+    for i in range(len(ctx.node.outputs)):
+        ctx.same_axes(ctx.input(0), ctx.output(i))
+
+
+@placement_rule(*UNBOUNDED_UNARY)
+def unbounded(ctx: PlacementContext) -> None:
+    """What may be infinite or undefined is refused."""
+    ctx.refuse("may be infinite or undefined for the features that are added")
+
+
+@placement_rule(*FINITE_BINARY)
+def binary(ctx: PlacementContext) -> None:
+    """Every operand is broadcast to the output."""
+    for i in range(len(ctx.node.inputs)):
+        ctx.broadcast(ctx.input(i), ctx.output())
+
+
+@placement_rule("Div")
+def divide(ctx: PlacementContext) -> None:
+    """A divisor whose features grow must be stored."""
+    if any(axis.grows for axis in ctx.input(1)) and not ctx.is_parameter(1):
+        ctx.refuse("divides by features that are added, which may be zero")
+    binary(ctx)
+
+
+@placement_rule("Pow")
+def power(ctx: PlacementContext) -> None:
+    """Whole powers of 0 or more are finite."""
+    exponent = constant_values(ctx.node.inputs[1])
+    whole = exponent is not None and all(
+        float(value) >= 0 and float(value).is_integer() for value in array_of(exponent).reshape(-1)
+    )
+    if not whole or any(axis.grows for axis in ctx.input(1)):
+        ctx.refuse("raises features that are added to a power that may be undefined for them")
+    binary(ctx)

@@ -1,0 +1,100 @@
+"""Conv, Gemm, MatMul and their kin: what is added to a stored weight is pruned, so that old features see old ones."""
+
+from __future__ import annotations
+
+from sift_onnx.feature_maps.context import Extent, PlacementContext
+from sift_onnx.feature_maps.registry import placement_rule
+
+MICROSOFT = "com.microsoft"
+
+
+@placement_rule("Conv")
+def conv(ctx: PlacementContext) -> None:
+    """``x [N, C, ...]``, ``w [O, C / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``."""
+    x, w, out = ctx.input(0), ctx.input(1), ctx.output()
+    _require_weight(ctx, x[1])
+    group = int(ctx.attr("group", 1))
+    if group > 1 and group == x[1].old:
+        ctx.merged(w[0], x[1], inner=w[0].old // group)
+    else:
+        ctx.merged(x[1], w[1], outer=group)
+        _parted(ctx, w[0], group)
+    _finish(ctx, x, w[0], out)
+
+
+@placement_rule("FusedConv", domain=MICROSOFT)
+def fused_conv(ctx: PlacementContext) -> None:
+    """A Conv with an activation behind it, to which a fourth input may be added."""
+    conv(ctx)
+    ctx.broadcast(ctx.input(3), ctx.output())
+
+
+@placement_rule("ConvTranspose")
+def conv_transpose(ctx: PlacementContext) -> None:
+    """``x [N, C, ...]``, ``w [C, O / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``."""
+    x, w, out = ctx.input(0), ctx.input(1), ctx.output()
+    _require_weight(ctx, x[1])
+    group = int(ctx.attr("group", 1))
+    ctx.same(x[1], w[0])
+    if group > 1 and group == x[1].old:
+        ctx.merged(out[1], x[1], inner=w[1].old)
+    else:
+        _parted(ctx, x[1], group)
+        ctx.merged(out[1], w[1], outer=group)
+    _finish(ctx, x, out[1], out)
+
+
+def _parted(ctx: PlacementContext, axis: Extent, group: int) -> None:
+    """The features of each group stay in it."""
+    ctx.joined(axis, [ctx.free(axis.old // group, axis.new // group) for _ in range(group)])
+
+
+def _finish(ctx: PlacementContext, x: tuple[Extent, ...], features: Extent, out: tuple[Extent, ...]) -> None:
+    ctx.same(features, out[1])
+    for bias in ctx.input(2):
+        ctx.same(bias, out[1])
+    for i, axis in enumerate(out):
+        if i != 1 and axis.grows:
+            ctx.same(x[i], axis)
+
+
+@placement_rule("Gemm")
+def gemm(ctx: PlacementContext) -> None:
+    """``a [M, K]``, ``b [K, N]`` (or transposed), ``c`` broadcast to ``[M, N]``."""
+    _matrix_product(ctx, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+    ctx.broadcast(ctx.input(2), ctx.output())
+
+
+@placement_rule("FusedGemm", domain=MICROSOFT)
+def fused_gemm(ctx: PlacementContext) -> None:
+    """A Gemm with an activation behind it."""
+    gemm(ctx)
+
+
+@placement_rule("MatMul")
+def matmul(ctx: PlacementContext) -> None:
+    """``a [..., M, K]``, ``b [..., K, N]``; of vectors nothing grows that is summed over."""
+    a, b, out = ctx.input(0), ctx.input(1), ctx.output()
+    if len(a) > 1 and len(b) > 1:
+        _matrix_product(ctx, False, False)
+        return
+    ctx.require_fixed((a[-1], b[-2] if len(b) > 1 else b[-1]), "sums over")
+    ctx.same_axes((*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ())), out)
+
+
+def _matrix_product(ctx: PlacementContext, trans_a: bool, trans_b: bool) -> None:
+    a, b, out = ctx.input(0), ctx.input(1), ctx.output()
+    rows, summed = (-1, -2) if trans_a else (-2, -1)
+    columns, other = (-2, -1) if trans_b else (-1, -2)
+    _require_weight(ctx, a[summed])
+    ctx.same(a[summed], b[other])
+    ctx.same(a[rows], out[-2])
+    ctx.same(b[columns], out[-1])
+    for operand in (a, b):
+        ctx.broadcast(operand[:-2], out[:-2])
+
+
+def _require_weight(ctx: PlacementContext, summed: Extent) -> None:
+    if summed.grows and not ctx.has_weight:
+        hint = " (--attention heads or keep leaves the size of a head as it is)" if ctx.grows_heads else ""
+        ctx.refuse(f"sums products of activations over an axis that grows from {summed.old} to {summed.new}{hint}")

@@ -1,0 +1,158 @@
+"""Operators that rearrange, join and part axes."""
+
+from __future__ import annotations
+
+import math
+
+from sift_onnx.analysis.axis_reshape import aligned_groups
+from sift_onnx.feature_maps.context import Extent, PlacementContext, product
+from sift_onnx.feature_maps.registry import placement_rule
+
+
+@placement_rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(ctx: PlacementContext) -> None:
+    """Within a group of axes of equal product, the one that grows goes over into the one that grows."""
+    x, out = ctx.input(0), ctx.output()
+    for left, right in aligned_groups([axis.old for axis in x], [axis.old for axis in out]):
+        before, after = [x[i] for i in left], [out[i] for i in right]
+        source, target = ctx.only_growing(before), ctx.only_growing(after)
+        if source is None or target is None:
+            if source is not target:
+                ctx.refuse("merges or splits axes in a way that has no place for growth")
+            continue
+        total = ctx.free(product(before), math.prod(axis.new for axis in before))
+        for axis, group in ((source, before), (target, after)):
+            i = group.index(axis)
+            ctx.merged(total, axis, outer=product(group[:i]), inner=product(group[i + 1 :]))
+
+
+@placement_rule("Transpose")
+def transpose(ctx: PlacementContext) -> None:
+    """Axes change places."""
+    x = ctx.input(0)
+    perm = ctx.attr("perm") or range(len(x))[::-1]
+    ctx.same_axes([x[p] for p in perm], ctx.output())
+
+
+@placement_rule("Expand")
+def expand(ctx: PlacementContext) -> None:
+    """What is repeated lies anywhere."""
+    ctx.broadcast(ctx.input(0), ctx.output())
+
+
+@placement_rule("ConstantOfShape")
+def filled(ctx: PlacementContext) -> None:
+    """One value throughout lies anywhere."""
+
+
+@placement_rule("Concat")
+def concat(ctx: PlacementContext) -> None:
+    """Axes are joined along ``axis``, and the same along all others."""
+    out = ctx.output()
+    joined = int(ctx.attr("axis", 1)) % len(out)
+    parts = [ctx.input(i) for i in range(len(ctx.node.inputs))]
+    ctx.joined(out[joined], [part[joined] for part in parts])
+    for part in parts:
+        _same_but(ctx, joined, part, out)
+
+
+@placement_rule("Split")
+def split(ctx: PlacementContext) -> None:
+    """An axis is parted along ``axis``; all others are the same."""
+    x = ctx.input(0)
+    cut = int(ctx.attr("axis", 0)) % len(x)
+    parts = [ctx.output(i) for i in range(len(ctx.node.outputs))]
+    ctx.joined(x[cut], [part[cut] for part in parts])
+    for part in parts:
+        _same_but(ctx, cut, x, part)
+
+
+def _same_but(ctx: PlacementContext, skipped: int, a: tuple[Extent, ...], b: tuple[Extent, ...]) -> None:
+    for i, (one, other) in enumerate(zip(a, b, strict=True)):
+        if i != skipped:
+            ctx.same(one, other)
+
+
+@placement_rule("Slice")
+def slice_rule(ctx: PlacementContext) -> None:
+    """A part keeps its fraction of an axis that grows, and so does what lies before it."""
+    x, out = ctx.input(0), ctx.output()
+    if "starts" in ctx.node.attrs:
+        starts, axes, steps = ctx.attr("starts"), ctx.attr("axes"), None
+    else:
+        starts, axes, steps = (ctx.integers(i) for i in (1, 3, 4))
+    if starts is None:
+        ctx.refuse("slices at computed places")
+    chosen = [int(axis) % len(x) for axis in axes or range(len(starts))]
+    for i, (axis, part) in enumerate(zip(x, out, strict=True)):
+        if i not in chosen or not axis.grows:
+            ctx.same(axis, part) if axis.grows else None
+            continue
+        k = chosen.index(i)
+        if steps is not None and steps[k] != 1:
+            ctx.refuse("reverses or skips features of an axis that grows")
+        start = min(int(starts[k]), axis.old)
+        start = max(start + axis.old, 0) if start < 0 else start
+        before = start * axis.new
+        if before % axis.old:
+            ctx.refuse(f"slices an axis that grows from {axis.old} to {axis.new} at no whole place")
+        rest = axis.new - before // axis.old - part.new
+        ctx.joined(axis, [ctx.free(start, before // axis.old), part, ctx.free(axis.old - start - part.old, rest)])
+
+
+@placement_rule("Pad")
+def pad(ctx: PlacementContext) -> None:
+    """Zeros are joined to an axis at both ends."""
+    x, out = ctx.input(0), ctx.output()
+    pads = [int(n) for n in ctx.attr("pads")] if "pads" in ctx.node.attrs else ctx.integers(1)
+    chosen = ctx.integers(3) or range(len(x))
+    if pads is None:
+        ctx.refuse("pads by computed amounts")
+    amounts = {int(axis) % len(x): pads[k] for k, axis in enumerate(chosen)}
+    for i, (axis, whole) in enumerate(zip(x, out, strict=True)):
+        if not axis.grows:
+            continue
+        if (axis.old, axis.new) == (whole.old, whole.new):
+            ctx.same(axis, whole)
+            continue
+        first = amounts[i]
+        if ctx.attr("mode", "constant") != "constant" or first < 0 or whole.old - axis.old - first < 0:
+            ctx.refuse("crops, reflects or repeats features of an axis that grows")
+        before = first * axis.new // axis.old
+        ends = ctx.free(first, before), ctx.free(whole.old - axis.old - first, whole.new - axis.new - before)
+        ctx.joined(whole, [ends[0], axis, ends[1]])
+
+
+@placement_rule("Tile")
+def tile(ctx: PlacementContext) -> None:
+    """A tiled axis is joined to itself."""
+    for axis, whole in zip(ctx.input(0), ctx.output(), strict=True):
+        if axis.old != 1 and axis.grows:
+            ctx.joined(whole, [axis] * (whole.old // axis.old))
+
+
+@placement_rule("Gather")
+def gather(ctx: PlacementContext) -> None:
+    """``data[..., d, ...]`` at ``indices`` -> ``data`` with ``d`` replaced by the axes of ``indices``."""
+    data, indices, out = ctx.input(0), ctx.input(1), ctx.output()
+    if ctx.has_weight and any(axis.grows for axis in data):
+        ctx.refuse("looks up rows of a table that grows, in which pruned entries can learn nothing")
+    position = int(ctx.attr("axis", 0)) % len(data)
+    ctx.require_fixed((data[position], *indices), "picks elements of")
+    ctx.same_axes((*data[:position], *indices, *data[position + 1 :]), out)
+
+
+@placement_rule("DepthToSpace")
+def depth_to_space(ctx: PlacementContext) -> None:
+    """``[N, b * b * C, H, W]``, or ``[N, C * b * b, H, W]`` with ``mode=CRD``, -> ``[N, C, H * b, W * b]``."""
+    x, out, block = ctx.input(0), ctx.output(), int(ctx.attr("blocksize")) ** 2
+    if ctx.attr("mode", "DCR") == "DCR":
+        ctx.merged(x[1], out[1], outer=block)
+    else:
+        ctx.merged(x[1], out[1], inner=block)
+
+
+@placement_rule("SpaceToDepth")
+def space_to_depth(ctx: PlacementContext) -> None:
+    """``[N, C, H * b, W * b]`` -> ``[N, b * b * C, H, W]``."""
+    ctx.merged(ctx.output()[1], ctx.input(0)[1], outer=int(ctx.attr("blocksize")) ** 2)

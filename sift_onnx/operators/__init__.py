@@ -1,0 +1,1 @@
+"""What every room has to know of an operator."""

@@ -1,0 +1,192 @@
+"""Standard nodes that make the same types and shapes as nodes that ONNX infers no shapes for.
+
+These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, what onnxruntime's optimizers make of
+activations, normalizations and layers, and GroupNormalization, a standard operator that onnx infers nothing of. Only
+operators whose specification leaves no doubt have a stand-in: Scaler and Normalizer give floats in the shape of their
+input, whatever its type is. An attention has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx
+
+from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.operators.domains import STANDARD_DOMAINS, canonical_domain
+
+__all__ = ["forget_recorded_shapes", "names_stood_in_for", "stand_ins", "with_canonical_domains", "with_stand_ins"]
+
+ML = "ai.onnx.ml"
+MICROSOFT = "com.microsoft"
+
+# A model that imports foreign operators alone still gets standard ones.
+_OPSET = 13
+
+_StandIn = Callable[[onnx.NodeProto], list[onnx.NodeProto]]
+
+
+def _same(*outputs: int) -> _StandIn:
+    """These outputs have the type and the shape of the first input; there are no others."""
+
+    def make(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        named = [i for i, name in enumerate(node.output) if name]
+        if not set(named) <= set(outputs):
+            return []
+        return [_node(node, "Identity", node.input[:1], [node.output[i]]) for i in named]
+
+    return make
+
+
+def _floats(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Floats in the shape of the input."""
+    cast = _node(node, "Cast", node.input[:1], node.output[:1])
+    cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
+    return [cast]
+
+
+def _fused(op: str, inputs: int, *attributes: str) -> _StandIn:
+    """``op`` with something behind it that changes no shape; ``attributes`` decide on it."""
+
+    def make(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        bare = _node(node, op, node.input[:inputs], node.output[:1])
+        bare.attribute.extend(attribute for attribute in node.attribute if attribute.name in attributes)
+        return [bare]
+
+    return make
+
+
+def _untransposed_matmul(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """A FusedMatMul that is a MatMul times a number; no standard node transposes operands of any rank."""
+    flags = ("transA", "transB", "transBatchA", "transBatchB")
+    if any(attribute.i for attribute in node.attribute if attribute.name in flags):
+        return []
+    return [_node(node, "MatMul", node.input[:2], node.output[:1])]
+
+
+def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
+    # Errors of inference name the node.
+    return onnx.helper.make_node(op, inputs, outputs, name=f"{like.name} ({like.op_type})")
+
+
+_STAND_INS: dict[tuple[str, str], _StandIn] = {
+    ("", "GroupNormalization"): _same(0),
+    (ML, "Imputer"): _same(0),
+    (ML, "Binarizer"): _same(0),
+    (ML, "Scaler"): _floats,
+    (ML, "Normalizer"): _floats,
+    **{
+        (MICROSOFT, op): _same(0)
+        for op in (
+            "BiasAdd",
+            "BiasGelu",
+            "BiasSoftmax",
+            "FastGelu",
+            "Gelu",
+            "QLinearLeakyRelu",
+            "QLinearSigmoid",
+            "QLinearSoftmax",
+            "QuickGelu",
+            "RotaryEmbedding",
+        )
+    },
+    # Output 3 is the sum that is normalized; 1 and 2 are statistics, for training.
+    (MICROSOFT, "SkipLayerNormalization"): _same(0, 3),
+    (MICROSOFT, "SkipSimplifiedLayerNormalization"): _same(0, 3),
+    (MICROSOFT, "FusedConv"): _fused(
+        "Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"
+    ),
+    (MICROSOFT, "FusedGemm"): _fused("Gemm", 3, "transA", "transB"),
+    (MICROSOFT, "FusedMatMul"): _untransposed_matmul,
+}  # fmt: skip
+
+
+def stand_ins(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
+    """Standard nodes that read what ``node`` reads, and make the same types and shapes; [] where there are none.
+
+    Args:
+        node: of any domain.
+        opset: version of the standard operators that the stand-ins belong to; there are none before 6, where Cast
+            named types by strings.
+    """
+    make = _STAND_INS.get((canonical_domain(node.domain), node.op_type))
+    return make(node) if make is not None and node.input and opset >= 6 else []
+
+
+def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy with stand-ins for all nodes that have them, in subgraphs too; to infer shapes of.
+
+    A function that the model itself defines is nobody's operator, whatever its name is.
+    """
+    if not any(_replaced(model, node) for node in _all_nodes(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    if not any(entry.domain in STANDARD_DOMAINS for entry in model.opset_import):
+        copy.opset_import.add(domain="", version=_OPSET)
+    _replace(copy, copy.graph)
+    return copy
+
+
+def with_canonical_domains(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy where the standard domain has one name: onnx infers no shapes of its operators by the other.
+
+    onnxruntime runs such a model as any.
+    """
+    if all(node.domain == canonical_domain(node.domain) for node in _all_nodes(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in _all_nodes(copy.graph):
+        node.domain = canonical_domain(node.domain)
+    for entry in copy.opset_import:
+        entry.domain = canonical_domain(entry.domain)
+    return copy
+
+
+def names_stood_in_for(model: onnx.ModelProto) -> set[str]:
+    """What nodes of the main graph make that have stand-ins, which make the same shapes, and other numbers."""
+    return {name for node in model.graph.node if _replaced(model, node) for name in node.output}
+
+
+def forget_recorded_shapes(model: onnx.ModelProto) -> None:
+    """Drop what a model says of shapes that inference finds by itself: it may be of another batch, or stale.
+
+    Of the outputs of foreign operators without a stand-in, it is all that is known, and stays.
+    """
+    foreign = {
+        name
+        for node in model.graph.node
+        if node.domain not in STANDARD_DOMAINS and not _replaced(model, node)
+        for name in node.output
+    }
+    told = [info for info in model.graph.value_info if info.name in foreign]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(told)
+    for info in model.graph.output:
+        if info.name not in foreign:
+            info.type.tensor_type.ClearField("shape")
+
+
+def _replaced(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    if any((function.domain, function.name) == (node.domain, node.op_type) for function in model.functions):
+        return []
+    opset = next((entry.version for entry in model.opset_import if entry.domain in STANDARD_DOMAINS), _OPSET)
+    return stand_ins(node, opset)
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from _all_nodes(inner)
+
+
+def _replace(model: onnx.ModelProto, graph: onnx.GraphProto) -> None:
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _replace(model, inner)
+        nodes.extend(_replaced(model, node) or [node])
+    del graph.node[:]
+    graph.node.extend(nodes)

@@ -1,0 +1,1 @@
+"""Which weights may be active together: unstructured, N:M, transposable N:M, and block masks."""

@@ -1,0 +1,1 @@
+"""What `check` does: ONNX checks, shapes, outputs, and samples alone and in a batch."""

@@ -1,0 +1,84 @@
+"""What is counted of layers whose weights are integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nets import Net
+
+from sift_onnx.analysis.cost import CostReport, LayerCost, inspect
+from sift_onnx.model import Model
+
+WEIGHT = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)
+WEIGHT[:, 0] = 0
+
+
+def only(net: Net) -> LayerCost:
+    (layer,) = inspect(net.model()).layers
+    return layer
+
+
+def dequantized(net: Net, weight: Any, zero_point: Any, **attrs: Any) -> str:
+    scale = np.full(np.shape(zero_point), 0.5, np.float32)
+    inputs = net.constant(weight, "w"), net.constant(scale), net.constant(zero_point, dtype=weight.dtype)
+    return str(net.op("DequantizeLinear", *inputs, **attrs))
+
+
+@pytest.mark.parametrize(
+    ("zero_point", "attrs", "nnz"),
+    [
+        (0, {}, 64 - 8),
+        (3, {}, 63),
+        ([0] * 7 + [5], {"axis": 0}, 64 - 7),
+        (WEIGHT[3], {"axis": 1}, 64 - 8 - 7),
+        (np.zeros((8, 2)), {"axis": 1, "block_size": 4}, 64 - 8),
+    ],
+)
+def test_a_weight_that_is_read_through_a_dequantizer_counts_what_is_not_its_zero_point(
+    zero_point: Any, attrs: dict[str, int], nnz: int
+) -> None:
+    net = Net(opset=21)
+    x = net.input("x", 5, 8)
+    net.output(net.op("MatMul", x, net.op("Transpose", dequantized(net, WEIGHT, zero_point, **attrs)), name="layer"))
+    layer = only(net)
+    assert (layer.name, layer.node, layer.op, layer.kind, layer.shape) == ("w", "layer", "MatMul", "matmul", (8, 8))
+    assert (layer.params, layer.nnz, layer.macs, layer.effective_macs) == (64, nnz, 5 * 64, 5 * nnz)
+    assert layer.search_space == 0
+
+
+def test_a_layer_of_integers_is_counted() -> None:
+    net = Net()
+    x = net.input("x", 1, 4, 8, 8, values=np.ones((1, 4, 8, 8), np.uint8))
+    kernel = np.zeros((4, 1, 3, 3), np.int8)
+    kernel[0] = 1
+    y = net.op("ConvInteger", x, net.constant(kernel, "k"), pads=[1] * 4, strides=[2, 2], group=4, name="conv")
+    net.output(net.op("Cast", y, to=1))
+    layer = only(net)
+    assert (layer.name, layer.kind, layer.params, layer.nnz) == ("k", "depthwise", 36, 9)
+    assert (layer.macs, layer.effective_macs) == (36 * 16, 9 * 16)
+
+
+def test_a_weight_that_several_nodes_multiply_by_is_one_layer() -> None:
+    net = Net(opset=21)
+    weight = dequantized(net, WEIGHT, 0)
+    x = net.op("MatMul", net.input("x", 5, 8), weight, name="first")
+    net.output(net.op("MatMul", x, weight, name="second"))
+    layer = only(net)
+    assert (layer.node, layer.params, layer.macs) == ("first", 64, 2 * 5 * 64)
+
+
+def test_rows_come_in_the_order_of_the_graph() -> None:
+    net = Net(opset=21)
+    x = net.dense(net.input("x", 5, 8), 8, 8, name="a")
+    x = net.op("MatMul", x, dequantized(net, WEIGHT, 0), name="b")
+    net.output(net.dense(x, 8, 2, name="c"))
+    report: CostReport = inspect(Model.load(net.model()))
+    assert [layer.name for layer in report.layers] == ["a.weight", "w", "c.weight"]
+
+
+def test_integers_that_no_layer_multiplies_by_are_no_layer() -> None:
+    net = Net(opset=21)
+    net.output(net.op("Add", net.input("x", 5, 8), dequantized(net, WEIGHT[:1], 0)))
+    assert inspect(net.model()).layers == ()
