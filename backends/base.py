@@ -9,7 +9,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,8 @@ import onnx
 from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
 from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
+from sift_onnx.records.profile import NodeProfile, Placement
+from sift_onnx.records.record import json_of
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -87,35 +89,6 @@ DEFAULT_OPTIONS = CompileOptions()
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where a node of the model went: its name and op type, the device or kernel that has it, and why that one."""
-
-    name: str
-    op: str
-    placement: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class NodeProfile(Placement):
-    """A node as it was executed. What a back end does not tell is None.
-
-    Attributes:
-        ms: median over the runs of its time in one run, in milliseconds.
-        kernel: what ran it.
-        density: share of its weights that are active: that its mask leaves, or, without one, that are not zero.
-        gflops: operations on active weights per second, in 10**9.
-        share_of_peak: these, in units of what the machine does if it does nothing but multiply and add.
-    """
-
-    ms: float
-    kernel: str | None = None
-    density: float | None = None
-    gflops: float | None = None
-    share_of_peak: float | None = None
-
-
-@dataclass(frozen=True)
 class Profile:
     """Time per executed node.
 
@@ -134,8 +107,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; what a back end does not tell of a node is left out."""
-        nodes = [{key: value for key, value in asdict(node).items() if value is not None} for node in self.nodes]
-        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": nodes}
+        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": json_of(self.nodes)}
 
 
 class Program(ABC):

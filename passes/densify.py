@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import onnx_graphsurgeon as gs
+from msgspec.structs import replace
 
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.graphs.constants import MaskedValues
@@ -56,8 +57,8 @@ class Densify(Pass):
         statuses = {name: ("dense", "") if name in names else ("unchanged", "it has no mask") for name in after}
         if masked:
             record(copy, self.settings())
-        report = describe_masks(self.settings(), analysis, before, after, statuses, time.perf_counter() - start)
-        return PassResult(copy, masked, report)
+        report = replace(describe_masks(analysis, before, after, statuses, start), pass_=self.name)
+        return PassResult(copy, masked, report.to_dict())
 
 
 def _drop_mask(constant: gs.Constant) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
@@ -125,16 +126,15 @@ class Prune(Pass):
             self._mask(analysis, analysis.layers[name], count)
         if nnz:
             record(copy, self.settings())
-        settings = {
-            "pass": self.name,
-            "sparsity": float(self.sparsity),
-            "method": self.method,
-            "pattern": str(self.masking.pattern),
-            "distribution": self.masking.distribution,
-        }
-        seconds = time.perf_counter() - start
-        report = describe_masks(settings, analysis, before, before | nnz, statuses, seconds)
-        return PassResult(copy if nnz else model, bool(nnz), report)
+        report = replace(
+            describe_masks(analysis, before, before | nnz, statuses, start),
+            pass_=self.name,
+            sparsity=float(self.sparsity),
+            method=self.method,
+            pattern=str(self.masking.pattern),
+            distribution=self.masking.distribution,
+        )
+        return PassResult(copy if nnz else model, bool(nnz), report.to_dict())
 
     def _plan(
         self, analysis: AxisAnalysis, before: Mapping[str, int]

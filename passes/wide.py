@@ -219,7 +219,7 @@ class Wide(Pass):
             analysis = analyze(model, self.input_shapes)
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = _unchanged(analysis, reason)
-            return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start))
+            return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start).to_dict())
         copy = model
         for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews()):
             copy = prepare(copy).model
@@ -241,7 +241,7 @@ class Wide(Pass):
         dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
         seconds = time.perf_counter() - start
         report = describe(self, plan, copy, seconds, biases=biases, dropped=dropped, warnings=warnings)
-        return PassResult(copy, True, report)
+        return PassResult(copy, True, report.to_dict())
 
     def plan(self, model: Model) -> WidePlan:
         """Decide sizes and budgets for ``model`` without changing it.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from sift_onnx.backends.base import NodeProfile
 from sift_onnx.backends.cpu.peak import Peak

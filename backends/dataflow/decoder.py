@@ -16,36 +16,18 @@ from sift_onnx.backends.dataflow.matrix_maps import IndexMap, matrix_maps
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, SampledPattern
 from sift_onnx.backends.dataflow.workload import SparseProduct, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
+from sift_onnx.records.simulate import PublishedSpeedup
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["Decoder", "Published", "available_decoders", "decoder_workload", "load_decoder"]
+__all__ = ["Decoder", "available_decoders", "decoder_workload", "load_decoder"]
 
 _FOLDER = Path(__file__).parent / "workloads"
 # Steps of a SIMD lane per element, as weightless.py has them.
 _NORM, _SOFTMAX, _GELU = 8, 8, 10
-
-
-@dataclass(frozen=True)
-class Published:
-    """A speed-up that somebody has published, to be printed beside the simulated one.
-
-    Attributes:
-        wide: sparsity of Sparse Wide.
-        preset: of the machine.
-        speedup: over the same model executed dense.
-        source: of it.
-        remark: what it must not be taken for.
-    """
-
-    wide: float
-    preset: str
-    speedup: float
-    source: str
-    remark: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,7 @@ class Decoder:
     vocabulary: int
     sequence: int
     batch: int
-    published: tuple[Published, ...] = ()
+    published: tuple[PublishedSpeedup, ...] = ()
 
 
 def available_decoders() -> tuple[str, ...]:
@@ -107,7 +89,7 @@ def load_decoder(name: str | Path) -> Decoder:
         if kind == "str" and not isinstance(value, str):
             raise UsageError(f"{path}: {key} is {value!r}; it must be text")
     try:
-        return Decoder(**document, published=tuple(Published(**entry) for entry in published))
+        return Decoder(**document, published=tuple(PublishedSpeedup(**entry) for entry in published))
     except TypeError as error:
         raise UsageError(f"{path}: an entry of [[published]] is not complete: {error}") from error
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.dataflow.machine import GridMachine
 from sift_onnx.backends.dataflow.result import Simulation
+from sift_onnx.records.simulate import GridMap
 
 __all__ = ["HeatMap", "heat_maps"]
 
@@ -33,18 +33,19 @@ class HeatMap:
     columns: int
     rows: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """One of ``maps`` in JSON: ``shares`` are bytes in base 64, row by row, 255 for ``largest``."""
+    def report(self) -> GridMap:
+        """One of ``maps`` of what ``simulate`` reports."""
         largest = float(self.values.max(initial=0.0))
         shares = np.rint(self.values * (255 / largest if largest else 0.0)).astype(np.uint8)
-        return {
-            "title": self.title,
-            "columns": self.columns,
-            "rows": self.rows,
-            "shape": list(self.values.shape),
-            "largest": largest,
-            "shares": base64.b64encode(shares.tobytes()).decode("ascii"),
-        }
+        rows, columns = self.values.shape
+        return GridMap(
+            title=self.title,
+            columns=self.columns,
+            rows=self.rows,
+            shape=(rows, columns),
+            largest=largest,
+            shares=base64.b64encode(shares.tobytes()).decode("ascii"),
+        )
 
 
 def heat_maps(simulation: Simulation) -> tuple[HeatMap, ...]:

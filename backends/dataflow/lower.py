@@ -22,10 +22,11 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap, conv_maps, conv_transpose_maps, matrix_maps
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, StoredPattern
 from sift_onnx.backends.dataflow.weightless import VIEWS, cost_of
-from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, WeightlessOp, Workload
+from sift_onnx.backends.dataflow.workload import SparseProduct, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.records.simulate import Uncosted
 
 __all__ = ["lower"]
 

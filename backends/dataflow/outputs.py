@@ -9,28 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.records.simulate import Execution, OutputDifference
 from sift_onnx.verify.checks import max_abs_error
 
-__all__ = ["Arithmetic", "Executed", "OutputDifference", "difference"]
+__all__ = ["Arithmetic", "Executed", "difference"]
 
 Arithmetic = Literal["float32", "float16"]
-
-
-@dataclass(frozen=True)
-class OutputDifference:
-    """An output, and how far it is from the reference.
-
-    Attributes:
-        name: of the output.
-        shape: of it.
-        max_abs_error: largest absolute difference; None where a value is not finite.
-        max_abs: largest absolute value of the reference; None as above.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    max_abs_error: float | None
-    max_abs: float | None
 
 
 @dataclass(frozen=True)
@@ -53,15 +37,15 @@ class Executed:
     outputs: tuple[OutputDifference, ...]
     arrays: Mapping[str, npt.NDArray[Any]] = field(repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """``functional`` in the JSON document of ``sift-onnx simulate``."""
-        return {
-            "arithmetic": self.arithmetic,
-            "seed": self.seed,
-            "inputs": {name: list(shape) for name, shape in self.inputs.items()},
-            "nodes": dict(self.nodes),
-            "outputs": [vars(output) | {"shape": list(output.shape)} for output in self.outputs],
-        }
+    def report(self) -> Execution:
+        """``functional`` of what ``simulate`` reports."""
+        return Execution(
+            arithmetic=self.arithmetic,
+            seed=self.seed,
+            inputs=dict(self.inputs),
+            nodes=dict(self.nodes),
+            outputs=self.outputs,
+        )
 
 
 def difference(name: str, array: npt.NDArray[Any], expected: npt.NDArray[Any]) -> OutputDifference:

@@ -13,7 +13,18 @@ import numpy.typing as npt
 from sift_onnx.backends.dataflow.event_log import EventLog
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine
 from sift_onnx.backends.dataflow.outputs import Executed
-from sift_onnx.backends.dataflow.workload import Step, Uncosted
+from sift_onnx.backends.dataflow.workload import Step
+from sift_onnx.records.simulate import (
+    AssumedEnergy,
+    Bands,
+    MachineReport,
+    Parameter,
+    SimulatedLayer,
+    SimulatedTotals,
+    SimulationReport,
+    Speedups,
+    Uncosted,
+)
 
 __all__ = ["BOUNDS", "Bound", "LayerResult", "Simulation", "Speedup"]
 
@@ -113,18 +124,36 @@ class LayerResult:
         """Over the wafer's edge, joined."""
         return self.edge_index_bytes + self.edge_value_bytes
 
-    def to_dict(self) -> dict[str, Any]:
-        """One of ``layers`` in JSON."""
-        keys = (
-            "name node op kind step storage rows columns tokens nnz macs cycles bound utilization imbalance "
-            "stall_cycles wavelets fabric_bytes sram_bytes edge_index_bytes edge_value_bytes energy_j"
-        ).split()
-        entry = {key: getattr(self, key) for key in keys}
-        entry["size"] = self.size
-        entry["limits"] = {name: self.limits.get(name, 0.0) for name in BOUNDS}
-        entry["energy_parts_j"] = {"busy": self.busy_energy_j, "idle": self.idle_energy_j, "edge": self.edge_energy_j}
-        entry["notes"] = list(self.notes)
-        return entry
+    def report(self) -> SimulatedLayer:
+        """One of ``layers`` of what ``simulate`` reports."""
+        return SimulatedLayer(
+            name=self.name,
+            node=self.node,
+            op=self.op,
+            kind=self.kind,
+            step=self.step,
+            storage=self.storage,
+            rows=self.rows,
+            columns=self.columns,
+            tokens=self.tokens,
+            nnz=self.nnz,
+            macs=self.macs,
+            cycles=self.cycles,
+            bound=self.bound,
+            utilization=self.utilization,
+            imbalance=self.imbalance,
+            stall_cycles=self.stall_cycles,
+            wavelets=self.wavelets,
+            fabric_bytes=self.fabric_bytes,
+            sram_bytes=self.sram_bytes,
+            edge_index_bytes=self.edge_index_bytes,
+            edge_value_bytes=self.edge_value_bytes,
+            energy_j=self.energy_j,
+            size=self.size,
+            limits={name: self.limits.get(name, 0.0) for name in BOUNDS},
+            energy_parts_j={"busy": self.busy_energy_j, "idle": self.idle_energy_j, "edge": self.edge_energy_j},
+            notes=self.notes,
+        )
 
 
 @dataclass(frozen=True)
@@ -197,68 +226,73 @@ class Simulation:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``sift-onnx simulate``."""
-        summed = (
-            "macs stall_cycles wavelets fabric_bytes sram_bytes edge_index_bytes edge_value_bytes busy_energy_j "
-            "idle_energy_j edge_energy_j"
-        ).split()
-        totals: dict[str, Any] = {
-            "cycles": self.cycles,
-            "seconds": self.seconds,
-            "utilization": self.utilization,
-            "energy_j": self.energy_j,
-            "weight_macs": sum(layer.macs for layer in self.layers if layer.storage != "none"),
-            "limits": {name: sum(layer.limits.get(name, 0.0) for layer in self.layers) for name in BOUNDS},
-        }
-        totals |= {key: sum(getattr(layer, key) for layer in self.layers) for key in summed}
-        return {
-            "schema": 1,
-            "model": self.model,
-            "preset": self.machine.name,
-            "batch": self.batch,
-            "training": self.training,
-            "weights": self.weights,
-            "fidelity": self.fidelity,
-            "layers": [layer.to_dict() for layer in self.layers],
-            "totals": totals,
-            "speedup": {
-                "vs_dense_wide": _value(self.vs_dense_wide),
-                "vs_dense_original": _value(self.vs_dense_original),
-                "bands": {
-                    "vs_dense_wide": _band(self.vs_dense_wide),
-                    "vs_dense_original": _band(self.vs_dense_original),
-                },
-            },
-            "energy": {"assumed": [name for name in self.assumed_parameters() if name in _ENERGY]},
-            "machine": machine_dict(self.machine),
-            "uncosted": [vars(entry) for entry in self.uncosted],
-            "notes": list(self.notes),
-            **({} if self.executed is None else {"functional": self.executed.to_dict()}),
-        }
+        return self.report().to_dict()
+
+    def report(self) -> SimulationReport:
+        """What ``simulate`` reports."""
+        layers = self.layers
+        return SimulationReport(
+            model=self.model,
+            preset=self.machine.name,
+            batch=self.batch,
+            training=self.training,
+            weights=self.weights,
+            fidelity=self.fidelity,
+            layers=tuple(layer.report() for layer in layers),
+            totals=SimulatedTotals(
+                cycles=self.cycles,
+                seconds=self.seconds,
+                utilization=self.utilization,
+                energy_j=self.energy_j,
+                weight_macs=sum(layer.macs for layer in layers if layer.storage != "none"),
+                limits={name: sum(layer.limits.get(name, 0.0) for layer in layers) for name in BOUNDS},
+                macs=sum(layer.macs for layer in layers),
+                stall_cycles=sum(layer.stall_cycles for layer in layers),
+                wavelets=sum(layer.wavelets for layer in layers),
+                fabric_bytes=sum(layer.fabric_bytes for layer in layers),
+                sram_bytes=sum(layer.sram_bytes for layer in layers),
+                edge_index_bytes=sum(layer.edge_index_bytes for layer in layers),
+                edge_value_bytes=sum(layer.edge_value_bytes for layer in layers),
+                busy_energy_j=sum(layer.busy_energy_j for layer in layers),
+                idle_energy_j=sum(layer.idle_energy_j for layer in layers),
+                edge_energy_j=sum(layer.edge_energy_j for layer in layers),
+            ),
+            speedup=Speedups(
+                vs_dense_wide=_value(self.vs_dense_wide),
+                vs_dense_original=_value(self.vs_dense_original),
+                bands=Bands(vs_dense_wide=_band(self.vs_dense_wide), vs_dense_original=_band(self.vs_dense_original)),
+            ),
+            energy=AssumedEnergy(assumed=tuple(name for name in self.assumed_parameters() if name in _ENERGY)),
+            machine=machine_report(self.machine),
+            uncosted=self.uncosted,
+            notes=self.notes,
+            functional=None if self.executed is None else self.executed.report(),
+        )
 
 
 _ENERGY = ("core_cycle_pj", "idle_fraction", "edge_byte_pj", "mac_pj")
 
 
-def machine_dict(machine: Machine) -> dict[str, Any]:
-    """A machine with its sources, for JSON; what is infinite is written as null."""
-    return {
-        "name": machine.name,
-        "summary": machine.summary,
-        "clock_hz": machine.clock_hz,
-        "peak_macs_per_cycle": machine.peak_macs_per_cycle,
-        "grid": [machine.columns, machine.rows] if isinstance(machine, GridMachine) else None,
-        "parameters": {
-            name: {
-                "value": _finite(p.value),
-                "low": _finite(p.low),
-                "high": _finite(p.high),
-                "unit": p.unit,
-                "source": p.source,
-                "confidence": p.confidence,
-            }
+def machine_report(machine: Machine) -> MachineReport:
+    """A machine with its sources; what is infinite is None."""
+    return MachineReport(
+        name=machine.name,
+        summary=machine.summary,
+        clock_hz=machine.clock_hz,
+        peak_macs_per_cycle=machine.peak_macs_per_cycle,
+        grid=(machine.columns, machine.rows) if isinstance(machine, GridMachine) else None,
+        parameters={
+            name: Parameter(
+                value=_finite(p.value),
+                low=_finite(p.low),
+                high=_finite(p.high),
+                unit=p.unit,
+                source=p.source,
+                confidence=p.confidence,
+            )
             for name, p in machine.parameters.items()
         },
-    }
+    )
 
 
 def _finite(value: float) -> float | None:
@@ -269,5 +303,5 @@ def _value(speedup: Speedup | None) -> float | None:
     return None if speedup is None else speedup.value
 
 
-def _band(speedup: Speedup | None) -> list[float] | None:
-    return None if speedup is None else [speedup.low, speedup.high]
+def _band(speedup: Speedup | None) -> tuple[float, float] | None:
+    return None if speedup is None else (speedup.low, speedup.high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,29 +12,17 @@ from sift_onnx.backends.dataflow.fast import pass_limits, row_costs
 from sift_onnx.backends.dataflow.machine import GridMachine, Machine
 from sift_onnx.backends.dataflow.mapping import map_product
 from sift_onnx.backends.dataflow.pattern import FullPattern, SampledPattern, ShardCounts, shard_counts
-from sift_onnx.backends.dataflow.result import Speedup
 from sift_onnx.backends.dataflow.simulator import Settings, run
 from sift_onnx.backends.dataflow.training import gradient_products
 from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
+from sift_onnx.records.simulate import SweepPoint
 from sift_onnx.weights.sparse import generator
 
-__all__ = ["SPARSITIES", "SweepPoint", "sparsity_sweep"]
+__all__ = ["SPARSITIES", "sparsity_sweep"]
 
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 # Rows that stand for all rows of a matrix; two windows at the widest.
 _SAMPLED_ROWS = 128
-
-
-@dataclass(frozen=True)
-class SweepPoint:
-    """Speed-up over the same model executed dense, at one sparsity of the layers that are sparse."""
-
-    sparsity: float
-    speedup: Speedup
-
-    def to_dict(self) -> dict[str, float]:
-        """One of ``sweep`` in JSON."""
-        return {"sparsity": self.sparsity, **vars(self.speedup)}
 
 
 class _Masks:
@@ -92,7 +80,8 @@ def sparsity_sweep(
         for at, kept, before in zip(machines, fixed, dense, strict=True):
             after = _product_cycles(swept, at, sparsity, masks, training)
             ratios.append((kept + before) / (kept + after))
-        points.append(SweepPoint(sparsity, band_of(ratios[0], ratios[1:])))
+        band = band_of(ratios[0], ratios[1:])
+        points.append(SweepPoint(sparsity=sparsity, value=band.value, low=band.low, high=band.high))
     return tuple(points)
 
 

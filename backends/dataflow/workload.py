@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 
 from sift_onnx.backends.dataflow.matrix_maps import IndexMap
 from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern
+from sift_onnx.records.simulate import Uncosted
 from sift_onnx.shapes.input_binding import BoundInputs
 
 __all__ = ["SparseProduct", "Step", "Subject", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload", "subject_of"]
@@ -116,15 +117,6 @@ class WeightlessOp:
     ring_passes: int = 0
     table_elements: int = 0
     step: Step = "forward"
-
-
-@dataclass(frozen=True)
-class Uncosted:
-    """A node that no cost is known of, and why."""
-
-    node: str
-    op: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.cost import positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
+from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of
 from sift_onnx.model import Model
@@ -38,6 +38,7 @@ from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.records.transform import LayerChange, TransformReport, sum_up
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
@@ -253,75 +254,61 @@ class LocalPass(Pass):
         start: float,
         warnings: Sequence[str] = (),
     ) -> dict[str, Any]:
-        layers = list(self._layers(analysis, chosen, done))
-        before, after = (sum(layer[key] for layer in layers) for key in ("macs_before", "macs_after"))
+        layers = tuple(self._layers(analysis, chosen, done))
         products = product_macs(analysis, analysis.system.original)
         left_out = left_out_layers(analysis)
-        return {
-            "schema": 1,
-            "pass": self.name,
-            "sparsity": float(self.made_sparsity),
-            "sparsity_requested": float(self.sparsity),
-            "pattern": str(self.pattern),
-            "activation": self.activation,
-            "init": self.init,
-            "width_factor": 1.0,
-            "layers": layers,
-            "totals": {
-                "weight_macs_before": before,
-                "weight_macs_after": after,
-                "weight_macs_ratio": after / before if before else 1.0,
-                "attention_macs_before": products,
-                "attention_macs_after": products,
-                "nnz_before": sum(layer["nnz_before"] for layer in layers),
-                "nnz_after": sum(layer["nnz"] for layer in layers),
-                "search_space": sum(layer["search_space"] for layer in layers),
-            },
-            "pinned": [],
-            "left_out": [layer.to_dict() for layer in left_out],
-            "warnings": [*warnings, *(self.notes() if done else ()), *left_out_warnings(left_out)],
-            **analysis.inputs.to_dict(),
-            "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
-            "seconds": time.perf_counter() - start,
-        }
+        return TransformReport(
+            pass_=self.name,
+            sparsity=float(self.made_sparsity),
+            sparsity_requested=float(self.sparsity),
+            pattern=str(self.pattern),
+            activation=self.activation,
+            init=self.init,
+            width_factor=1.0,
+            layers=layers,
+            totals=sum_up(layers, (products, products)),
+            pinned=(),
+            left_out=left_out_records(left_out),
+            warnings=(*warnings, *(self.notes() if done else ()), *left_out_warnings(left_out)),
+            nominal=analysis.inputs.nominal,
+            assumed=analysis.inputs.remarks,
+            unknown=tuple(f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown),
+            seconds=time.perf_counter() - start,
+        ).to_dict()
 
     def _layers(
         self, analysis: AxisAnalysis, chosen: Mapping[str, LinearUnit | str], done: Mapping[str, Replacement]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[LayerChange]:
         for name, layer in analysis.layers.items():
-            shape = [analysis.system.original(axis.size) for axis in layer.axes]
+            shape = tuple(analysis.system.original(axis.size) for axis in layer.axes)
             positions = positions_of(layer, analysis.system.original)
             replacement = done.get(name)
-            before = nnz = nnz_of(layer.constant)
-            # Of a layer that had a mask before, too: it is still searched.
-            search_space = math.prod(shape) if is_masked(layer.constant) else 0
-            weights, status = 0, "unchanged"
-            entry: dict[str, Any] = {}
+            weights = before = math.prod(shape)
             if replacement is None:
-                weights = math.prod(shape)
-                reason = chosen[name]
+                before = nnz = nnz_of(layer.constant)
+                # Of a layer that had a mask before, too: it is still searched.
+                search_space = weights if is_masked(layer.constant) else 0
+                status, reason = "unchanged", str(chosen[name])
             else:
-                before = math.prod(shape)
                 nnz = sum(part.nnz for part in replacement.parts)
                 weights = sum(part.weights for part in replacement.parts)
-                search_space, reason = replacement.search_space, ""
-                status = "sparse" if search_space else "dense"
-                entry["parts"] = [part.to_dict() for part in replacement.parts]
-                if replacement.error is not None:
-                    entry["weight_error"] = replacement.error
-            yield {
-                "name": name,
-                "node": layer.uses[0].node,
-                "op": layer.uses[0].op,
-                "kind": layer.kind,
-                "shape_before": shape,
-                "shape_after": shape,
-                "macs_before": before * positions,
-                "macs_after": nnz * positions,
-                "nnz_before": before,
-                "nnz": nnz,
-                "sparsity": 1 - nnz / weights if weights else 0.0,
-                "status": status,
-                "reason": reason,
-                "search_space": search_space,
-            } | entry
+                search_space = replacement.search_space
+                status, reason = "sparse" if search_space else "dense", ""
+            yield LayerChange(
+                name=name,
+                node=layer.uses[0].node,
+                op=layer.uses[0].op,
+                kind=layer.kind,
+                shape_before=shape,
+                shape_after=shape,
+                macs_before=before * positions,
+                macs_after=nnz * positions,
+                nnz_before=before,
+                nnz=nnz,
+                sparsity=1 - nnz / weights if weights else 0.0,
+                status=status,
+                reason=reason,
+                search_space=search_space,
+                parts=tuple(part.record() for part in replacement.parts) if replacement else None,
+                weight_error=replacement.error if replacement else None,
+            )

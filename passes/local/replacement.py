@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import sparse_weight_of
+from sift_onnx.records import transform
 
 __all__ = ["Part", "Replacement"]
 
@@ -36,17 +36,15 @@ class Part:
         """Weights, active or not."""
         return math.prod(int(n) for n in self.constant._values.shape)
 
-    def to_dict(self) -> dict[str, Any]:
+    def record(self) -> transform.Part:
         """As it stands in the report."""
-        shape = [int(n) for n in self.constant._values.shape]
-        sparsity = 1 - self.nnz / self.weights
-        return {
-            "name": self.constant.name,
-            "role": self.role,
-            "shape": shape,
-            "nnz": self.nnz,
-            "sparsity": sparsity,
-        }
+        return transform.Part(
+            name=self.constant.name,
+            role=self.role,
+            shape=tuple(int(n) for n in self.constant._values.shape),
+            nnz=self.nnz,
+            sparsity=1 - self.nnz / self.weights,
+        )
 
 
 @dataclass(frozen=True)

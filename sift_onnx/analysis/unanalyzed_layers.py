@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
 from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.records.cost import LeftOut, StoppedAt
 
-__all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
+__all__ = ["LeftOutLayer", "left_out_layers", "left_out_records", "left_out_warnings", "stored_weights", "why_left_out"]
 
 # Operator -> the inputs that may be its weights.
 _WEIGHTS = {
@@ -54,24 +54,6 @@ class LeftOutLayer:
             return "the sizes of what it makes are not known"
         return f"sizes are not known behind {_called(self.stop)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The entry of ``left_out`` in the JSON documents of ``inspect`` and of the verbs that rewrite models."""
-        shape = shape_of(self.constant)
-        return {
-            "name": self.constant.name,
-            "node": _name(self.node),
-            "op": str(self.node.op),
-            "shape": list(shape),
-            "params": math.prod(shape),
-            "reason": self.reason,
-            "stopped_at": {
-                "node": _name(self.stop),
-                "op": str(self.stop.op),
-                "domain": _domain(self.stop),
-                "outputs": [t.name for t in self.stop.outputs if t.name],
-            },
-        }
-
 
 def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
     """The layers of the graph that was analysed which are left out of it, in its order."""
@@ -87,6 +69,27 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
             if (index, constant.name) not in known
         ]
     return found
+
+
+def left_out_records(layers: Sequence[LeftOutLayer]) -> tuple[LeftOut, ...]:
+    """The entries of ``left_out`` in the documents of ``inspect`` and of the verbs that rewrite models."""
+    return tuple(
+        LeftOut(
+            name=layer.constant.name,
+            node=_name(layer.node),
+            op=str(layer.node.op),
+            shape=shape_of(layer.constant),
+            params=math.prod(shape_of(layer.constant)),
+            reason=layer.reason,
+            stopped_at=StoppedAt(
+                node=_name(layer.stop),
+                op=str(layer.stop.op),
+                domain=_domain(layer.stop),
+                outputs=tuple(t.name for t in layer.stop.outputs if t.name),
+            ),
+        )
+        for layer in layers
+    )
 
 
 def stored_weights(node: gs.Node) -> Iterator[gs.Constant]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,8 @@ from sift_onnx.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from sift_onnx.records.benchmark import BenchmarkReport, BenchmarkRun, RatioOfRuns
 
 
 # A day.
@@ -134,6 +136,7 @@ def benchmark(
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.cli import comparison
+    from sift_onnx.records.benchmark import BenchmarkReport
     from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.benchmark import ratio_line, runs_table
 
@@ -145,33 +148,39 @@ def benchmark(
     batches = batches or (comparison.own_batch(subjects),)
     for batch in batches:  # all of them, before any time is spent
         comparison.check_batch(subjects, batch)
-    result: dict[str, Any] = {"schema": 1, "host": host(), "runs": [], "ratios": []}
-    result["warnings"] = comparison.zero_warnings(subjects)
+    runs: list[BenchmarkRun] = []
+    ratios: list[RatioOfRuns] = []
     missed: list[str] = []
     assumed: list[str] = []
     for batch in batches:
         entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
         assumed += comparison.assumptions(entries)
         timings = comparison.time_in_turns(entries, seconds, warmup, verbosity)
-        ratios = comparison.ratios_to_baseline(entries, timings)
-        result["runs"] += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
-        result["ratios"] += [comparison.ratio_record(*compared) for compared in ratios]
+        compared = comparison.ratios_to_baseline(entries, timings)
+        runs += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
+        ratios += [comparison.ratio_record(*pair) for pair in compared]
         missed += comparison.latencies_missed(entries, timings, max_latency_ms)
-        missed += comparison.speedups_missed(ratios, min_speedup)
+        missed += comparison.speedups_missed(compared, min_speedup)
 
-    def in_words(result: Mapping[str, Any]) -> Iterator[RenderableType]:
-        yield runs_table(result)
-        counts = {run["model"]: (run["active_weights"], run["active_zeros"]) for run in result["runs"]}
+    report = BenchmarkReport(
+        host=host(),
+        runs=tuple(runs),
+        ratios=tuple(ratios),
+        warnings=tuple(comparison.zero_warnings(subjects)),
+        assumed=tuple(dict.fromkeys(assumed)) or None,
+    )
+
+    def in_words(report: BenchmarkReport) -> Iterator[RenderableType]:
+        yield runs_table(report)
+        counts = {run.model: (run.active_weights, run.active_zeros) for run in report.runs}
         for name, count in counts.items():
             yield from zeros_line(name, *count)
-        yield from map(ratio_line, result["ratios"])
+        yield from map(ratio_line, report.ratios)
 
-    if assumed:
-        result["assumed"] = list(dict.fromkeys(assumed))
-    deliver(result, json_path, in_words)
-    for line in result.get("assumed", ()):
+    deliver(report, json_path, in_words)
+    for line in report.assumed or ():
         note(line, verbosity)
-    for warning in result["warnings"]:
+    for warning in report.warnings:
         note(f"Warning: {warning}", verbosity)
     if missed:
         raise CheckError("; ".join(missed))

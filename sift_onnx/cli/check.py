@@ -61,6 +61,8 @@ def check(
         sift-onnx check wide.onnx
         sift-onnx check trained.onnx trained-optimized.onnx --atol 1e-3
     """
+    from msgspec.structs import replace
+
     from sift_onnx.backends.base import get_backend
     from sift_onnx.report.check import checks_table
     from sift_onnx.verify.checks import check_model
@@ -82,9 +84,9 @@ def check(
             atol=atol,
             rtol=rtol,
         )
-    document = {**result.to_dict(), "model": model, "reference": reference}
-    deliver(document, json_path, lambda document: [checks_table(document)])
-    for line in result.inputs.said:
+    result = replace(result, model=model, reference=reference)
+    deliver(result, json_path, lambda shown: [checks_table(shown)])
+    for line in result.assumed or ():
         note(line, verbosity)
     if not result.ok:
         failed = [entry for entry in result.checks if not entry.ok]

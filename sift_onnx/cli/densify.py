@@ -42,7 +42,7 @@ def densify(
         source,
         target,
         doing="densifying",
-        tables=lambda document: mask_tables(document, "Masks dropped"),
+        tables=lambda report: mask_tables(report, "Masks dropped"),
         outcome=lambda _: f"{target} has no masks: weights that were pruned are zeros that training may change.",
         storage="dense",
         dry_run=dry_run,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 __all__ = ["SETTINGS", "with_flags"]
@@ -37,9 +36,9 @@ def with_flags(value: Value) -> Value:
         result = {key: with_flags(entry) for key, entry in value.items()}
     elif isinstance(value, (list, tuple)):
         result = type(value)(map(with_flags, value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        changed = {f.name: with_flags(getattr(value, f.name)) for f in fields(value) if f.init}
-        result = replace(value, **changed)
+    elif hasattr(type(value), "__struct_fields__"):  # a record, without the import of msgspec
+        record: Any = value
+        result = type(record)(**{name: with_flags(getattr(record, name)) for name in record.__struct_fields__})
     return result  # type: ignore[no-any-return]
 
 

@@ -47,6 +47,8 @@ def inspect(
         sift-onnx inspect wide.onnx
         sift-onnx inspect wide.onnx --save-recipe wide.yaml
     """
+    from msgspec.structs import replace
+
     from sift_onnx.analysis.cost import inspect as inspect_model
     from sift_onnx.model import Model
     from sift_onnx.model_files.writer import check_input, check_output
@@ -57,13 +59,13 @@ def inspect(
         check_output(recipe_path, force)
     with status_line(f"reading {model}", verbosity):
         loaded = Model.load(model)
-        document = {**inspect_model(loaded, input_shapes).to_dict(), "model": str(model)}
+        costs = replace(inspect_model(loaded, input_shapes), model=str(model))
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
-    deliver(document, json_path, lambda document: inspect_tables(document, str(model)))
-    for line in document.get("assumed", ()):
+    deliver(costs, json_path, lambda shown: inspect_tables(shown, str(model)))
+    for line in costs.assumed or ():
         note(line, verbosity)
-    for warning in document["warnings"]:
+    for warning in costs.warnings:
         note(f"Warning: {warning}", verbosity)
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sift_onnx.cli.flags import with_flags
 from sift_onnx.errors import OutputError, printable
@@ -19,6 +19,8 @@ from sift_onnx.errors import OutputError, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
+
+Found = TypeVar("Found")
 
 __all__ = [
     "byte_progress",
@@ -33,25 +35,27 @@ __all__ = [
 
 
 def deliver(
-    found: Mapping[str, Any],
+    found: Found,
     json_path: str | None,
-    words: Callable[[Mapping[str, Any]], Iterable[RenderableType]],
+    words: Callable[[Found], Iterable[RenderableType]],
 ) -> None:
     """Hand out what a verb has found: as JSON where ``--json`` says, and in words on stdout unless JSON is there.
 
     Settings that texts of it name become options.
 
     Args:
-        found: the result.
+        found: the result, a record or what JSON holds.
         json_path: as of ``--json``: a file, ``-`` for stdout, or None.
-        words: gives tables and lines for the document.
+        words: gives tables and lines for the result.
 
     Raises:
         OutputError: the file cannot be written.
     """
-    document = with_flags(found)
+    shown = with_flags(found)
     if json_path is not None:
-        write_json(document, json_path)
+        from sift_onnx.records.record import json_of
+
+        write_json(json_of(shown), json_path)
     if json_path == "-":
         return
     from rich.table import Table
@@ -61,7 +65,7 @@ def deliver(
 
     console = PlainConsole()
     with to_stdout():
-        for part in words(document):
+        for part in words(shown):
             if not sys.stdout.isatty():
                 # A file and a pipe have room for everything.
                 console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,8 @@ from sift_onnx.errors import OutputError, UnsupportedError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from sift_onnx.records.profile import ProfileReport
 
 
 @click.command(cls=Verb)
@@ -76,12 +77,13 @@ def profile(
     Examples:
         sift-onnx profile wide.onnx --batch 64 --reasons
     """
-    from sift_onnx.analysis.active_zeros import active_zero_warnings, active_zeros, totals_of
+    from sift_onnx.analysis.active_zeros import active_zero_warnings, active_zeros
     from sift_onnx.analysis.graph_analysis import fitting_inputs
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.model import Model
     from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.records.profile import ProfileReport
     from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line
     from sift_onnx.shapes.input_binding import batch_of
@@ -100,34 +102,37 @@ def profile(
         shapes = bound.shapes if bound.assumed else input_shapes
         program = get_backend(backend).compile(path, CompileOptions(threads, batch, shapes))
         measured = program.profile(feeds)
-    result: dict[str, Any] = {
-        "schema": 1,
-        "host": host(),
-        "model": path,
-        "backend": backend,
-        "batch": batch_of(inputs, bound.shapes),
-        "threads": program.threads,
-        **bound.to_dict(),
-        "peak_gflops": getattr(program, "peak_gflops", None),
-        **totals_of(zeros),
-        "warnings": active_zero_warnings(zeros),
-        **measured.to_dict(),
-        "placements": [asdict(placement) for placement in program.placements],
-    }
+    result = ProfileReport(
+        host=host(),
+        model=path,
+        backend=backend,
+        batch=batch_of(inputs, bound.shapes),
+        threads=program.threads,
+        nominal=bound.nominal,
+        assumed=bound.remarks,
+        peak_gflops=getattr(program, "peak_gflops", None),
+        active_weights=sum(weight.active for weight in zeros),
+        active_zeros=sum(weight.zeros for weight in zeros),
+        warnings=tuple(active_zero_warnings(zeros)),
+        runs=measured.runs,
+        total_ms=measured.total_ms,
+        nodes=measured.nodes,
+        placements=program.placements,
+    )
     if trace is not None:
         _write_trace(program, feeds, trace, backend)
 
-    def in_words(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    def in_words(result: ProfileReport) -> Iterator[RenderableType]:
         yield nodes_table(result)
         if reasons:
             yield from placement_lines(result)
-        yield from zeros_line(path, result["active_weights"], result["active_zeros"])
+        yield from zeros_line(path, result.active_weights, result.active_zeros)
         yield summary_line(result)
 
     deliver(result, json_path, in_words)
     for line in bound.said:
         note(line, verbosity)
-    for warning in result["warnings"]:
+    for warning in result.warnings or ():
         note(f"Warning: {warning}", verbosity)
 
 

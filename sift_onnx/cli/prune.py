@@ -59,7 +59,7 @@ def prune(
         source,
         target,
         doing="pruning",
-        tables=lambda document: mask_tables(document, title),
+        tables=lambda report: mask_tables(report, title),
         outcome=lambda _: (
             f"{target} has lost the weights outside of its masks and wants fine-tuning. "
             f"Next: sift-onnx inspect {target}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +137,8 @@ def simulate(
         sift-onnx simulate wide.onnx --training --html report.html
         sift-onnx simulate gpt3-1.3b --wide 0.9 --preset wse3
     """
+    from msgspec.structs import replace
+
     from sift_onnx.backends.dataflow.heat import heat_maps
     from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
     from sift_onnx.backends.dataflow.training import MaskUpdates
@@ -167,18 +169,21 @@ def simulate(
             from sift_onnx.backends.dataflow.execution import execute
 
             executed = execute(model, machine, batch, input_shapes, seed=seed, arithmetic=arithmetic)
-            simulation = replace(simulation, executed=executed)
-        document = {**simulation.to_dict(), "maps": [grid_map.to_dict() for grid_map in heat_maps(simulation)]}
-        document |= workload.inputs.to_dict()
+            simulation = dataclasses.replace(simulation, executed=executed)
+        report = replace(
+            simulation.report(),
+            maps=tuple(grid_map.report() for grid_map in heat_maps(simulation)),
+            nominal=workload.inputs.nominal,
+            assumed=workload.inputs.remarks,
+        )
         if decoder is not None and training:
-            document["published"] = [
-                vars(entry) for entry in decoder.published if (entry.wide, entry.preset) == (wide, machine.name)
-            ]
+            published = [p for p in decoder.published if (p.wide, p.preset) == (wide, machine.name)]
+            report = replace(report, published=tuple(published))
     if trace is not None:
         from sift_onnx.backends.dataflow.trace import write_trace
 
         written = write_trace(trace, simulation, max_events)
-        document["trace"] = {"events": written.events, "dropped": written.dropped}
+        report = replace(report, trace={"events": written.events, "dropped": written.dropped})
         if written.dropped:
             note(f"{trace}: {written.dropped} events dropped beyond --max-events {max_events}", verbosity)
     if html is not None:
@@ -188,9 +193,9 @@ def simulate(
 
         with status_line("sweeping sparsities", verbosity):
             sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
-        document["sweep"] = [point.to_dict() for point in sweep]
-        write_page(html, simulate_page(document))
-    deliver(document, json_path, simulate_tables)
+        report = replace(report, sweep=sweep)
+        write_page(html, simulate_page(report))
+    deliver(report, json_path, simulate_tables)
     for line in workload.inputs.said:
         note(line, verbosity)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from sift_onnx.errors import UsageError
 if TYPE_CHECKING:
     from sift_onnx.model import Model
     from sift_onnx.passes.base import PassResult
+    from sift_onnx.records.transform import TransformReport
 
 FAMILIES = ("wide", "parallel", "factorized", "doped")
 # Options that some families do not have.
@@ -130,7 +131,7 @@ def transform(
         target,
         doing="transforming",
         tables=transform_tables,
-        outcome=lambda document: _what_it_is(source, target, document),
+        outcome=lambda report: _what_it_is(source, target, report),
         storage=storage,
         dry_run=dry_run,
         force=force,
@@ -173,9 +174,11 @@ def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
-def _what_it_is(source: Path, target: Path, document: Mapping[str, Any]) -> str:
+def _what_it_is(source: Path, target: Path, report: TransformReport) -> str:
     """What the result is, and what to do with it."""
-    steps = [step for step in document.get("steps", [document]) if _draws(step)]
+    from sift_onnx.records.record import json_of
+
+    steps = [step for step in report.steps or [json_of(report)] if _draws(step)]
     starts = {step["init"] for step in steps}
     if "random" in starts:
         return (

@@ -46,6 +46,16 @@ class BoundInputs:
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     said: tuple[str, ...] = ()
 
+    @property
+    def nominal(self) -> Shapes | None:
+        """The shapes of inputs of which a size was assumed; None where none was."""
+        return {name: self.shapes[name] for name in self.assumed} or None
+
+    @property
+    def remarks(self) -> tuple[str, ...] | None:
+        """What to tell the user of sizes that were assumed; None where none was."""
+        return self.said if self.assumed else None
+
     def to_dict(self) -> dict[str, Any]:
         """The entries ``nominal`` and ``assumed`` of a verb's JSON document; none where no size was assumed."""
         if not self.assumed:
