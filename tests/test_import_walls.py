@@ -169,7 +169,7 @@ def test_core_passes_backends_and_verbs_import_without_torch() -> None:
     outcome = import_all_without_torch("sift_onnx", "sift_onnx.passes", "sift_onnx.backends")
 
     assert outcome.returncode == 0, outcome.stderr
-    assert {"sift_onnx.errors", "sift_onnx.passes", "sift_onnx.cli.doctor", "sift_onnx.backends.cpu.isa"} <= set(
+    assert {"sift_onnx.errors", "sift_onnx.passes", "sift_onnx.cli.verbs.doctor", "sift_onnx.backends.cpu.isa"} <= set(
         outcome.stdout.split()
     )
 

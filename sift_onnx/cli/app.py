@@ -20,8 +20,8 @@ from sift_onnx.cli.output import flush_results
 from sift_onnx.cli.verb import VerbGroup
 from sift_onnx.errors import SiftError, UnsupportedError, printable
 
-# Each is a module here with a click command of the same name. It is imported when the verb is called, so that neither
-# `--help` nor a shell's completion waits for onnxruntime or torch.
+# Each is a module of sift_onnx.cli.verbs with a click command of the same name. It is imported when the verb is called,
+# so that neither `--help` nor a shell's completion waits for onnxruntime or torch.
 VERBS = {
     "transform": "Make a model bigger and sparser at the same FLOPs",
     "prune": "Mask a share of the weights of a model as it is",
@@ -56,7 +56,7 @@ class LazyVerbs(VerbGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"sift_onnx.cli.{cmd_name}")
+        module = importlib.import_module(f"sift_onnx.cli.verbs.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

@@ -14,7 +14,7 @@ from sift_onnx.backends import processors
 from sift_onnx.backends.base import default_threads
 from sift_onnx.backends.measure import host
 from sift_onnx.backends.processors import cgroup_quota
-from sift_onnx.cli.doctor import inspect_host
+from sift_onnx.cli.verbs.doctor import inspect_host
 
 
 @pytest.mark.parametrize(
