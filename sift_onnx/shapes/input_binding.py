@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sift_onnx.errors import UsageError
 from sift_onnx.shapes.nominal_sizes import OpenInput, Place, nominal_sizes
@@ -55,12 +54,6 @@ class BoundInputs:
     def remarks(self) -> tuple[str, ...] | None:
         """What to tell the user of sizes that were assumed; None where none was."""
         return self.said if self.assumed else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The entries ``nominal`` and ``assumed`` of a verb's JSON document; none where no size was assumed."""
-        if not self.assumed:
-            return {}
-        return {"nominal": {name: list(self.shapes[name]) for name in self.assumed}, "assumed": list(self.said)}
 
 
 def bind(

@@ -72,6 +72,7 @@ def convert(
     from sift_onnx.analysis.training_mode import in_words, training_nodes
     from sift_onnx.model import Model
     from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.records.convert import ConvertReport
 
     check_input(source)
     check_output(target, force)
@@ -82,29 +83,30 @@ def convert(
         raise UsageError(f"{source} has no masks, so nothing of it can be stored as sparse; use --storage dense")
     with byte_progress(f"writing {target}", verbosity) as progress:
         data = model.save(target, storage=storage, force=force, external_from=external_from, progress=progress)
-    document: dict[str, Any] = {
-        "schema": 1,
-        "model": str(source),
-        "out": str(target),
-        "storage": storage,
-        "data": None if data is None else str(target.parent / data.name),
-        "bytes": sum(file.stat().st_size for file in (target, data) if file is not None),
-        "masked": len(masked),
-        "weights": sum(math.prod(constant._values.shape) for constant in masked.values()),
-        "nnz": sum(constant._values.nnz for constant in masked.values()),
-        "warnings": [],
-    }
     training = [entry.node for entry in training_nodes(model.graph)]
-    if training:
-        document["warnings"].append(
-            f"{target} is no more for inference than {source}: in training mode, computing by the batch or by chance: "
-            f"{in_words(training)}; the pass 'inference-mode' in a recipe of sift-onnx transform changes that"
-        )
-    files = target if data is None else f"{target} and {document['data']}"
-    summary = (
-        f"{files}: {document['bytes'] / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
-        f"{document['nnz']:,} of {document['weights']:,} weights active"
+    report = ConvertReport(
+        model=str(source),
+        out=str(target),
+        storage=storage,
+        data=None if data is None else str(target.parent / data.name),
+        bytes=sum(file.stat().st_size for file in (target, data) if file is not None),
+        masked=len(masked),
+        weights=sum(math.prod(constant._values.shape) for constant in masked.values()),
+        nnz=sum(constant._values.nnz for constant in masked.values()),
+        warnings=(_not_for_inference(source, target, in_words(training)),) if training else (),
     )
-    deliver(document, json_path, lambda _: [summary])
-    for warning in document["warnings"]:
+    files = target if data is None else f"{target} and {report.data}"
+    summary = (
+        f"{files}: {report.bytes / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
+        f"{report.nnz:,} of {report.weights:,} weights active"
+    )
+    deliver(report, json_path, lambda _: [summary])
+    for warning in report.warnings:
         note(f"Warning: {warning}", verbosity)
+
+
+def _not_for_inference(source: Path, target: Path, nodes: str) -> str:
+    return (
+        f"{target} is no more for inference than {source}: in training mode, computing by the batch or by chance: "
+        f"{nodes}; the pass 'inference-mode' in a recipe of sift-onnx transform changes that"
+    )
