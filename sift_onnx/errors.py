@@ -41,7 +41,7 @@ class SiftError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """The message in one line of bounded length: names in it may be a stranger's."""
+        """The message in one line of bounded length: names in it come from files."""
         text = printable(super().__str__())
         if len(text) <= _MESSAGE_LENGTH:
             return text
@@ -101,4 +101,4 @@ class PluginError(BackendError):
 
 
 class MaskWarning(UserWarning):
-    """A mask that a file speaks of belongs to no weight for certain, or its weight is not what it was."""
+    """A mask in a file matches no weight for certain, or its weight has changed."""

@@ -39,12 +39,12 @@ VERBS = {
     "completion": "Print the script that completes words in a shell",
 }
 
-# What a shell says of a program that ended because nobody read on: 128 and the number of SIGPIPE.
+# The exit code of a program that was ended by SIGPIPE, as shells report it: 128 and the number of the signal.
 READER_GONE = 141
 
 
 class _ReaderGoneError(Exception):
-    """Whoever read the results has closed the pipe; click would leave with 1, which means a check that failed."""
+    """The reader of the results has closed the pipe; click would leave with 1, which means a check that failed."""
 
 
 class LazyVerbs(VerbGroup):
@@ -113,7 +113,7 @@ class LazyVerbs(VerbGroup):
 
 
 def _leave(exit_code: int, last_words: str | None = None) -> NoReturn:
-    """End the process, whatever has become of its streams."""
+    """End the process, even if its streams are closed."""
     if last_words is not None:
         with contextlib.suppress(OSError):
             click.echo(last_words, err=True)
@@ -135,7 +135,7 @@ def _reader_watched() -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Warnings go to stderr, each of them once, without the place in the code that Python would add."""
+    """Warnings go to stderr, each once, without the location in the code that Python would add."""
     said: set[str] = set()
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:

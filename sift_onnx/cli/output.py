@@ -87,7 +87,7 @@ def to_stdout() -> Iterator[None]:
     """An :class:`OutputError` in place of what stdout says of a full disk."""
     try:
         yield
-    except BrokenPipeError:  # nobody reads on, which is not an error
+    except BrokenPipeError:  # the reader has left, which is not an error
         raise
     except OSError as error:
         raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
@@ -137,7 +137,7 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
 
 @contextmanager
 def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of bytes on stderr, to be told how many are done and how many there are; silent as the others."""
+    """A progress bar of bytes on stderr, called with how many are done and how many there are; silent as the others."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from sift_onnx.cli.plain_console import PlainConsole

@@ -21,7 +21,7 @@ class Placement(Record, frozen=True):
 
 
 class NodeProfile(Placement, frozen=True):
-    """A node as it was executed. What a back end does not tell is None.
+    """A node as it was executed. What a back end does not report is None.
 
     Attributes:
         ms: median over the runs of its time in one run, in milliseconds.

@@ -1,4 +1,4 @@
-"""Reads JSON results of the other verbs for a report, and tells what each of them is."""
+"""Reads JSON results of the other verbs for a report, and finds which verb wrote each."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _printable(value: Any) -> Any:
 
 
 def sparsities(documents: Sequence[Document[Record]]) -> dict[str, float]:
-    """The share of pruned weights in the masked layers of each model that the documents tell about, by path."""
+    """The share of pruned weights in the masked layers of each model that the documents are about, by path."""
     found: dict[str, float] = {}
     for document in documents:
         match document.data:

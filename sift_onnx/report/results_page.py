@@ -70,11 +70,11 @@ def _each(
     documents: Sequence[Document[Report]], prefix: str, html: Callable[[Document[Report], str], Markup]
 ) -> Markup:
     headings = [_heading(d) for d in documents]
-    # Of two results of one model, the files tell which is which.
-    told = [
+    # Two results of one model are distinguished by their files.
+    titles = [
         f"{h} ({Path(d.path).name})" if headings.count(h) > 1 else h for h, d in zip(headings, documents, strict=True)
     ]
-    return join(*(join(tag("h3", told[i]), html(d, f"{prefix}-{i}")) for i, d in enumerate(documents)))
+    return join(*(join(tag("h3", titles[i]), html(d, f"{prefix}-{i}")) for i, d in enumerate(documents)))
 
 
 def _simulation(document: Document[SimulationReport], prefix: str) -> Markup:

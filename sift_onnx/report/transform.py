@@ -26,7 +26,7 @@ def transform_tables(report: TransformReport) -> Iterator[RenderableType]:
         if not is_document_of(step, TransformReport):
             continue
         part = read_record(step, TransformReport, "a pass's report")
-        # Each pass of a recipe sees what the others have made of their layers; that is told once.
+        # Each pass of a recipe also lists layers that the others changed; each change is shown once.
         changed = tuple(layer for layer in part.layers if layer.status != "unchanged")
         if changed:
             yield from _tables(replace(part, layers=changed, left_out=()))

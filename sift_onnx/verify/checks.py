@@ -177,7 +177,7 @@ def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
         # that with sparse initializers; the next check does it without them.
         onnx.checker.check_model(str(path), full_check=not sparse)
         return None, "valid"
-    # onnx's checker reads no sparse tensors that lie beside the file. It gets the graph with inputs in place of all
+    # onnx's checker cannot read sparse tensors from external data. It gets the graph with inputs in place of all
     # data that was left out, and the tensors are read here, which holds their indices against their shapes.
     skeleton = model.skeleton()
     stubs = {tensor.name: tensor for tensor in skeleton.graph.initializer if is_external(tensor)}

@@ -1,4 +1,4 @@
-"""``sift-onnx completion``: the script that makes a shell complete what is typed behind ``sift-onnx``."""
+"""``sift-onnx completion``: the script that makes a shell complete what is typed after ``sift-onnx``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sift-onnx convert``: masked weights as dense or as sparse tensors, in the model file or beside it."""
+"""``sift-onnx convert``: masked weights as dense or as sparse tensors, in the model file or in a file next to it."""
 
 from __future__ import annotations
 

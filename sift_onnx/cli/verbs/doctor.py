@@ -154,7 +154,7 @@ def inspect_host() -> dict[str, Any]:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's own name, or the architecture where the system does not tell."""
+    """The processor's own name, or the architecture where the system does not report it."""
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")

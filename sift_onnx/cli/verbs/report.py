@@ -139,7 +139,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _open(html: str, verbosity: int) -> None:
-    """Show the page to whoever sits before a screen; elsewhere say where it is."""
+    """Open the page in a browser where there is a display; elsewhere say where it is."""
     has_display = sys.platform in ("darwin", "win32") or any(os.environ.get(v) for v in ("DISPLAY", "WAYLAND_DISPLAY"))
     if not has_display:
         note(f"there is no display to open {html} on (--open); copy it to a machine that has one", verbosity)

@@ -71,7 +71,7 @@ def _budget(report: TransformReport) -> dict[str, dict[str, int]]:
         for side in sides:
             sides[side][_SHARES.get(layer.status, _SHARES["unchanged"])] += getattr(layer, f"macs_{side}")
     for side in sides:
-        # A recipe tells of the layers that it changes.
+        # A recipe reports only the layers that it changes.
         rest = getattr(report.totals, f"weight_macs_{side}") - sum(sides[side].values())
         sides[side][_SHARES["unchanged"]] += max(rest, 0)
         sides[side][_ATTENTION] += getattr(report.totals, f"attention_macs_{side}") or 0

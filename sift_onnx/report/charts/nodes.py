@@ -50,12 +50,12 @@ def nodes_chart(report: ProfileReport) -> Chart:
                 canvas.tip(bar, f"{shown[i].name} ({place}): {value(shown[i]):.3g} {unit}")
 
     shares = {place: sum(n.ms for n in nodes if n.placement == place) / total for place in places}
-    told = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
+    listed = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
     return Chart(
         "Time by node",
         f"{report.backend}, batch {report.batch}, {report.threads} threads: "
-        f"{report.total_ms:.3f} ms in all; {told}. {remark}".strip(),
-        f"{len(nodes)} nodes; {told}. Slowest: "
+        f"{report.total_ms:.3f} ms in all; {listed}. {remark}".strip(),
+        f"{len(nodes)} nodes; {listed}. Slowest: "
         + ", ".join(f"{n.name} {n.ms:.3f} ms" for n in sorted(nodes, key=lambda n: -n.ms)[:3]),
         draw,
         Table.of(

@@ -19,7 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a heading of its own in the list of contents."""
+    """A part of a page that the list of contents names."""
 
     title: str
     content: Markup

@@ -97,8 +97,8 @@ def _times(runs: Sequence[BenchmarkRun], path: str, backend: str) -> tuple[float
 
 
 def _host(host: Mapping[str, Any]) -> str:
-    told = [f"{key} {value}" for key, value in host.items() if isinstance(value, (str, int, float))]
-    return "Measured on: " + ", ".join(told) + "."
+    shown = [f"{key} {value}" for key, value in host.items() if isinstance(value, (str, int, float))]
+    return "Measured on: " + ", ".join(shown) + "."
 
 
 def profile_html(document: Document[ProfileReport], prefix: str) -> Markup:

@@ -72,7 +72,7 @@ def _parts(document: TrainDocument) -> list[str]:
 
 
 def _names(documents: Sequence[TrainDocument]) -> list[str]:
-    """A name for each run; the file of the result tells apart what would share one."""
+    """A name for each run; runs that would share one also have the name of their file."""
     names = [_group(d) for d in documents]
     counts = Counter(names)
     return [f"{n} ({Path(d.path).stem})" if counts[n] > 1 else n for n, d in zip(names, documents, strict=True)]
