@@ -11,7 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*)
+INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/*)
 
 .PHONY: demo test test-all lint types walls package-check fuzz api reproduce ci clean
 .DELETE_ON_ERROR:

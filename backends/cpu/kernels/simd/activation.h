@@ -1,8 +1,8 @@
 // Activations on vectors. The kind is a template parameter, so that a loop over a tile holds no branch.
 #pragma once
 
-#include "../epilogue.h"
-#include "vec.h"
+#include "base/activation.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

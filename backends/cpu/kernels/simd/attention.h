@@ -4,10 +4,10 @@
 
 #include <limits>
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "rows.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/rows.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -1,9 +1,9 @@
 // Products of dense rows of weights and blocks of 16 tokens, whose sums stay in registers; see ../dense_product.h.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

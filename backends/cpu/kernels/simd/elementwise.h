@@ -1,9 +1,9 @@
 // One or two arrays of the same size into one.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -1,9 +1,9 @@
 // From accumulators to the output: residual, activation, and only the lanes that lie inside the tensor.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -4,8 +4,8 @@
 #include <bit>
 #include <type_traits>
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

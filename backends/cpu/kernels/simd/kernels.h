@@ -1,22 +1,22 @@
 // Every kernel template, for the translation unit of one instruction set. Defines `kernels()` in its namespace.
 #pragma once
 
-#include "../kernel_table.h"
-#include "attention.h"
-#include "dense_tile.h"
-#include "elementwise.h"
-#include "epilogue.h"
-#include "gather.h"
-#include "narrow_rows.h"
-#include "normalize.h"
-#include "peak.h"
-#include "pool_tile.h"
-#include "reorder.h"
-#include "rotated_rows.h"
-#include "rows.h"
-#include "stream.h"
-#include "window.h"
-#include "winograd.h"
+#include "simd/attention.h"
+#include "simd/dense_tile.h"
+#include "simd/elementwise.h"
+#include "simd/epilogue.h"
+#include "simd/gather.h"
+#include "simd/kernel_table.h"
+#include "simd/narrow_rows.h"
+#include "simd/normalize.h"
+#include "simd/peak.h"
+#include "simd/pool_tile.h"
+#include "simd/reorder.h"
+#include "simd/rotated_rows.h"
+#include "simd/rows.h"
+#include "simd/stream.h"
+#include "simd/window.h"
+#include "simd/winograd.h"
 
 namespace sift::cpu::SIFT_ISA {
 

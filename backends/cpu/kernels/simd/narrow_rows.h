@@ -1,9 +1,9 @@
 // Sparse rows times a panel whose blocks are 8 lanes: for images whose rows would leave half of 16 lanes without a pixel.
 #pragma once
 
-#include "../kernel_table.h"
-#include "rows.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/rows.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

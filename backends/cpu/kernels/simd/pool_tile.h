@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -4,9 +4,9 @@
 // many channels: lists get longer, and sums are loaded and stored less often.
 #pragma once
 
-#include "../kernel_table.h"
-#include "rows.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/rows.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

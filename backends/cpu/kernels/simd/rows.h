@@ -2,8 +2,8 @@
 // registers. A tile is Rows x Cols blocks; its rows are `pitch` bytes apart in the panel.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -5,8 +5,8 @@
 // one vector, whose weights come with one load.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

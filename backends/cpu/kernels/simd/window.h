@@ -1,9 +1,9 @@
 // Sliding windows channel by channel: depthwise convolution, sums for average pooling, maxima.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -2,8 +2,8 @@
 // 3/4, -3/4, 3/2, -3/2 and infinity, which round less than the usual 1 and 2 in place of 3/4 and 3/2.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

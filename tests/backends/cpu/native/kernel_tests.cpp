@@ -14,22 +14,22 @@
 #include <thread>
 #include <vector>
 
-#include "assembler.h"
-#include "attention.h"
-#include "code_memory.h"
-#include "conv.h"
-#include "dense_product.h"
-#include "elementwise.h"
-#include "generated_rows.h"
-#include "global_pool.h"
-#include "isa.h"
-#include "matmul.h"
-#include "normalize.h"
-#include "pooled_winograd.h"
-#include "reorder.h"
-#include "thread_pool.h"
-#include "window_op.h"
-#include "winograd.h"
+#include "base/isa.h"
+#include "base/thread_pool.h"
+#include "conv/conv.h"
+#include "conv/pooled_winograd.h"
+#include "conv/winograd.h"
+#include "jit/assembler.h"
+#include "jit/code_memory.h"
+#include "jit/generated_rows.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/global_pool.h"
+#include "ops/normalize.h"
+#include "ops/reorder.h"
+#include "ops/window_op.h"
+#include "products/dense_product.h"
+#include "products/matmul.h"
 
 namespace sift::cpu {
 namespace {
