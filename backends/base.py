@@ -46,7 +46,7 @@ ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
 # name -> module:class, imported when the back end is asked for.
 _BACKENDS = {
     "onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend",
-    "cpu": "sift_onnx.backends.cpu.program:CpuBackend",
+    "cpu": "sift_onnx.backends.cpu.run.program:CpuBackend",
     "dataflow": "sift_onnx.backends.dataflow.backend:DataflowBackend",
 }
 

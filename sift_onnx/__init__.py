@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sift_onnx.analysis.cost import inspect
     from sift_onnx.analysis.rules import register_axis_rule
-    from sift_onnx.backends.cpu.pool import ThreadPool
-    from sift_onnx.backends.cpu.session import InferenceSession
+    from sift_onnx.backends.cpu.run.pool import ThreadPool
+    from sift_onnx.backends.cpu.run.session import InferenceSession
     from sift_onnx.backends.dataflow.model_simulation import simulate
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "InferenceSession": "sift_onnx.backends.cpu.session",
+    "InferenceSession": "sift_onnx.backends.cpu.run.session",
     "Model": "sift_onnx.model",
-    "ThreadPool": "sift_onnx.backends.cpu.pool",
+    "ThreadPool": "sift_onnx.backends.cpu.run.pool",
     "inspect": "sift_onnx.analysis.cost",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",

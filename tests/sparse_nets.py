@@ -4,7 +4,7 @@ import numpy as np
 from nets import Net
 
 from sift_onnx.backends.base import CompileOptions
-from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model

@@ -18,7 +18,7 @@ import onnxruntime as ort
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
-from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
 

@@ -18,13 +18,14 @@ import numpy as np
 from sparse_nets import SparseNet
 
 import sift_onnx
-from sift_onnx.backends.cpu import _kernels, lowering
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower import plan
 
 SECONDS = 20
 CHANNELS = 64
 
 # The nets are small: what the border costs would send all of them to onnxruntime.
-lowering.refusal = lambda *_: ""
+plan.why_not_profitable = lambda *_: ""
 
 
 def sparse_net(size: int = 12, softmax: bool = False) -> tuple[Any, dict[str, Any]]:

@@ -12,7 +12,7 @@ from sparse_nets import SparseNet, assert_same_as_onnxruntime
 
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.shapes.random_inputs import random_feeds
 
 Array = np.ndarray[Any, Any]

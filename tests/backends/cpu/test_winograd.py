@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions, get_backend
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
 
 Array = np.ndarray[Any, Any]
 ISAS = _kernels.supported_isas()

@@ -1,9 +1,9 @@
 import pytest
 
-from sift_onnx.backends.cpu import lowering
+from sift_onnx.backends.cpu.lower import plan
 
 
 @pytest.fixture
 def every_region_pays(monkeypatch):
     """Test models are small: what the border costs would send all of them to onnxruntime."""
-    monkeypatch.setattr(lowering, "refusal", lambda *_: "")
+    monkeypatch.setattr(plan, "why_not_profitable", lambda *_: "")

@@ -8,8 +8,8 @@ from sparse_nets import SparseNet, assert_same_as_onnxruntime, emptied, everythi
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import SIFT_ISA
-from sift_onnx.backends.cpu.program import CpuProgram
-from sift_onnx.backends.cpu.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.model import Model
 from sift_onnx.passes import Prune

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places
 
-from sift_onnx.backends.cpu import lowering
-from sift_onnx.backends.cpu.program import CpuProgram
-from sift_onnx.backends.cpu.region_program import RegionProgram
-from sift_onnx.backends.cpu.rules import Step
-from sift_onnx.backends.cpu.specs import Attention
-from sift_onnx.backends.cpu.worth import is_sparse
+from sift_onnx.backends.cpu.lower import plan
+from sift_onnx.backends.cpu.lower.profitability import is_sparse
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import Attention
 from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -283,11 +283,11 @@ def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPa
     """It would be a region of its own, and the layers one before it and one behind it, each to be judged by itself."""
     judged: list[int] = []
 
-    def refusal(steps: list[Step], *_: object) -> str:
+    def why_not_profitable(steps: list[Step], *_: object) -> str:
         judged.append(len(steps))
         return "" if any(is_sparse(step) for step in steps) else "no layer near it is sparse"
 
-    monkeypatch.setattr(lowering, "refusal", refusal)
+    monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
     net = AttentionNet()
     q, k, v = net.projections()
     given = net.input("given", BATCH, 1, 1, TOKENS, declared=["n", 1, 1, TOKENS])
@@ -401,10 +401,10 @@ def test_attention_that_is_given_up_takes_its_mask_of_constants_along(monkeypatc
     joined = net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask))
     net.ends(net.op("Sin", joined))
 
-    def refusal(steps: list[Step], *_: object) -> str:
+    def why_not_profitable(steps: list[Step], *_: object) -> str:
         return "given up" if any(isinstance(step.spec, Attention) for step in steps) else ""
 
-    monkeypatch.setattr(lowering, "refusal", refusal)
+    monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
     program = assert_same_at_batches(net.model(), [1, 3])
     assert places(program)["stem"] == places(program)["head"] == "kernels"
     assert places(program)["softmax"] == "onnxruntime"

@@ -6,11 +6,11 @@ import pytest
 from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places, reasons
 
 from sift_onnx.backends.base import CompileOptions
-from sift_onnx.backends.cpu import stages
 from sift_onnx.backends.cpu.isa import generates_code, selected_isa
-from sift_onnx.backends.cpu.program import CpuProgram
-from sift_onnx.backends.cpu.region_program import RegionProgram
-from sift_onnx.backends.cpu.specs import Conv, Pool
+from sift_onnx.backends.cpu.lower import stages
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.lowering.specs import Conv, Pool
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
 from sift_onnx.shapes.random_inputs import random_feeds

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sparse_nets import SparseNet, assert_same_as_onnxruntime
 
-from sift_onnx.backends.cpu.program import CpuProgram
-from sift_onnx.backends.cpu.region_program import RegionProgram
-from sift_onnx.backends.cpu.session import InferenceSession
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.session import InferenceSession
 from sift_onnx.errors import UsageError
 
 MARKS = ["?", "None", "unk__", "-1"]

@@ -2,8 +2,9 @@ import pytest
 from sparse_nets import SparseNet
 
 from sift_onnx.backends.base import CompileOptions, get_backend
-from sift_onnx.backends.cpu import _kernels, peak
-from sift_onnx.backends.cpu.region_program import RegionProgram
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.run import peak
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
 
 
 @pytest.fixture

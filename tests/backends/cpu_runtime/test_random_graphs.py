@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from random_graphs import RandomGraph, graphs
 from sparse_nets import ONE_THREAD
 
-from sift_onnx.backends.cpu.program import CpuProgram
-from sift_onnx.backends.cpu.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 
 # Below it, an output is what sums of larger values leave.

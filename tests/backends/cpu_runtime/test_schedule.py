@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.cpu.dims import product, quotient, window
-from sift_onnx.backends.cpu.scratch import ALIGNMENT, Lifetime, pack
-from sift_onnx.backends.cpu.slabs import cut
+from sift_onnx.backends.cpu.run.scratch import ALIGNMENT, Lifetime, pack
+from sift_onnx.backends.cpu.run.slabs import cut
+from sift_onnx.backends.lowering.dims import product, quotient, window
 
 
 @given(st.integers(0, 200), st.integers(1, 1 << 26), st.booleans())

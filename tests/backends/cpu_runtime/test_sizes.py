@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from nets import Net, run
 from random_graphs import RandomGraph, graphs
 
-from sift_onnx.backends.cpu.dims import product
-from sift_onnx.backends.cpu.graph import GraphView
+from sift_onnx.backends.lowering.dims import product
+from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.model import Model
 
 

@@ -6,7 +6,8 @@ import pytest
 from nets import Net
 
 from sift_onnx.backends.base import CompileOptions, get_backend
-from sift_onnx.backends.cpu import _kernels, stages
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower import stages
 
 
 def pooled_net(rng):
