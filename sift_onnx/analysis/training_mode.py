@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.operators.domains import MICROSOFT, is_standard
 
 __all__ = [
     "TrainingNode",
@@ -37,8 +38,6 @@ __all__ = [
     "training_nodes",
 ]
 
-_STANDARD = (None, "", "ai.onnx")
-_MICROSOFT = "com.microsoft"
 # Operators that draw, whatever their domain.
 _DRAWING = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -99,7 +98,7 @@ def training_nodes(graph: gs.Graph) -> list[TrainingNode]:
         shown = {id(tensor) for tensor in level.outputs}
         version = int(level.opset or graph.opset)
         for node in level.nodes:
-            if node.op == "BatchNormalization" and node.domain in _STANDARD:
+            if node.op == "BatchNormalization" and is_standard(node.domain):
                 obstacle = _of_norm(node, version, shown)
             else:
                 obstacle = _of_dropout(node, version, shown)
@@ -127,10 +126,10 @@ def drawing_nodes(graph: gs.Graph) -> list[gs.Node]:
 
 def training_input(node: gs.Node, version: int) -> int | None:
     """The input of a node that says whether it is in training mode; None if it has none."""
-    if node.op == "Dropout" and node.domain in _STANDARD:
+    if node.op == "Dropout" and is_standard(node.domain):
         position = _TRAINING_MODE_INPUT if version >= _DROPOUT_HAS_INPUT else None
     else:
-        position = _FUSED_DROPOUTS.get(node.op) if node.domain == _MICROSOFT else None
+        position = _FUSED_DROPOUTS.get(node.op) if node.domain == MICROSOFT else None
     given = position is not None and len(node.inputs) > position and not node.inputs[position].is_empty()
     return position if given else None
 
@@ -174,7 +173,7 @@ def _of_dropout(node: gs.Node, version: int, shown: set[int]) -> str | None:
     """The obstacle of a Dropout; None if the node is none, or is not in training mode."""
     position = training_input(node, version)
     if position is None:
-        standard = node.op == "Dropout" and node.domain in _STANDARD
+        standard = node.op == "Dropout" and is_standard(node.domain)
         trains = standard and has_is_test(version) and not _flag(node, "is_test")
         return _readers(node, shown, "mask") if trains else None
     flag = _stored_flag(node.inputs[position])
@@ -209,7 +208,7 @@ def _stored_flag(tensor: gs.Tensor) -> bool | None:
     negated = False
     while constant_values(tensor) is None:
         maker = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if maker is None or maker.op not in ("Cast", "Identity", "Not") or maker.domain not in _STANDARD:
+        if maker is None or maker.op not in ("Cast", "Identity", "Not") or not is_standard(maker.domain):
             return None
         negated ^= maker.op == "Not"
         tensor = maker.inputs[0]

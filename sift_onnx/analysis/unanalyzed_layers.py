@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import is_standard
 
 __all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
 
@@ -125,7 +125,7 @@ def _explained(layers: Sequence[LeftOutLayer]) -> str:
 
 
 def _way_out(stop: gs.Node, output: str) -> str:
-    if (stop.domain or "") in STANDARD_DOMAINS:
+    if is_standard(stop.domain):
         return (
             "If they are computed from constants, simplify the model (onnxslim, onnxsim); if they depend on the data, "
             "cut the model behind it (onnx.utils.extract_model)"

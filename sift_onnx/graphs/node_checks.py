@@ -13,7 +13,7 @@ import onnx
 from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, opset_versions
 
 __all__ = ["check_nodes", "subgraphs"]
 
@@ -60,12 +60,11 @@ def _with_references(graph: Graph) -> Iterator[Node]:
 
 
 def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    opsets = {}
-    for entry in entries:
+    versions = list(entries)
+    for entry in versions:
         if not 0 < entry.version < _OPSET_LIMIT:
             raise ModelReadError(f"the model is damaged: version {entry.version} of operator set {entry.domain!r}")
-        opsets[canonical_domain(entry.domain)] = entry.version
-    return opsets
+    return opset_versions(versions)
 
 
 def _check_graph(graph: Graph, opsets: Mapping[str, int]) -> None:
