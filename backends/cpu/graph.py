@@ -16,6 +16,7 @@ from sift_onnx.backends.cpu.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard, opset_versions
+from sift_onnx.operators.labels import node_name
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
 
@@ -160,11 +161,6 @@ def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
     if isinstance(value, int):
         return gs.Constant(node.output[0], np.asarray(value, np.int64))
     return None
-
-
-def node_name(node: onnx.NodeProto) -> str:
-    """What reports call a node: its name, or that of its first output."""
-    return node.name or next((name for name in node.output if name), node.op_type)
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

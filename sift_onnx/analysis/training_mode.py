@@ -23,6 +23,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.operators.domains import MICROSOFT, is_standard
+from sift_onnx.operators.labels import node_label, node_name
 
 __all__ = [
     "TrainingNode",
@@ -33,7 +34,6 @@ __all__ = [
     "has_modes",
     "in_words",
     "mode_note",
-    "name_of",
     "training_input",
     "training_nodes",
 ]
@@ -70,14 +70,9 @@ class TrainingNode:
     obstacle: str
 
 
-def name_of(node: gs.Node) -> str:
-    """The name of a node, or of what it makes."""
-    return str(node.name or next((tensor.name for tensor in node.outputs if tensor.name), ""))
-
-
 def in_words(nodes: Sequence[gs.Node]) -> str:
     """The first of some nodes by name and operator, and how many more there are."""
-    return first_of([f"{name_of(node)!r} ({node.op})" for node in nodes])
+    return first_of([node_label(node) for node in nodes])
 
 
 def first_of(texts: Sequence[str]) -> str:
@@ -198,7 +193,7 @@ def _readers(node: gs.Node, shown: set[int], what: str) -> str:
         # Old exporters write new statistics over the old ones.
         readers = [reader for reader in tensor.outputs if reader is not node]
         if readers or id(tensor) in shown:
-            by = f"node {name_of(readers[0])!r} reads" if readers else "the model returns"
+            by = f"node {node_name(readers[0])!r} reads" if readers else "the model returns"
             return f"{by} its {what} {tensor.name!r}, which it has in training mode only; export after model.eval()"
     return ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -9,7 +11,7 @@ from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["node_label", "node_name", "operator_label", "operator_name", "qualified_operator"]
 
-Node = gs.Node | onnx.NodeProto
+Node: TypeAlias = gs.Node | onnx.NodeProto
 
 
 def node_name(node: Node) -> str:

@@ -22,6 +22,7 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.graphs.node_checks import subgraphs
 from sift_onnx.operators.domains import is_standard, opset_versions
+from sift_onnx.operators.labels import node_label
 from sift_onnx.shapes.node_inference import infer_outputs
 from sift_onnx.shapes.numpy_ops import ELEMENTWISE, KERNELS, MOVING, compute
 
@@ -266,8 +267,7 @@ def _known_results(
 
 
 def _contradiction(node: onnx.NodeProto, reason: str) -> UnsupportedError:
-    name = node.name or next(filter(None, node.output), node.op_type)
-    return UnsupportedError(f"node {name!r} ({node.op_type}) contradicts the sizes that are computed for it: {reason}")
+    return UnsupportedError(f"node {node_label(node)} contradicts the sizes that are computed for it: {reason}")
 
 
 def _plain_attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import canonical_domain, is_standard, opset_versions
+from sift_onnx.operators.labels import node_label
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
@@ -88,8 +89,7 @@ class Lowering:
             try:
                 self._lower(node)
             except SiftError as error:
-                label = node.name or (node.outputs[0].name if node.outputs else "")
-                raise type(error)(f"node {label!r} ({node.op}): {error}") from error
+                raise type(error)(f"node {node_label(node)}: {error}") from error
         outputs = [self._tensor(self._value(tensor)) for tensor in self._source.outputs]
         self.graph.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
         self.graph.eliminate_dead_code(is_impure_node=_is_impure)
