@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import opset_versions
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Builder", "part_of"]
@@ -40,8 +40,7 @@ class Builder:
         self._taken = set(graph.tensors()) | {node.name for node in graph.nodes}
         for subgraph in graph.subgraphs(recursive=True):
             self._taken |= set(subgraph.tensors())
-        domains = {canonical_domain(entry.domain): entry.version for entry in graph.import_domains or ()}
-        self.opset = int(domains.get("", graph.opset))
+        self.opset = opset_versions(graph.import_domains).get("", int(graph.opset))
         if self.opset < _OLDEST_OPSET:
             raise UnsupportedError(
                 f"no nodes can be added to a model of opset {self.opset}; convert it to opset {_OLDEST_OPSET} or newer "

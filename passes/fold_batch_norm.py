@@ -22,6 +22,7 @@ from sift_onnx.graphs.constants import (
     sparse_weight_of,
 )
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.inference_mode import in_inference_mode
@@ -66,7 +67,7 @@ class FoldBatchNorm(Pass):
         for norm in [node for node in graph.nodes if node.op == "BatchNormalization"]:
             reason = _why_not(norm, graph)
             if reason:
-                kept[str(norm.name or norm.outputs[0].name)] = reason
+                kept[node_name(norm)] = reason
                 continue
             product = norm.inputs[0].inputs[0]
             folded.append(str(product.inputs[_WEIGHT].name))

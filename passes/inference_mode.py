@@ -14,12 +14,12 @@ from sift_onnx.analysis.training_mode import (
     has_is_test,
     has_modes,
     in_words,
-    name_of,
     training_input,
     training_nodes,
 )
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 from sift_onnx.passes.inline_functions import InlineFunctions
 
@@ -60,7 +60,7 @@ class InferenceMode(Pass):
             raise UnsupportedError(
                 f"{in_words([hindered[0].node])} cannot be put into inference mode{others}: {hindered[0].obstacle}"
             )
-        report = {"inference_mode": [name_of(entry.node) for entry in found], "warnings": _of_chance(inlined.graph)}
+        report = {"inference_mode": [node_name(entry.node) for entry in found], "warnings": _of_chance(inlined.graph)}
         if not found:
             return PassResult(model, False, report)
         copy = inlined.copy()

@@ -17,7 +17,7 @@ from sift_onnx.passes.local.member import LocalPass
 from sift_onnx.passes.local.replacement import Part, Replacement
 from sift_onnx.passes.local.workshop import Workshop
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED
-from sift_onnx.weights.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator, index_dtype
 
 __all__ = ["Parallel"]
 
@@ -134,6 +134,6 @@ def _deal(workshop: Workshop, counts: Sequence[int]) -> list[gs.Constant]:
     order = generator(workshop.seed, unit.name, "deal").permutation(unit.size)
     dealt: list[gs.Constant] = []
     for j, hand in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        indices = np.sort(hand).astype(np.int32 if unit.size < 2**31 else np.int64)
+        indices = np.sort(hand).astype(index_dtype(unit.size))
         dealt.append(workshop.given(f"branch{j}", SparseWeight(unit.shape, indices, values[indices])))
     return dealt

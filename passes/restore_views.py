@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import is_standard
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 from sift_onnx.passes.strided_places import Arrangement, arrangement_of, places_of
 
@@ -55,7 +55,7 @@ class RestoreViews(Pass):
 
 def _view(node: gs.Node) -> tuple[gs.Tensor, Arrangement] | None:
     """What a Gather is a view of, and how that is arranged; None if it is no view of the whole of a tensor."""
-    if node.op != "Gather" or canonical_domain(node.domain) or node.attrs.get("axis", 0) != 0:
+    if node.op != "Gather" or not is_standard(node.domain) or node.attrs.get("axis", 0) != 0:
         return None
     viewed = _before_flattening(node.inputs[0])
     # A stored table is looked up in, which is another matter.

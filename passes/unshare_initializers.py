@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, masked_constant, shape_of
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 
 __all__ = ["UnshareInitializers"]
@@ -66,7 +67,7 @@ class UnshareInitializers(Pass):
         copy.graph.nodes = [n for n in copy.graph.nodes if not (n.op == "Identity" and not n.outputs)]
         for constant, groups in self._merged(copy.graph):
             for group in groups:
-                name = _free_name(f"{constant.name}_{group[0][0].name or group[0][0].outputs[0].name}", taken)
+                name = _free_name(f"{constant.name}_{node_name(group[0][0])}", taken)
                 duplicate = _duplicate(constant, name)
                 for node, i in group:
                     node.inputs[i] = duplicate

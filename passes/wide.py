@@ -19,6 +19,7 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import node_name, operator_name
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
 from sift_onnx.passes.folded_batch_norms import folding_warnings
 from sift_onnx.passes.inference_mode import in_inference_mode
@@ -258,9 +259,9 @@ class Wide(Pass):
         analysis = analyze(model, self.input_shapes, attention=self.attention, resize_outputs=self.resize_output)
         if self.strict and analysis.unknown:
             node = analysis.unknown[0]
-            op = f"{node.domain}::{node.op}" if node.domain else node.op
             raise UnsupportedError(
-                f"no rule covers {op} (node {node.name!r}); register one with register_axis_rule, or drop --strict"
+                f"no rule covers {operator_name(node.op, node.domain)} (node {node_name(node)!r}); register one with "
+                "register_axis_rule, or drop --strict"
             )
         dense = self.selection.dense_layers(analysis)
         system = analysis.system

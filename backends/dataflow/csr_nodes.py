@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, im2col, output_sizes
 from sift_onnx.graphs.constants import array_of, shape_of, sparse_weight_of
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import is_standard
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["CsrNode", "csr_node"]
@@ -40,7 +40,7 @@ class CsrNode:
 
 def csr_node(node: gs.Node) -> CsrNode | str:
     """How to execute ``node`` as CSR; where it cannot be, the reason."""
-    if canonical_domain(node.domain):
+    if not is_standard(node.domain):
         return f"operators of {node.domain} are not executed as CSR"
     if node.op == "Conv":
         return _conv(node)

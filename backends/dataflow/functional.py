@@ -31,6 +31,7 @@ from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import full_tensor
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.operators.labels import node_name
 from sift_onnx.shapes.random_inputs import check_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
@@ -137,7 +138,7 @@ class DataflowProgram(Program):
         for proto in self._skeleton.graph.node:
             node = nodes.get(tuple(proto.output))
             csr = csr_node(node) if node is not None and _has_weight(node) else "it has no stored weight"
-            label = proto.name or proto.output[0]
+            label = node_name(proto)
             if isinstance(csr, str):
                 self._placements.append(Placement(label, proto.op_type, "onnxruntime", csr))
                 waiting.append(proto)

@@ -26,6 +26,8 @@ from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, Weight
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.operators.labels import node_name
+from sift_onnx.weights.sparse import index_dtype
 
 __all__ = ["lower"]
 
@@ -154,7 +156,7 @@ def _active(constant: gs.Constant) -> npt.NDArray[Any]:
     if isinstance(values, MaskedValues):
         return values.weight.indices
     size = math.prod(shape_of(constant))
-    dtype = np.int32 if size < 2**31 else np.int64
+    dtype = index_dtype(size)
     parts: list[npt.NDArray[Any]] = []
     start = 0
     for piece in _pieces(constant):
@@ -202,7 +204,7 @@ def _weightless(analysis: AxisAnalysis, scale: Fraction) -> tuple[tuple[Weightle
     for index, node in enumerate(analysis.order):
         if index in weighted or index in multiplied or _is_free(node, analysis):
             continue
-        label = str(node.name or next((t.name for t in node.outputs if t.name), node.op))
+        label = node_name(node)
         if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
             uncosted.append(Uncosted(label, node.op, "its subgraphs are not looked into"))
             continue

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from sift_onnx.backends.lowering.graph import GraphView, node_name
+from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of
 from sift_onnx.graphs.constants import nbytes_of
+from sift_onnx.operators.labels import node_label
 
 __all__ = ["check_constant_sizes"]
 
@@ -31,6 +32,6 @@ def check_constant_sizes(graph: GraphView) -> None:
         if nbytes > most:
             node = graph.nodes[index]
             raise UnsupportedError(
-                f"node {node_name(node)!r} ({node.op_type}) makes a constant of shape {list(dims)}, which takes "
+                f"node {node_label(node)} makes a constant of shape {list(dims)}, which takes "
                 f"{nbytes / 2**30:.1f} GiB and is hardly stored; if the model needs it, make it an input"
             )

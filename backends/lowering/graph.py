@@ -15,7 +15,8 @@ from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import is_standard, opset_versions
+from sift_onnx.operators.labels import node_name
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
 
@@ -48,11 +49,11 @@ class GraphView:
         self.constants: dict[str, gs.Constant] = model.initializers()
         outputs = {info.name for info in self.proto.graph.output}
         for node in self.nodes:
-            if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and len(node.attribute) == 1:
+            if node.op_type == "Constant" and is_standard(node.domain) and len(node.attribute) == 1:
                 constant = _constant_of(node)
                 if constant is not None:
                     self.constants[node.output[0]] = constant
-            elif node.op_type == "Identity" and node.domain in STANDARD_DOMAINS:
+            elif node.op_type == "Identity" and is_standard(node.domain):
                 # torch.onnx stores equal parameters once.
                 constant = self.constants.get(node.input[0])
                 if constant is not None and node.output[0] not in outputs:
@@ -71,7 +72,7 @@ class GraphView:
     @cached_property
     def opset(self) -> int:
         """Of the standard operators."""
-        return next((o.version for o in self.proto.opset_import if o.domain in STANDARD_DOMAINS), 1)
+        return opset_versions(self.proto.opset_import).get("", 1)
 
     @cached_property
     def _inference(self) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
@@ -142,11 +143,7 @@ def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:
     outputs = {info.name for info in graph.output}
     derived: dict[str, int] = {}
     for index, node in enumerate(graph.node):
-        if (
-            node.domain not in STANDARD_DOMAINS
-            or node.op_type.startswith("Random")
-            or outputs.intersection(node.output)
-        ):
+        if not is_standard(node.domain) or node.op_type.startswith("Random") or outputs.intersection(node.output):
             continue
         if node.op_type in _DRAWS or any(a.HasField("g") or a.graphs for a in node.attribute):
             continue
@@ -164,11 +161,6 @@ def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
     if isinstance(value, int):
         return gs.Constant(node.output[0], np.asarray(value, np.int64))
     return None
-
-
-def node_name(node: onnx.NodeProto) -> str:
-    """What reports call a node: its name, or that of its first output."""
-    return node.name or next((name for name in node.output if name), node.op_type)
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

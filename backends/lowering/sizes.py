@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
 from sift_onnx.graphs.constants import array_of
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import is_standard
 
 __all__ = ["Sizes", "reshaped"]
 
@@ -78,7 +78,7 @@ class Sizes:
         self._constants = constants
         self._evaluated = evaluated
         for node in nodes:
-            if node.domain in STANDARD_DOMAINS and node.output:
+            if is_standard(node.domain) and node.output:
                 self._visit(node)
 
     def dims(self, name: str) -> Dims | None:

@@ -15,7 +15,7 @@ import onnx
 from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.sizes import reshaped
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import is_standard
 
 __all__ = [
     "Axis",
@@ -92,7 +92,7 @@ def view_of(graph: GraphView, name: str, most: int = _MOST_NODES) -> StridedView
         NoMatch: not even its rank is known.
     """
     index = graph.producers.get(name)
-    if index is not None and most and graph.nodes[index].domain in STANDARD_DOMAINS and name not in graph.constants:
+    if index is not None and most and is_standard(graph.nodes[index].domain) and name not in graph.constants:
         view = _through(graph, index, name, most - 1)
         if view is not None:
             return replace(view, nodes=view.nodes | {index})

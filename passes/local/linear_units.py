@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import is_standard
 
 __all__ = ["LinearUnit", "Site", "UnitFinder"]
 
@@ -221,7 +221,7 @@ class _Reading:
 
 
 def _reading(node: gs.Node, weight: gs.Constant) -> _Reading | str:
-    if node.op not in ("Conv", "Gemm", "MatMul") or canonical_domain(node.domain):
+    if node.op not in ("Conv", "Gemm", "MatMul") or not is_standard(node.domain):
         return f"{node.op} is not one of Conv, Gemm and MatMul"
     if node.op == "Gemm" and node.attrs.get("transA", 0):
         return "its Gemm transposes the activations"

@@ -22,6 +22,7 @@ from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warni
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import operator_label
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.folded_batch_norms import folding_warnings
@@ -281,7 +282,7 @@ class LocalPass(Pass):
             "left_out": [layer.to_dict() for layer in left_out],
             "warnings": [*warnings, *(self.notes() if done else ()), *left_out_warnings(left_out)],
             **analysis.inputs.to_dict(),
-            "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
+            "unknown": [operator_label(node) for node in analysis.unknown],
             "seconds": time.perf_counter() - start,
         }
 

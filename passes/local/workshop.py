@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.building import Builder, part_of
 from sift_onnx.passes.local.activations import NonLinearity, apply_function
 from sift_onnx.passes.local.linear_units import LinearUnit, Site
@@ -273,4 +274,4 @@ class Workshop:
         return [features if i == axis else n for i, n in enumerate(known)]
 
     def _label(self, site: Site, part: str) -> str:
-        return f"{site.product.name or site.product.outputs[0].name}.{part}"
+        return f"{node_name(site.product)}.{part}"

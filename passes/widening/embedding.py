@@ -29,7 +29,7 @@ from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_
 from sift_onnx.model import Model
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.drawing import with_more_channels
-from sift_onnx.weights.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator, index_dtype
 
 __all__ = ["Embedding"]
 
@@ -170,7 +170,7 @@ def _embedded(original: Array | SparseWeight, places: Sequence[Array], shape: tu
     # Places ascend along every axis, and so do the flat ones.
     moved = [place[index] for place, index in zip(places, coordinates, strict=True)]
     indices = np.ravel_multi_index(np.broadcast_arrays(*moved), shape).reshape(-1)
-    dtype = np.int32 if math.prod(shape) < 2**31 else np.int64
+    dtype = index_dtype(math.prod(shape))
     return SparseWeight(shape, indices.astype(dtype), values)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sift_onnx.analysis.cost import product_macs
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
 from sift_onnx.graphs.constants import is_masked, nnz_of
+from sift_onnx.operators.labels import operator_label
 
 if TYPE_CHECKING:
     from sift_onnx.model import Model
@@ -110,7 +111,7 @@ def describe(
         + _unused_budget(settings, macs_before, macs_after)
         + left_out_warnings(left_out),
         **analysis.inputs.to_dict(),
-        "unknown": [f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown],
+        "unknown": [operator_label(node) for node in analysis.unknown],
         "seconds": seconds,
     }
 

@@ -25,6 +25,7 @@ from sift_onnx.analysis.findings import (
     WeightUse,
 )
 from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind, shape_of
+from sift_onnx.operators.labels import node_name
 from sift_onnx.shapes.inference import Shapes
 from sift_onnx.shapes.node_inference import infer_node
 
@@ -53,7 +54,7 @@ class RuleContext:
     @property
     def label(self) -> str:
         """The node's name, or what it produces if it has none."""
-        return str(self.node.name or next((t.name for t in self.node.outputs if t.name), self.node.op))
+        return node_name(self.node)
 
     @property
     def opset(self) -> int:

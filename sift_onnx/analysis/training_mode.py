@@ -22,6 +22,8 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.operators.domains import MICROSOFT, is_standard
+from sift_onnx.operators.labels import node_label, node_name
 
 __all__ = [
     "TrainingNode",
@@ -32,13 +34,10 @@ __all__ = [
     "has_modes",
     "in_words",
     "mode_note",
-    "name_of",
     "training_input",
     "training_nodes",
 ]
 
-_STANDARD = (None, "", "ai.onnx")
-_MICROSOFT = "com.microsoft"
 # Operators that draw, whatever their domain.
 _DRAWING = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -71,14 +70,9 @@ class TrainingNode:
     obstacle: str
 
 
-def name_of(node: gs.Node) -> str:
-    """The name of a node, or of what it makes."""
-    return str(node.name or next((tensor.name for tensor in node.outputs if tensor.name), ""))
-
-
 def in_words(nodes: Sequence[gs.Node]) -> str:
     """The first of some nodes by name and operator, and how many more there are."""
-    return first_of([f"{name_of(node)!r} ({node.op})" for node in nodes])
+    return first_of([node_label(node) for node in nodes])
 
 
 def first_of(texts: Sequence[str]) -> str:
@@ -99,7 +93,7 @@ def training_nodes(graph: gs.Graph) -> list[TrainingNode]:
         shown = {id(tensor) for tensor in level.outputs}
         version = int(level.opset or graph.opset)
         for node in level.nodes:
-            if node.op == "BatchNormalization" and node.domain in _STANDARD:
+            if node.op == "BatchNormalization" and is_standard(node.domain):
                 obstacle = _of_norm(node, version, shown)
             else:
                 obstacle = _of_dropout(node, version, shown)
@@ -127,10 +121,10 @@ def drawing_nodes(graph: gs.Graph) -> list[gs.Node]:
 
 def training_input(node: gs.Node, version: int) -> int | None:
     """The input of a node that says whether it is in training mode; None if it has none."""
-    if node.op == "Dropout" and node.domain in _STANDARD:
+    if node.op == "Dropout" and is_standard(node.domain):
         position = _TRAINING_MODE_INPUT if version >= _DROPOUT_HAS_INPUT else None
     else:
-        position = _FUSED_DROPOUTS.get(node.op) if node.domain == _MICROSOFT else None
+        position = _FUSED_DROPOUTS.get(node.op) if node.domain == MICROSOFT else None
     given = position is not None and len(node.inputs) > position and not node.inputs[position].is_empty()
     return position if given else None
 
@@ -174,7 +168,7 @@ def _of_dropout(node: gs.Node, version: int, shown: set[int]) -> str | None:
     """The obstacle of a Dropout; None if the node is none, or is not in training mode."""
     position = training_input(node, version)
     if position is None:
-        standard = node.op == "Dropout" and node.domain in _STANDARD
+        standard = node.op == "Dropout" and is_standard(node.domain)
         trains = standard and has_is_test(version) and not _flag(node, "is_test")
         return _readers(node, shown, "mask") if trains else None
     flag = _stored_flag(node.inputs[position])
@@ -199,7 +193,7 @@ def _readers(node: gs.Node, shown: set[int], what: str) -> str:
         # Old exporters write new statistics over the old ones.
         readers = [reader for reader in tensor.outputs if reader is not node]
         if readers or id(tensor) in shown:
-            by = f"node {name_of(readers[0])!r} reads" if readers else "the model returns"
+            by = f"node {node_name(readers[0])!r} reads" if readers else "the model returns"
             return f"{by} its {what} {tensor.name!r}, which it has in training mode only; export after model.eval()"
     return ""
 
@@ -209,7 +203,7 @@ def _stored_flag(tensor: gs.Tensor) -> bool | None:
     negated = False
     while constant_values(tensor) is None:
         maker = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if maker is None or maker.op not in ("Cast", "Identity", "Not") or maker.domain not in _STANDARD:
+        if maker is None or maker.op not in ("Cast", "Identity", "Not") or not is_standard(maker.domain):
             return None
         negated ^= maker.op == "Not"
         tensor = maker.inputs[0]

@@ -14,7 +14,8 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.labels import node_name, operator_name, qualified_operator
 
 __all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
 
@@ -59,15 +60,15 @@ class LeftOutLayer:
         shape = shape_of(self.constant)
         return {
             "name": self.constant.name,
-            "node": _name(self.node),
+            "node": node_name(self.node),
             "op": str(self.node.op),
             "shape": list(shape),
             "params": math.prod(shape),
             "reason": self.reason,
             "stopped_at": {
-                "node": _name(self.stop),
+                "node": node_name(self.stop),
                 "op": str(self.stop.op),
-                "domain": _domain(self.stop),
+                "domain": self.stop.domain or "ai.onnx",
                 "outputs": [t.name for t in self.stop.outputs if t.name],
             },
         }
@@ -113,7 +114,7 @@ def left_out_warnings(layers: Sequence[LeftOutLayer]) -> list[str]:
 
 def _explained(layers: Sequence[LeftOutLayer]) -> str:
     stop = layers[0].stop
-    named = [f"{layer.constant.name!r} ({layer.node.op} {_name(layer.node)!r})" for layer in layers[:_NAMED]]
+    named = [f"{layer.constant.name!r} ({layer.node.op} {node_name(layer.node)!r})" for layer in layers[:_NAMED]]
     more = f" and {len(layers) - _NAMED} more" if len(layers) > _NAMED else ""
     output = next((t.name for t in stop.outputs if t.name), "")
     source = layers[0].source
@@ -125,14 +126,15 @@ def _explained(layers: Sequence[LeftOutLayer]) -> str:
 
 
 def _way_out(stop: gs.Node, output: str) -> str:
-    if (stop.domain or "") in STANDARD_DOMAINS:
+    if is_standard(stop.domain):
         return (
             "If they are computed from constants, simplify the model (onnxslim, onnxsim); if they depend on the data, "
             "cut the model behind it (onnx.utils.extract_model)"
         )
     return (
         f"Record them in the model (onnx.helper.make_tensor_value_info({output!r}, ...) in graph.value_info), or "
-        f"register an axis rule for {stop.domain}::{stop.op} (register_axis_rule, or a plug-in: docs/plugins.md)"
+        f"register an axis rule for {operator_name(stop.op, stop.domain)} (register_axis_rule, or a plug-in: "
+        "docs/plugins.md)"
     )
 
 
@@ -170,12 +172,4 @@ def _unknown(analysis: AxisAnalysis, tensors: Sequence[gs.Tensor]) -> gs.Tensor 
 
 
 def _called(node: gs.Node) -> str:
-    return f"node {_name(node)!r} ({_domain(node)}::{node.op})"
-
-
-def _name(node: gs.Node) -> str:
-    return str(node.name or next((t.name for t in node.outputs if t.name), node.op))
-
-
-def _domain(node: gs.Node) -> str:
-    return str(node.domain or "ai.onnx")
+    return f"node {node_name(node)!r} ({qualified_operator(node.op, node.domain)})"

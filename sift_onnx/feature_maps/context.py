@@ -16,6 +16,7 @@ from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.feature_maps.system import Piece, PlacementError, PlacementSystem
 from sift_onnx.graphs.constants import constant_values
+from sift_onnx.operators.labels import node_label
 
 __all__ = ["Extent", "Placement", "PlacementContext", "refusal"]
 
@@ -101,8 +102,7 @@ class PlacementContext:
         self._free = 0
         self.node = node
         self.opset = opset
-        name = node.name or next((t.name for t in node.outputs if t.name), node.op)
-        self.label = f"{str(name)!r} ({node.op})"
+        self.label = node_label(node)
 
     # What the node is.
 

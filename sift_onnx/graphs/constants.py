@@ -21,7 +21,7 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of, data_type_of
 from sift_onnx.files.stored_values import StoredValues, bare_header, describe
 from sift_onnx.files.tensor_protos import little_endian, tensor_of
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import is_standard
 from sift_onnx.weights.masked_values import (
     MaskedConstant,
     MaskedValues,
@@ -87,7 +87,7 @@ def parameter_behind(tensor: gs.Tensor) -> tuple[gs.Constant, tuple[int, ...]] |
     steps: list[list[int] | None] = []
     while constant_values(tensor) is None:
         producer = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if producer is None or producer.op not in _CARRIERS or canonical_domain(producer.domain):
+        if producer is None or producer.op not in _CARRIERS or not is_standard(producer.domain):
             return None
         if producer.op == "Transpose":
             steps.append(producer.attrs.get("perm"))

@@ -20,11 +20,11 @@ import onnx_graphsurgeon as gs
 import torch
 from torch import fx, nn
 
-import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, is_standard, opset_versions
+from sift_onnx.operators.labels import node_label
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
@@ -74,9 +74,7 @@ class Lowering:
     @classmethod
     def of_model(cls, model: Model, paths: Mapping[str, str]) -> Lowering:
         """The lowering of a model's main graph."""
-        domains = model.graph.import_domains or []
-        opsets = {canonical_domain(d.domain): int(d.version) for d in domains}
-        opsets.setdefault("", int(model.graph.opset))
+        opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
         return cls(model.graph, opsets, paths)
 
     def run(self) -> None:
@@ -91,8 +89,7 @@ class Lowering:
             try:
                 self._lower(node)
             except SiftError as error:
-                label = node.name or (node.outputs[0].name if node.outputs else "")
-                raise type(error)(f"node {label!r} ({node.op}): {error}") from error
+                raise type(error)(f"node {node_label(node)}: {error}") from error
         outputs = [self._tensor(self._value(tensor)) for tensor in self._source.outputs]
         self.graph.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
         self.graph.eliminate_dead_code(is_impure_node=_is_impure)
@@ -139,7 +136,7 @@ class Lowering:
         return module
 
     def _lower(self, node: gs.Node) -> None:
-        if node.op == "Constant" and canonical_domain(node.domain) == "":
+        if node.op == "Constant" and is_standard(node.domain):
             return  # found by _value() from whoever reads it
         inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
         attributes = {name: attribute_of(name, value) for name, value in node.attrs.items()}
@@ -178,9 +175,10 @@ class Lowering:
                 torch_dtype(value)
 
     def _lower_on_host(self, node: gs.Node, inputs: list[_Value], attributes: dict[str, Any]) -> bool:
-        if canonical_domain(node.domain) or node.op not in HOST_KERNELS or not inputs:
+        run = HOST_KERNELS.find(node.op, node.domain)
+        if run is None or not inputs:
             return False
-        run, given = HOST_KERNELS[node.op], [value for value in inputs if value is not None]
+        given = [value for value in inputs if value is not None]
         if node.op in READS_SHAPE:
             given = []
         if not all(isinstance(v, Host) or (isinstance(v, Stored) and v.is_host()) for v in given):

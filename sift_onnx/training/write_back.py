@@ -31,7 +31,7 @@ from sift_onnx.training.proto_patch import patched_proto
 from sift_onnx.training.sparse.distributed.sharded import whole
 from sift_onnx.training.stored import stored_constants
 from sift_onnx.training.tensors import array_from_tensor
-from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["write_back"]
 
@@ -140,7 +140,7 @@ def _value(name: str, constant: gs.Constant, trained: Array, mask: Array | None)
                 "algorithm before training, or drop the masks of the model (densify)"
             )
     else:
-        indices = np.flatnonzero(mask).astype(np.int32 if mask.size < 2**31 else np.int64)
+        indices = np.flatnonzero(mask).astype(index_dtype(mask.size))
     values = trained.reshape(-1)[indices]
     if kept is not None and np.array_equal(indices, kept.indices) and _same(values, kept.values):
         return None

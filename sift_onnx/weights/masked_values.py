@@ -18,7 +18,7 @@ from sift_onnx.files.data_types import bits_of
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.files.tensor_protos import tensor_of
 from sift_onnx.weights.packed_mask import PackedMask
-from sift_onnx.weights.sparse import SparseWeight, decode_positions
+from sift_onnx.weights.sparse import SparseWeight, decode_positions, index_dtype
 
 __all__ = [
     "DenseUnderMask",
@@ -118,7 +118,7 @@ class DenseUnderMask:
     def read(self) -> SparseWeight:
         """The active weights."""
         parts = list(self._active())
-        dtype = np.int32 if math.prod(self.shape) < 2**31 else np.int64
+        dtype = index_dtype(math.prod(self.shape))
         indices = np.concatenate([positions.astype(dtype) for positions, _ in parts] or [np.zeros(0, dtype)])
         return SparseWeight(self.shape, indices, np.concatenate([v for _, v in parts] or [np.zeros(0, self.dtype)]))
 

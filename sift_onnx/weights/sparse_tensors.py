@@ -14,7 +14,7 @@ from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.weights.masked_values import MaskedConstant, count_nonzeros, flat_pieces
-from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["SparseTensor", "sparse_header_of", "sparse_tensor_of", "typed_field", "weight_of"]
 
@@ -109,7 +109,7 @@ class SparseTensor:
                 indices, values = indices[order], values[order]
             if indices.size and not 0 <= indices[0] <= indices[-1] < math.prod(self.shape):
                 raise ValueError(f"an index outside of a tensor of shape {list(self.shape)}")
-            dtype = np.int32 if math.prod(self.shape) < 2**31 else np.int64
+            dtype = index_dtype(math.prod(self.shape))
             return SparseWeight(self.shape, indices.astype(dtype), values)
         except ValueError as error:
             raise self._damaged(str(error)) from error

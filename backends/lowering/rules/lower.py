@@ -8,11 +8,12 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.registry import Registry
 
 __all__ = ["lower_node"]
 
-_RULES: dict[str, Callable[[NodeView], Step]] = {
+_RULES: Registry[Callable[[NodeView], Step]] = Registry("a lowering rule")
+_RULES.add_table({
     "Conv": convolution.convolution,
     "BatchNormalization": convolution.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
@@ -30,7 +31,7 @@ _RULES: dict[str, Callable[[NodeView], Step]] = {
     "Squeeze": reshaping.squeeze,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
-}
+})  # fmt: skip
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
@@ -46,7 +47,7 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
         NotLowered: the kernels do not have it; the message says why.
     """
     node = NodeView(graph, index, views, dims)
-    rule = _RULES.get(node.op) if node.proto.domain in STANDARD_DOMAINS else None
+    rule = _RULES.find(node.op, node.proto.domain)
     if rule is None:
         raise NotLowered("no kernel for this operator")
     try:

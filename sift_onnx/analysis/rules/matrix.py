@@ -10,8 +10,7 @@ from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.elementwise import broadcast
 from sift_onnx.analysis.rules.stored_tables import follow_frequencies
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 
 @dataclass(frozen=True)
