@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
-from sift_onnx.backends.dataflow.matrix_maps import IndexMap
-from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern
+from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern
 from sift_onnx.shapes.input_binding import BoundInputs
 
 __all__ = ["SparseProduct", "Step", "Subject", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload", "subject_of"]

@@ -19,13 +19,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.dataflow.event_log import EventLog
-from sift_onnx.backends.dataflow.fast import RowCosts, axpy_cycles, layer_of, row_costs
-from sift_onnx.backends.dataflow.machine import GridMachine
-from sift_onnx.backends.dataflow.mapping import Mapping, map_product
-from sift_onnx.backends.dataflow.pattern import csr_of
-from sift_onnx.backends.dataflow.result import Bound, LayerResult
-from sift_onnx.backends.dataflow.workload import SparseProduct
+from sift_onnx.backends.dataflow.cycles.event_log import EventLog
+from sift_onnx.backends.dataflow.cycles.fast import RowCosts, axpy_cycles, layer_of, row_costs
+from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
+from sift_onnx.backends.dataflow.cycles.mapping import Mapping, map_product
+from sift_onnx.backends.dataflow.machines.machine import GridMachine
+from sift_onnx.backends.dataflow.workloads.pattern import csr_of
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct
 from sift_onnx.errors import UnsupportedError
 
 __all__ = ["GRID_LIMIT", "simulate_product_by_events"]

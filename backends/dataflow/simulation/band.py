@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sift_onnx.backends.dataflow.machine import GridMachine, Machine
-from sift_onnx.backends.dataflow.result import Speedup
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.simulation.result import Speedup
 
 __all__ = ["UNKNOWN", "band_of", "corners"]
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.backends.dataflow.event_log import EventLog
-from sift_onnx.backends.dataflow.result import LayerResult, Simulation
+from sift_onnx.backends.dataflow.cycles.event_log import EventLog
+from sift_onnx.backends.dataflow.cycles.layer_result import LayerResult
+from sift_onnx.backends.dataflow.simulation.result import Simulation
 from sift_onnx.errors import OutputError
 
 __all__ = ["WrittenTrace", "trace_document", "write_trace"]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, im2col, output_sizes
+from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, im2col, output_sizes
 from sift_onnx.graphs.constants import array_of, shape_of, sparse_weight_of
 from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.weights.sparse import SparseWeight

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sift_onnx.backends.dataflow.pattern import as_full, with_map
-from sift_onnx.backends.dataflow.workload import SparseProduct, WeightlessOp, Workload
+from sift_onnx.backends.dataflow.workloads.pattern import as_full, with_map
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
 
 __all__ = ["MaskUpdates", "backward_weightless", "gradient_products", "mask_update_bytes"]

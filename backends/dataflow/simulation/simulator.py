@@ -7,23 +7,24 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sift_onnx.backends.dataflow.band import band_of, corners
-from sift_onnx.backends.dataflow.contrast import simulate_product_without_grid
-from sift_onnx.backends.dataflow.event import simulate_product_by_events
-from sift_onnx.backends.dataflow.fast import simulate_product
-from sift_onnx.backends.dataflow.machine import GridMachine, Machine
-from sift_onnx.backends.dataflow.outputs import Arithmetic
-from sift_onnx.backends.dataflow.pattern import CountMemory, as_full, identity_of
-from sift_onnx.backends.dataflow.result import Bound, LayerResult, Simulation, Speedup
-from sift_onnx.backends.dataflow.training import (
+from sift_onnx.backends.dataflow.cycles.event import simulate_product_by_events
+from sift_onnx.backends.dataflow.cycles.fast import simulate_product
+from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
+from sift_onnx.backends.dataflow.cycles.weightless import simulate_weightless
+from sift_onnx.backends.dataflow.cycles.without_grid import simulate_product_without_grid
+from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.simulation.band import band_of, corners
+from sift_onnx.backends.dataflow.simulation.result import Simulation, Speedup
+from sift_onnx.backends.dataflow.workloads.pattern import CountMemory, as_full, identity_of
+from sift_onnx.backends.dataflow.workloads.training_step import (
     MaskUpdates,
     backward_weightless,
     dense_gradient,
     gradient_products,
     mask_update_bytes,
 )
-from sift_onnx.backends.dataflow.weightless_cycles import simulate_weightless
-from sift_onnx.backends.dataflow.workload import SparseProduct, Workload, subject_of
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, Workload, subject_of
 from sift_onnx.errors import UnsupportedError, UsageError
 
 __all__ = ["Fidelity", "Settings", "Weights", "simulate_workload"]

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.dataflow.machine import GridMachine
-from sift_onnx.backends.dataflow.mapping import Mapping, map_product
-from sift_onnx.backends.dataflow.pattern import Pattern, ShardCounts, shard_counts
-from sift_onnx.backends.dataflow.result import Bound, LayerResult
-from sift_onnx.backends.dataflow.workload import SparseProduct, subject_of
+from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
+from sift_onnx.backends.dataflow.cycles.mapping import Mapping, map_product
+from sift_onnx.backends.dataflow.machines.machine import GridMachine
+from sift_onnx.backends.dataflow.workloads.pattern import Pattern, ShardCounts, shard_counts
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, subject_of
 
 __all__ = ["RowCosts", "axpy_cycles", "layer_of", "pass_limits", "row_costs", "simulate_product", "window_limits"]
 

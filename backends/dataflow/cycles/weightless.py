@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from sift_onnx.backends.dataflow.machine import GridMachine, Machine
-from sift_onnx.backends.dataflow.result import Bound, LayerResult
-from sift_onnx.backends.dataflow.workload import WeightlessOp
+from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.workloads.workload import WeightlessOp
 
 __all__ = ["simulate_weightless"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sift_onnx.backends.dataflow.band import band_of, corners
-from sift_onnx.backends.dataflow.fast import pass_limits, row_costs
-from sift_onnx.backends.dataflow.machine import GridMachine, Machine
-from sift_onnx.backends.dataflow.mapping import map_product
-from sift_onnx.backends.dataflow.pattern import FullPattern, SampledPattern, ShardCounts, shard_counts
-from sift_onnx.backends.dataflow.result import Speedup
-from sift_onnx.backends.dataflow.simulator import Settings, run
-from sift_onnx.backends.dataflow.training import gradient_products
-from sift_onnx.backends.dataflow.workload import SparseProduct, Workload
+from sift_onnx.backends.dataflow.cycles.fast import pass_limits, row_costs
+from sift_onnx.backends.dataflow.cycles.mapping import map_product
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.simulation.band import band_of, corners
+from sift_onnx.backends.dataflow.simulation.result import Speedup
+from sift_onnx.backends.dataflow.simulation.simulator import Settings, run
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, SampledPattern, ShardCounts, shard_counts
+from sift_onnx.backends.dataflow.workloads.training_step import gradient_products
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, Workload
 from sift_onnx.weights.sparse import generator
 
 __all__ = ["SPARSITIES", "SweepPoint", "sparsity_sweep"]

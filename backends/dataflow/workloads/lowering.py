@@ -19,10 +19,10 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.first_and_last import first_and_last
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.backends.dataflow.matrix_maps import IndexMap, conv_maps, conv_transpose_maps, matrix_maps
-from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, StoredPattern
-from sift_onnx.backends.dataflow.weightless import VIEWS, cost_of
-from sift_onnx.backends.dataflow.workload import SparseProduct, Uncosted, WeightlessOp, Workload
+from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap, conv_maps, conv_transpose_maps, matrix_maps
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern, StoredPattern
+from sift_onnx.backends.dataflow.workloads.weightless_costs import VIEWS, cost_of
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, Uncosted, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
 from sift_onnx.model import Model, ModelLike

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sift_onnx.backends.dataflow.workload import WeightlessOp
+from sift_onnx.backends.dataflow.workloads.workload import WeightlessOp
 
 __all__ = ["VIEWS", "cost_of"]
 

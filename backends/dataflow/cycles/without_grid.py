@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from sift_onnx.backends.dataflow.machine import ArrayMachine, IdealMachine
-from sift_onnx.backends.dataflow.pattern import shard_counts
-from sift_onnx.backends.dataflow.result import LayerResult
-from sift_onnx.backends.dataflow.workload import SparseProduct, subject_of
+from sift_onnx.backends.dataflow.cycles.layer_result import LayerResult
+from sift_onnx.backends.dataflow.machines.machine import ArrayMachine, IdealMachine
+from sift_onnx.backends.dataflow.workloads.pattern import shard_counts
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, subject_of
 
 __all__ = ["simulate_product_without_grid", "systolic_cycles"]
 

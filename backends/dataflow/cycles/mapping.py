@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.dataflow.machine import GridMachine
-from sift_onnx.backends.dataflow.pattern import shards_of
-from sift_onnx.backends.dataflow.workload import SparseProduct
+from sift_onnx.backends.dataflow.machines.machine import GridMachine
+from sift_onnx.backends.dataflow.workloads.pattern import shards_of
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct
 from sift_onnx.errors import UnsupportedError
 
 __all__ = ["Mapping", "map_product"]

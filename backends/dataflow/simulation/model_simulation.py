@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.machine import Machine, load_machine
-from sift_onnx.backends.dataflow.outputs import Arithmetic
-from sift_onnx.backends.dataflow.result import Simulation
-from sift_onnx.backends.dataflow.simulator import Fidelity, Settings, Weights, simulate_workload
-from sift_onnx.backends.dataflow.training import MaskUpdates
-from sift_onnx.backends.dataflow.workload import Workload
+from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
+from sift_onnx.backends.dataflow.machines.machine import Machine
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.simulation.result import Simulation
+from sift_onnx.backends.dataflow.simulation.simulator import Fidelity, Settings, Weights, simulate_workload
+from sift_onnx.backends.dataflow.workloads.lowering import lower
+from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
+from sift_onnx.backends.dataflow.workloads.workload import Workload
 from sift_onnx.errors import UsageError
 from sift_onnx.model import ModelLike
 
@@ -69,7 +70,7 @@ def simulate(
         workload = lower(model, batch, input_shapes)
         if fidelity == "functional":
             # onnxruntime is loaded where something is going to run.
-            from sift_onnx.backends.dataflow.execution import execute
+            from sift_onnx.backends.dataflow.execution.comparison import execute
 
             executed = execute(model, machine, batch, input_shapes, seed=seed, arithmetic=arithmetic)
     original = None

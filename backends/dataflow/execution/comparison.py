@@ -10,14 +10,13 @@ import onnx
 
 from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.analysis.training_mode import drawing_nodes, in_words, training_nodes
-from sift_onnx.backends.dataflow.functional import DataflowProgram
-from sift_onnx.backends.dataflow.machine import Machine
-from sift_onnx.backends.dataflow.outputs import Arithmetic, Executed, difference
+from sift_onnx.backends.dataflow.execution.functional_model import FunctionalModel
+from sift_onnx.backends.dataflow.execution.outputs import Arithmetic, Executed, difference
+from sift_onnx.backends.dataflow.machines.machine import Machine
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.shapes.random_inputs import random_feeds
-from sift_onnx.shapes.tensor_specs import graph_inputs
 
 __all__ = ["execute"]
 
@@ -54,9 +53,10 @@ def execute(
             f"outputs cannot be compared: in training mode, or drawing random numbers: {in_words(by_chance)}; export "
             "the network after model.eval(), or use fidelity 'fast', which counts such nodes as at inference"
         )
-    program = DataflowProgram(loaded, machine, arithmetic=arithmetic)
-    inputs = graph_inputs(loaded.origin)
-    feeds = random_feeds(inputs, batch, fitting_inputs(loaded, input_shapes, batch, inputs).shapes, seed)
+    program = FunctionalModel(loaded, machine, arithmetic)
+    feeds = random_feeds(
+        program.inputs, batch, fitting_inputs(loaded, input_shapes, batch, program.inputs).shapes, seed
+    )
     returned = program.run(feeds)
     # A file is read by onnxruntime itself, since a proto ends at 2 GB.
     source = model if isinstance(model, (str, Path, onnx.ModelProto)) else loaded.to_proto()

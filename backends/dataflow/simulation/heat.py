@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.dataflow.machine import GridMachine
-from sift_onnx.backends.dataflow.result import Simulation
+from sift_onnx.backends.dataflow.machines.machine import GridMachine
+from sift_onnx.backends.dataflow.simulation.result import Simulation
 
 __all__ = ["HeatMap", "heat_maps"]
 

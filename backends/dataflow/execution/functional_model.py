@@ -11,69 +11,52 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnxruntime as ort
 
-from sift_onnx.backends.base import (
-    DEFAULT_OPTIONS,
-    CompileOptions,
-    NodeProfile,
-    Placement,
-    Profile,
-    Program,
-    default_threads,
-    one_line,
-)
-from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
-from sift_onnx.backends.dataflow.csr_nodes import CsrNode, csr_node
-from sift_onnx.backends.dataflow.machine import GridMachine, Machine
-from sift_onnx.backends.dataflow.model_simulation import simulate
-from sift_onnx.backends.dataflow.outputs import Arithmetic
-from sift_onnx.backends.dataflow.result import Simulation
+from sift_onnx.backends.base import Placement, default_threads, one_line
+from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
+from sift_onnx.backends.dataflow.execution.csr_nodes import CsrNode, csr_node
+from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import full_tensor
-from sift_onnx.model import Model, ModelLike
+from sift_onnx.model import Model
 from sift_onnx.shapes.random_inputs import check_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
-__all__ = ["DataflowProgram"]
+__all__ = ["FunctionalModel"]
 
 Array = npt.NDArray[Any]
 
 
-class DataflowProgram(Program):
-    """A model on a simulated machine.
-
-    :meth:`run` computes what the machine would return, on this one; how long the machine would take is simulated, and
-    in :attr:`simulated_ms`.
+class FunctionalModel:
+    """A model that computes what a simulated machine would return.
 
     Attributes:
-        threads: of onnxruntime, for nodes without weights.
-        machine: that is simulated.
+        machine: whose order of additions ``float16`` follows.
         arithmetic: ``float32`` for outputs that equal onnxruntime's to rounding; ``float16`` to round after every
             multiply-accumulate, in the order in which weights and partial sums arrive.
+        threads: of onnxruntime, for nodes without weights.
         inputs: what :meth:`run` takes.
     """
 
     def __init__(
-        self,
-        model: ModelLike,
-        machine: Machine,
-        options: CompileOptions = DEFAULT_OPTIONS,
-        arithmetic: Arithmetic = "float32",
+        self, model: Model, machine: Machine, arithmetic: Arithmetic = "float32", threads: int | None = None
     ) -> None:
-        """Cut ``model`` into weighted nodes and pieces between them; errors as :meth:`Backend.compile` has them."""
+        """Cut ``model`` into weighted nodes and pieces between them.
+
+        Raises:
+            UnsupportedError: ``float16`` was asked for, and the machine has no grid.
+        """
         if arithmetic == "float16" and not isinstance(machine, GridMachine):
             raise UnsupportedError(f"{machine.name} has no grid, and so no order in which partial sums arrive")
-        self.threads = options.threads or default_threads()
         self.machine, self.arithmetic = machine, arithmetic
-        self._options = options
-        self._model = Model.load(model)
-        self.inputs = graph_inputs(self._model.origin)
-        self._skeleton = self._model.skeleton()
-        self._constants = self._model.initializers()
-        nodes = {tuple(t.name for t in node.outputs): node for node in self._model.graph.nodes}
+        self.threads = threads or default_threads()
+        self.inputs = graph_inputs(model.origin)
+        self._skeleton = model.skeleton()
+        self._constants = model.initializers()
+        nodes = {tuple(t.name for t in node.outputs): node for node in model.graph.nodes}
         self._placements: list[Placement] = []
         self._pieces = self._cut(nodes)
-        self._simulation: Simulation | None = None
 
     @property
     def constant_names(self) -> frozenset[str]:
@@ -85,35 +68,8 @@ class DataflowProgram(Program):
         """Per node of the model: ``csr`` or ``onnxruntime``, and why."""
         return tuple(self._placements)
 
-    @property
-    def simulation(self) -> Simulation:
-        """The fast simulation, at the batch and shapes that the program was compiled for."""
-        if self._simulation is None:
-            shapes = self._options.input_shapes
-            self._simulation = simulate(self._model, self.machine, self._options.batch, input_shapes=shapes)
-        return self._simulation
-
-    @property
-    def simulated_ms(self) -> float:
-        """How long a run takes on the simulated machine, in milliseconds."""
-        return 1e3 * self.simulation.seconds
-
-    def profile(self, feeds: Mapping[str, Array] | None = None) -> Profile:
-        """Simulated time per node, see :meth:`Program.profile`; it does not depend on ``feeds``."""
-        nodes = [
-            NodeProfile(
-                layer.node,
-                layer.op,
-                self.machine.name,
-                f"bound by {layer.bound}",
-                ms=1e3 * layer.cycles / self.machine.clock_hz,
-            )
-            for layer in self.simulation.layers
-        ]
-        return Profile(tuple(nodes), 1)
-
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """See :meth:`Program.run`."""
+        """Outputs by name; errors as :meth:`Program.run` has them."""
         check_feeds(self.inputs, feeds)
         arrays: dict[str, Array] = dict(feeds)
         for piece in self._pieces:
@@ -149,7 +105,7 @@ class DataflowProgram(Program):
             pieces.append(_Piece([proto], csr, self))
         if waiting:
             pieces.append(_Piece(waiting, None, self))
-        # From the end: what nobody reads any more can go, and a piece returns only what is read behind it.
+        # Liveness, from the last piece to the first: a piece returns only what later pieces or the outputs read.
         needed = {output.name for output in self._skeleton.graph.output}
         for piece in reversed(pieces):
             piece.outputs = [name for name in piece.made if name in needed]
@@ -189,17 +145,17 @@ class _Piece:
     Attributes:
         reads: names of the arrays that it needs.
         made: names of what its nodes make.
-        outputs: those that are read behind it.
-        dead: those it reads that are not needed any more.
+        outputs: those that later pieces or the model's outputs read.
+        dead: those it reads that nothing after it needs.
     """
 
-    def __init__(self, nodes: Sequence[onnx.NodeProto], csr: CsrNode | None, program: DataflowProgram) -> None:
-        self._nodes, self._csr, self._program = nodes, csr, program
+    def __init__(self, nodes: Sequence[onnx.NodeProto], csr: CsrNode | None, model: FunctionalModel) -> None:
+        self._nodes, self._csr, self._model = nodes, csr, model
         self._session: Any = None
         self.made = [name for node in nodes for name in node.output if name]
         inside = set(self.made)
         read = dict.fromkeys(name for node in nodes for name in _reads(node))
-        constants = program.constant_names
+        constants = model.constant_names
         self.reads = [name for name in read if name not in inside and name not in constants]
         self.outputs: list[str] = []
         self.dead: list[str] = []
@@ -211,7 +167,7 @@ class _Piece:
             return {}
         inputs = {name: arrays[name] for name in self.reads}
         if self._session is None:
-            self._session = self._program.open_session(self._nodes, inputs, self.outputs)
+            self._session = self._model.open_session(self._nodes, inputs, self.outputs)
         try:
             results = self._session.run(self.outputs, inputs)
         except Exception as error:  # as above

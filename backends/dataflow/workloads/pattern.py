@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.dataflow.matrix_maps import IndexMap
+from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap
 from sift_onnx.weights.sparse import generator, sample_positions
 
 __all__ = [

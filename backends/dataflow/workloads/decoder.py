@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sift_onnx.backends.dataflow.matrix_maps import IndexMap, matrix_maps
-from sift_onnx.backends.dataflow.pattern import FullPattern, Pattern, SampledPattern
-from sift_onnx.backends.dataflow.workload import SparseProduct, WeightlessOp, Workload
+from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap, matrix_maps
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern, SampledPattern
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -24,8 +24,8 @@ else:
 
 __all__ = ["Decoder", "Published", "available_decoders", "decoder_workload", "load_decoder"]
 
-_FOLDER = Path(__file__).parent / "workloads"
-# Steps of a SIMD lane per element, as weightless.py has them.
+_FOLDER = Path(__file__).parent / "decoders"
+# Steps of a SIMD lane per element, as weightless_costs.py has them.
 _NORM, _SOFTMAX, _GELU = 8, 8, 10
 
 
