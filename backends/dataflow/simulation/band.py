@@ -12,7 +12,8 @@ from sift_onnx.backends.dataflow.simulation.result import Speedup
 __all__ = ["UNKNOWN", "band_of", "corners"]
 
 # The two parameters that decide most and that no source gives: how far columns run apart, and what a non-zero costs
-# besides its vector steps. Each moves the speed-up in one direction only, so that corners bound the band.
+# besides its vector steps. Corners are close to the extremes but no strict bound: the window also takes SRAM and so
+# decides the passes over the weights, which makes the speed-up rise and fall with it by fractions of a percent.
 UNKNOWN = ("window_rows", "axpy_startup")
 
 
