@@ -7,25 +7,19 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import onnx
 
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
 from sift_onnx.model_files.writer import check_output
+from sift_onnx.models.exporters import Batch, Exporter, check_axis, choose_opset
 from sift_onnx.models.registry import build, find, require_torch
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["DEFAULT_OPSETS", "OPSETS", "Batch", "Export", "Exporter", "export"]
-
-Batch = int | Literal["dynamic"]
-Exporter = Literal["dynamo", "torchscript"]
-
-# Opsets that each of torch's exporters writes without going through a version converter.
-OPSETS = {"torchscript": range(13, 21), "dynamo": range(18, 24)}
-DEFAULT_OPSETS = {"torchscript": 17, "dynamo": 20}
+__all__ = ["Export", "export"]
 
 
 @dataclass(frozen=True)
@@ -111,10 +105,10 @@ def export(
         UnsupportedError: the weights do not fit into the memory of the machine.
     """
     architecture = find(name)
-    version = _opset(exporter, opset)
-    _check_axis("batch", batch)
+    version = choose_opset(exporter, opset)
+    check_axis("batch", batch)
     if sequence is not None:
-        _check_axis("sequence", sequence)
+        check_axis("sequence", sequence)
         if "sequence" not in architecture.options:
             raise UsageError(f"{name} has no sequence axis")
     target = Path(path)
@@ -164,22 +158,6 @@ def export(
         sequence=sequence,
         exporter=exporter,
     )
-
-
-def _opset(exporter: str, opset: int | None) -> int:
-    if exporter not in OPSETS:
-        raise UsageError(f"exporter must be {' or '.join(OPSETS)}, not {exporter!r}")
-    if opset is None:
-        return DEFAULT_OPSETS[exporter]
-    known = OPSETS[exporter]
-    if opset not in known:
-        raise UsageError(f"the {exporter} exporter writes opsets {known[0]} to {known[-1]}, not {opset}")
-    return opset
-
-
-def _check_axis(name: str, size: Batch) -> None:
-    if size != "dynamic" and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise UsageError(f"{name} must be a positive number or 'dynamic', not {size!r}")
 
 
 def _check_memory(name: str, module: nn.Module) -> None:

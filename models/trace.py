@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING
 
 import onnx
 import torch
@@ -15,11 +14,9 @@ from torch import Tensor, nn
 
 from sift_onnx.model import Model
 from sift_onnx.models.clean import clean
+from sift_onnx.models.exporters import Batch, Exporter
 from sift_onnx.models.graph_editing import keep
 from sift_onnx.models.registry import Architecture, example_inputs
-
-if TYPE_CHECKING:
-    from sift_onnx.models.export import Batch, Exporter
 
 __all__ = ["to_onnx"]
 

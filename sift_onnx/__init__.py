@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sift_onnx.analysis.rules import register_axis_rule
     from sift_onnx.backends.cpu.run.pool import ThreadPool
     from sift_onnx.backends.cpu.run.session import InferenceSession
-    from sift_onnx.backends.dataflow.model_simulation import simulate
+    from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
     from sift_onnx.training.importer import to_torch
@@ -48,7 +48,7 @@ _HOMES = {
     "masks": "sift_onnx.model",
     "register_axis_rule": "sift_onnx.analysis.rules",
     "save": "sift_onnx.model",
-    "simulate": "sift_onnx.backends.dataflow.model_simulation",
+    "simulate": "sift_onnx.backends.dataflow.simulation.model_simulation",
     "to_torch": "sift_onnx.training.importer",
     "transform": "sift_onnx.passes.pipeline",
     "write_back": "sift_onnx.training.write_back",

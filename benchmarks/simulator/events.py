@@ -16,8 +16,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from dataflow_cases import random_cases
 
-from sift_onnx.backends.dataflow.event import simulate_product_by_events
-from sift_onnx.backends.dataflow.fast import simulate_product
+from sift_onnx.backends.dataflow.cycles.event import simulate_product_by_events
+from sift_onnx.backends.dataflow.cycles.fast import simulate_product
 
 
 def main() -> None:

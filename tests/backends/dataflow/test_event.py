@@ -10,9 +10,9 @@ from dataflow_cases import grid, machines, masks, product, random_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.dataflow.event import simulate_product_by_events
-from sift_onnx.backends.dataflow.fast import axpy_cycles, simulate_product
-from sift_onnx.backends.dataflow.mapping import map_product
+from sift_onnx.backends.dataflow.cycles.event import simulate_product_by_events
+from sift_onnx.backends.dataflow.cycles.fast import axpy_cycles, simulate_product
+from sift_onnx.backends.dataflow.cycles.mapping import map_product
 from sift_onnx.errors import UnsupportedError
 
 CASES = 240

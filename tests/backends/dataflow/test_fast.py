@@ -9,9 +9,9 @@ from dataflow_cases import grid, machines, masks, product
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sift_onnx.backends.dataflow.fast import axpy_cycles, simulate_product
-from sift_onnx.backends.dataflow.mapping import map_product
-from sift_onnx.backends.dataflow.pattern import FullPattern
+from sift_onnx.backends.dataflow.cycles.fast import axpy_cycles, simulate_product
+from sift_onnx.backends.dataflow.cycles.mapping import map_product
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern
 from sift_onnx.errors import UnsupportedError
 
 tokens_of = st.integers(1, 40)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from sift_onnx.backends import dataflow
 from sift_onnx.backends.base import CompileOptions, get_backend
-from sift_onnx.backends.dataflow import machine
-from sift_onnx.backends.dataflow.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
-from sift_onnx.backends.dataflow.functional import DataflowProgram
-from sift_onnx.backends.dataflow.machine import load_machine
-from sift_onnx.backends.dataflow.model_simulation import simulate
+from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.program import DataflowProgram
+from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
 from sift_onnx.errors import UnsupportedError, UsageError
 
 
@@ -155,7 +155,7 @@ def test_a_preset_that_is_not_there_is_refused():
 
 
 def test_a_preset_of_one_s_own_is_named_by_its_file(tmp_path):
-    text = (Path(machine.__file__).parent / "presets" / "ideal.toml").read_text()
+    text = (Path(dataflow.__file__).parent / "presets" / "ideal.toml").read_text()
     (tmp_path / "ours.toml").write_text(text.replace("value = 1.1e9", "value = 1.0e6"))
 
     assert get_backend(f"dataflow:{tmp_path / 'ours.toml'}").preset == str(tmp_path / "ours.toml")

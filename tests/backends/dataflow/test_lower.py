@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from sparse_nets import SparseNet, emptied, everything, some_rows
 
-from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.matrix_maps import conv_maps, conv_transpose_maps, matrix_maps
-from sift_onnx.backends.dataflow.pattern import (
+from sift_onnx.backends.dataflow.workloads.lowering import lower
+from sift_onnx.backends.dataflow.workloads.matrix_maps import conv_maps, conv_transpose_maps, matrix_maps
+from sift_onnx.backends.dataflow.workloads.pattern import (
     FullPattern,
     SampledPattern,
     StoredPattern,

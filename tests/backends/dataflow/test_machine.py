@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from sift_onnx.backends.dataflow import machine as machine_module
-from sift_onnx.backends.dataflow.machine import GridMachine, available_presets, load_machine, with_grid
+from sift_onnx.backends import dataflow
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, with_grid
+from sift_onnx.backends.dataflow.machines.preset_files import available_presets, load_machine
 from sift_onnx.errors import UsageError
 
-PRESETS = Path(machine_module.__file__).parent / "presets"
+PRESETS = Path(dataflow.__file__).parent / "presets"
 
 
 def edited(tmp_path, old, new, preset="wse2"):

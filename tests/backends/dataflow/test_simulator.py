@@ -7,14 +7,14 @@ import pytest
 from dataflow_cases import convolution, grid, linear, sparse_integers
 
 import sift_onnx
-from sift_onnx.backends.dataflow.decoder import decoder_workload, load_decoder
-from sift_onnx.backends.dataflow.heat import heat_maps
-from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.machine import available_presets, load_machine
-from sift_onnx.backends.dataflow.simulator import Settings, as_dense, run
-from sift_onnx.backends.dataflow.sweep import sparsity_sweep
-from sift_onnx.backends.dataflow.trace import trace_document, write_trace
-from sift_onnx.backends.dataflow.training import MaskUpdates
+from sift_onnx.backends.dataflow.machines.preset_files import available_presets, load_machine
+from sift_onnx.backends.dataflow.simulation.heat import heat_maps
+from sift_onnx.backends.dataflow.simulation.simulator import Settings, as_dense, run
+from sift_onnx.backends.dataflow.simulation.sweep import sparsity_sweep
+from sift_onnx.backends.dataflow.simulation.trace import trace_document, write_trace
+from sift_onnx.backends.dataflow.workloads.decoder import decoder_workload, load_decoder
+from sift_onnx.backends.dataflow.workloads.lowering import lower
+from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
 from sift_onnx.errors import OutputError, UnsupportedError, UsageError
 from sift_onnx.shapes.random_inputs import random_feeds

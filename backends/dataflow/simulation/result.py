@@ -1,0 +1,160 @@
+"""What a simulation returns: its layers and totals, and the JSON document of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sift_onnx.backends.dataflow.cycles.layer_result import BOUNDS, LayerResult
+from sift_onnx.backends.dataflow.execution.outputs import Executed
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.workloads.workload import Uncosted
+
+__all__ = ["Simulation", "Speedup"]
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How much faster than something: a number, and a band where parameters of the machine are not known."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A model on a machine.
+
+    Attributes:
+        model: name of the model.
+        machine: that it ran on.
+        batch: items that were processed together.
+        training: whether the backward pass and mask updates are included.
+        weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
+        fidelity: ``functional``, ``fast`` or ``event``.
+        layers: in the order in which they are executed.
+        uncosted: nodes that are missing from the totals.
+        notes: what was assumed for the whole run.
+        vs_dense_wide: against the same model with no zeros, on the same machine.
+        vs_dense_original: against the original model, if one was given, on the same machine.
+        executed: what the functional fidelity returned.
+    """
+
+    model: str
+    machine: Machine
+    batch: int
+    training: bool
+    weights: str
+    fidelity: str
+    layers: tuple[LayerResult, ...]
+    uncosted: tuple[Uncosted, ...] = ()
+    notes: tuple[str, ...] = ()
+    vs_dense_wide: Speedup | None = None
+    vs_dense_original: Speedup | None = None
+    executed: Executed | None = None
+
+    @property
+    def cycles(self) -> int:
+        """Sum over the layers, which run one after another."""
+        return sum(layer.cycles for layer in self.layers)
+
+    @property
+    def seconds(self) -> float:
+        """At the machine's clock."""
+        return self.cycles / self.machine.clock_hz
+
+    @property
+    def utilization(self) -> float:
+        """Of all SIMD lanes over all cycles; of what is moved, where nothing is computed."""
+        cycles, operations = max(self.cycles, 1), sum(layer.macs for layer in self.layers)
+        if not operations:
+            return sum(layer.utilization * layer.cycles for layer in self.layers) / cycles
+        return operations / (cycles * self.machine.peak_macs_per_cycle)
+
+    @property
+    def energy_j(self) -> float:
+        """Sum over the layers, joules."""
+        return sum(layer.energy_j for layer in self.layers)
+
+    def assumed_parameters(self) -> tuple[str, ...]:
+        """Names of the machine's values that have no source."""
+        return tuple(k for k, p in self.machine.parameters.items() if p.confidence == "assumed")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of ``sift-onnx simulate``."""
+        summed = (
+            "macs stall_cycles wavelets fabric_bytes sram_bytes edge_index_bytes edge_value_bytes busy_energy_j "
+            "idle_energy_j edge_energy_j"
+        ).split()
+        totals: dict[str, Any] = {
+            "cycles": self.cycles,
+            "seconds": self.seconds,
+            "utilization": self.utilization,
+            "energy_j": self.energy_j,
+            "weight_macs": sum(layer.macs for layer in self.layers if layer.storage != "none"),
+            "limits": {name: sum(layer.limits.get(name, 0.0) for layer in self.layers) for name in BOUNDS},
+        }
+        totals |= {key: sum(getattr(layer, key) for layer in self.layers) for key in summed}
+        return {
+            "schema": 1,
+            "model": self.model,
+            "preset": self.machine.name,
+            "batch": self.batch,
+            "training": self.training,
+            "weights": self.weights,
+            "fidelity": self.fidelity,
+            "layers": [layer.to_dict() for layer in self.layers],
+            "totals": totals,
+            "speedup": {
+                "vs_dense_wide": _value(self.vs_dense_wide),
+                "vs_dense_original": _value(self.vs_dense_original),
+                "bands": {
+                    "vs_dense_wide": _band(self.vs_dense_wide),
+                    "vs_dense_original": _band(self.vs_dense_original),
+                },
+            },
+            "energy": {"assumed": [name for name in self.assumed_parameters() if name in _ENERGY]},
+            "machine": machine_dict(self.machine),
+            "uncosted": [vars(entry) for entry in self.uncosted],
+            "notes": list(self.notes),
+            **({} if self.executed is None else {"functional": self.executed.to_dict()}),
+        }
+
+
+_ENERGY = ("core_cycle_pj", "idle_fraction", "edge_byte_pj", "mac_pj")
+
+
+def machine_dict(machine: Machine) -> dict[str, Any]:
+    """A machine with its sources, for JSON; what is infinite is written as null."""
+    return {
+        "name": machine.name,
+        "summary": machine.summary,
+        "clock_hz": machine.clock_hz,
+        "peak_macs_per_cycle": machine.peak_macs_per_cycle,
+        "grid": [machine.columns, machine.rows] if isinstance(machine, GridMachine) else None,
+        "parameters": {
+            name: {
+                "value": _finite(p.value),
+                "low": _finite(p.low),
+                "high": _finite(p.high),
+                "unit": p.unit,
+                "source": p.source,
+                "confidence": p.confidence,
+            }
+            for name, p in machine.parameters.items()
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _value(speedup: Speedup | None) -> float | None:
+    return None if speedup is None else speedup.value
+
+
+def _band(speedup: Speedup | None) -> list[float] | None:
+    return None if speedup is None else [speedup.low, speedup.high]
