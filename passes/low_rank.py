@@ -78,7 +78,7 @@ class LowRank(Pass):
         if self.width < 1:
             raise UsageError(f"width {width} is out of range: it must be at least 1")
         if init == "svd" and self.width != 1:
-            raise UsageError("--init svd approximates the trained weights, which are not wider; use a width of 1")
+            raise UsageError("`init='svd'` approximates the trained weights, which are not wider; use a width of 1")
         self._options: dict[str, Any] = {"seed": seed, "only": only, "keep_dense": keep_dense}
         self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
         self.activation = activation

@@ -57,8 +57,8 @@ class Masking:
         least = 1 - self.pattern.density
         if 0 < sparsity < least:
             raise UsageError(
-                f"--pattern {self.pattern} leaves at most {self.pattern.first} of {self.pattern.second} weights, and a "
-                f"sparsity of {float(sparsity):g} more; use a sparsity of {_decimal(least)} or above"
+                f"`pattern='{self.pattern}'` leaves at most {self.pattern.first} of {self.pattern.second} weights, and "
+                f"a sparsity of {float(sparsity):g} more; use a sparsity of {_decimal(least)} or above"
             )
 
     def budget_layer(
@@ -143,9 +143,9 @@ def require_room(
         name = min(kept, key=kept.__getitem__)
         enough = _decimal(1 - Fraction(kept[name]))
         raise BudgetError(
-            f"at a sparsity of {float(sparsity):g} the budget asks for more non-zeros in {name} than --pattern "
-            f"{masking.pattern} leaves; use a sparsity of {enough} or above, or keep layers that grow on one side only "
-            "dense (--keep-dense)"
+            f"at a sparsity of {float(sparsity):g} the budget asks for more non-zeros in {name} than "
+            f"`pattern='{masking.pattern}'` leaves; use a sparsity of {enough} or above, or keep layers that grow on "
+            "one side only dense (`keep_dense`)"
         )
 
 

@@ -64,11 +64,11 @@ class Parallel(LocalPass):
         """Refuse an ``embed`` that would not keep what the model computes."""
         if self.init == "embed" and self.activation != "none":
             raise UsageError(
-                "--init embed keeps what the model computes, which a non-linearity in the branches would change; "
-                "add --activation none"
+                "`init='embed'` keeps what the model computes, which a non-linearity in the branches would change; "
+                "add `activation='none'`"
             )
         if self.init == "embed" and self.pattern != UNSTRUCTURED:
-            raise UsageError("--init embed keeps the original's weights where they are; drop --pattern")
+            raise UsageError("`init='embed'` keeps the original's weights where they are; drop `pattern`")
 
     def is_identity(self) -> bool:
         """One branch is the layer itself."""

@@ -187,7 +187,7 @@ class Prune(Pass):
             nnz = allocate(rest, int(kept * sum(layer.macs for layer in rest)), self.masking.distribution)
         except BudgetError as error:
             raise BudgetError(
-                f"at a sparsity of {float(self.sparsity):g}, {error}; use a lower one, or keep it dense (--keep-dense)"
+                f"at a sparsity of {float(self.sparsity):g}, {error}; use a lower one, or keep it dense (`keep_dense`)"
             ) from error
         found.update({name: (count, "") for name, count in nnz.items()})
         return found

@@ -12,7 +12,7 @@ from sift_onnx.shapes.inference import infer_shapes
 
 __all__ = ["check_shapes"]
 
-_NOTHING_WRITTEN = "nothing was written. Please report the model; --keep-dense can leave this part as it is"
+_NOTHING_WRITTEN = "nothing was written. Please report the model; `keep_dense` can leave this part as it is"
 
 
 def check_shapes(model: Model, analysis: AxisAnalysis, solution: Solution) -> None:

@@ -157,22 +157,22 @@ class Wide(Pass):
             raise UsageError(f"init {init!r} is unknown; choose one of {', '.join(get_args(Init))}")
         if init == "embed" and keep_dense:
             raise UsageError(
-                "--init embed prunes all that it adds, so nothing that grows stays dense; drop --keep-dense"
+                "`init='embed'` prunes all that it adds, so nothing that grows stays dense; drop `keep_dense`"
             )
         if init == "embed" and resize_output:
-            raise UsageError("--init embed keeps what the outputs are, sizes included; drop --resize-output")
+            raise UsageError("`init='embed'` keeps what the outputs are, sizes included; drop `resize_output`")
         if not isinstance(round_to, (int, np.integer)) or not 1 <= round_to <= _COARSEST:
             raise UsageError(f"widths cannot be rounded to multiples of {round_to}; use 1 to {_COARSEST}")
         self.masking = Masking.of(pattern, distribution)
         self.masking.check_sparsity(self.sparsity)
         if init == "embed" and self.masking != Masking():
             raise UsageError(
-                "--init embed keeps the original's weights where they are; drop --pattern and --distribution"
+                "`init='embed'` keeps the original's weights where they are; drop `pattern` and `distribution`"
             )
         if budget == "layer" and distribution != "uniform":
             raise UsageError(
-                f"--budget layer gives each layer its own budget, --distribution {distribution} shares one among all; "
-                "drop one of them"
+                f"`budget='layer'` gives each layer its own budget, `distribution={distribution!r}` shares one "
+                "among all; drop one of them"
             )
         self.budget = budget
         self.seed = seed
@@ -255,13 +255,13 @@ class Wide(Pass):
         outputs = [output.name for output in model.graph.outputs]
         for glob in self.resize_output:
             if not any(fnmatchcase(name, glob) for name in outputs):
-                raise UsageError(f"--resize-output {glob!r} matches no output; the outputs are {', '.join(outputs)}")
+                raise UsageError(f"`resize_output` {glob!r} matches no output; the outputs are {', '.join(outputs)}")
         analysis = analyze(model, self.input_shapes, attention=self.attention, resize_outputs=self.resize_output)
         if self.strict and analysis.unknown:
             node = analysis.unknown[0]
             raise UnsupportedError(
                 f"no rule covers {operator_name(node.op, node.domain)} (node {node_name(node)!r}); register one with "
-                "register_axis_rule, or drop --strict"
+                "register_axis_rule, or drop `strict`"
             )
         dense = self.selection.dense_layers(analysis)
         system = analysis.system
@@ -289,7 +289,7 @@ class Wide(Pass):
         nnz = self._budget(analysis, solution, statuses, before)
         if self.masking.distribution == "erk":
             for name in [n for n in nnz if nnz[n] == _weights(analysis.layers[n], solution.value)]:
-                statuses[name] = ("dense", "saturated: --distribution erk leaves it no zero")
+                statuses[name] = ("dense", "saturated: `distribution='erk'` leaves it no zero")
                 del nnz[name]
         after = {
             name: nnz.get(name, _weights(layer, solution.value)) * positions_of(layer, solution.value)
@@ -332,7 +332,7 @@ class Wide(Pass):
             named = ", ".join(f"{name!r} ({statuses[name][1]}) {dense[name] - before[name]:+,} MACs" for name in costly)
             raise BudgetError(
                 f"{error}: what stays dense costs too much after widening: {named}; of {sum(before.values()):,} MACs "
-                f"{max(target, 0):,} are left for the sparse layers. Use --budget layer, which does not repay them, "
+                f"{max(target, 0):,} are left for the sparse layers. Use `budget='layer'`, which does not repay them, "
                 "or a lower sparsity"
             ) from error
 

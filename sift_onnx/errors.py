@@ -1,7 +1,9 @@
 """What a user's mistake raises.
 
-Every error says what is wrong, where (file, node or option) and what to do, in one line; the command line prints that
-line and leaves with ``exit_code``. Anything else that escapes is a defect of this package and shows its traceback.
+Every error says what is wrong, where (file, node or setting) and what to do, in one line; the command line prints that
+line and leaves with ``exit_code``. A setting is named as in Python, between backquotes: ``use `storage='dense'```; the
+command line puts its option there (:mod:`sift_onnx.cli.flags`). Anything else that escapes is a defect of this package
+and shows its traceback.
 """
 
 from __future__ import annotations

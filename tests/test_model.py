@@ -280,7 +280,7 @@ def test_sparse_storage_of_a_type_that_readers_do_not_take_is_refused(tmp_path):
     import ml_dtypes
 
     model = mask_weights(Model.load(linear({"w": W.astype(ml_dtypes.float8_e4m3fn)})))
-    with pytest.raises(UnsupportedError, match="--storage dense"):
+    with pytest.raises(UnsupportedError, match="`storage='dense'`"):
         model.save(tmp_path / "m.onnx", storage="sparse")
     assert list(tmp_path.iterdir()) == []
 

@@ -69,7 +69,8 @@ class Subgraph:
         inside = [name for name in constants if name not in large]
         if sum(nbytes_of(graph.constants[name]) for name in inside) > _PROTOBUF_LIMIT:
             raise UnsupportedError(
-                "the layers left to onnxruntime hold more than 2 GB of constants; use --backend onnxruntime"
+                "the layers left to onnxruntime hold more than 2 GB of constants; run the whole model with the back "
+                "end 'onnxruntime'"
             )
         model.graph.initializer.extend(full_tensor(graph.constants[name], known.get(name)) for name in inside)
         model.graph.initializer.extend(_outside(graph.constants[name]) for name in large)

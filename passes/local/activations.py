@@ -82,9 +82,9 @@ def choose(setting: Activation, unit: LinearUnit, own: Function) -> NonLinearity
         product = next((site.product for site in unit.sites if site.product.op == "MatMul"), None)
         if product is not None:
             raise UnsupportedError(
-                f"--activation bn-relu: no BatchNormalization can follow MatMul {product.name!r}, whose "
-                f"features are its last axis; use --activation auto or gelu, or leave {unit.name!r} out with "
-                f"--keep-dense"
+                f"`activation='bn-relu'`: no BatchNormalization can follow MatMul {product.name!r}, whose "
+                f"features are its last axis; use `activation='auto'` or `'gelu'`, or leave {unit.name!r} out with "
+                f"`keep_dense`"
             )
         return NonLinearity("relu", norm=True)
     return NonLinearity("gelu" if setting == "gelu" else "relu", norm=has_norm)

@@ -233,7 +233,7 @@ class LocalPass(Pass):
         reason = self.pattern.misfit(matrix)
         if reason or nnz <= self.pattern.capacity(matrix):
             return reason or ""
-        return f"--pattern {self.pattern} leaves it fewer than the {nnz:,} weights that it needs"
+        return f"`pattern='{self.pattern}'` leaves it fewer than the {nnz:,} weights that it needs"
 
     def unchanged(self, model: Model, reason: str, start: float) -> PassResult:
         """The result where nothing is to be done.

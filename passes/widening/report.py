@@ -123,7 +123,7 @@ def dropped_masks(names: Sequence[str]) -> list[str]:
     listed = ", ".join(map(repr, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return [
         f"masks that were there are not kept: {listed}; what grows is drawn again, at the cost of the layer without "
-        "its mask. --init embed keeps values and masks"
+        "its mask. `init='embed'` keeps values and masks"
     ]
 
 

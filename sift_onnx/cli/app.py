@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sift_onnx.cli import shell_words as shell_words  # registers how shells take words
+from sift_onnx.cli.flags import with_flags
 from sift_onnx.cli.output import flush_results
 from sift_onnx.cli.verb import VerbGroup
 from sift_onnx.errors import SiftError, UnsupportedError, printable
@@ -100,7 +101,7 @@ class LazyVerbs(VerbGroup):
                 mistake.show()
             _leave(mistake.exit_code)
         except SiftError as mistake:
-            _leave(mistake.exit_code, f"Error: {mistake}")
+            _leave(mistake.exit_code, f"Error: {with_flags(str(mistake))}")
         except MemoryError as shortage:
             reason = printable(f" ({shortage})" if str(shortage) else "")
             _leave(UnsupportedError.exit_code, f"Error: there is not enough memory for this model{reason}")
@@ -138,7 +139,7 @@ def _warnings_in_one_line() -> Iterator[None]:
     said: set[str] = set()
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        text = printable(str(message))
+        text = with_flags(printable(str(message)))
         if text not in said:
             said.add(text)
             click.echo(f"Warning: {text}", err=True)

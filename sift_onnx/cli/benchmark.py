@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -159,7 +159,7 @@ def benchmark(
         missed += comparison.latencies_missed(entries, timings, max_latency_ms)
         missed += comparison.speedups_missed(ratios, min_speedup)
 
-    def in_words() -> Iterator[RenderableType]:
+    def in_words(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield runs_table(result)
         counts = {run["model"]: (run["active_weights"], run["active_zeros"]) for run in result["runs"]}
         for name, count in counts.items():

@@ -83,7 +83,7 @@ def check(
             rtol=rtol,
         )
     document = {**result.to_dict(), "model": model, "reference": reference}
-    deliver(document, json_path, lambda: [checks_table(document)])
+    deliver(document, json_path, lambda document: [checks_table(document)])
     for line in result.inputs.said:
         note(line, verbosity)
     if not result.ok:

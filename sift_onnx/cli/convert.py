@@ -105,6 +105,6 @@ def convert(
         f"{files}: {document['bytes'] / 1e6:.1f} MB, {len(masked)} masked weights as {storage} tensors, "
         f"{document['nnz']:,} of {document['weights']:,} weights active"
     )
-    deliver(document, json_path, lambda: [summary])
+    deliver(document, json_path, lambda _: [summary])
     for warning in document["warnings"]:
         note(f"Warning: {warning}", verbosity)

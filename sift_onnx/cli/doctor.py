@@ -85,7 +85,7 @@ def doctor(json_path: str | None, verbosity: int) -> None:
         "kernels": {**vars(kernels), "SIFT_ISA": _setting("SIFT_ISA"), "SIFT_JIT": _setting("SIFT_JIT")},
         "plugins": plugins,
     }
-    deliver(document, json_path, lambda: [table_of(versions, host, kernels, plugins, verbosity)])
+    deliver(document, json_path, lambda _: [table_of(versions, host, kernels, plugins, verbosity)])
     if problems:
         raise BackendError("; ".join(problems))
     if kernels.status == "present" and kernels.error is not None:

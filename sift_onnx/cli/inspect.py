@@ -60,7 +60,7 @@ def inspect(
         document = {**inspect_model(loaded, input_shapes).to_dict(), "model": str(model)}
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
-    deliver(document, json_path, lambda: inspect_tables(document, str(model)))
+    deliver(document, json_path, lambda document: inspect_tables(document, str(model)))
     for line in document.get("assumed", ()):
         note(line, verbosity)
     for warning in document["warnings"]:

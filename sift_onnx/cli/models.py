@@ -83,7 +83,7 @@ def list_models(json_path: str | None, verbosity: int) -> None:
         }
         for row in ARCHITECTURES.values()
     ]
-    deliver({"schema": 1, "models": rows}, json_path, lambda: [_table()])
+    deliver({"schema": 1, "models": rows}, json_path, lambda _: [_table()])
 
 
 def _table() -> Table:
@@ -184,7 +184,7 @@ def export_model(
             seed=seed,
             force=force,
         )
-    deliver({"schema": 1, **asdict(written)}, json_path, lambda: [_summary(written)])
+    deliver({"schema": 1, **asdict(written)}, json_path, lambda _: [_summary(written)])
 
 
 def _summary(written: Export) -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sift_onnx.cli.flags import with_flags
 from sift_onnx.errors import OutputError, printable
 
 if TYPE_CHECKING:
@@ -31,17 +32,24 @@ __all__ = [
 ]
 
 
-def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[[], Iterable[RenderableType]]) -> None:
+def deliver(
+    found: Mapping[str, Any],
+    json_path: str | None,
+    words: Callable[[Mapping[str, Any]], Iterable[RenderableType]],
+) -> None:
     """Hand out what a verb has found: as JSON where ``--json`` says, and in words on stdout unless JSON is there.
 
+    Settings that texts of it name become options.
+
     Args:
-        document: the result.
+        found: the result.
         json_path: as of ``--json``: a file, ``-`` for stdout, or None.
-        words: gives tables and lines.
+        words: gives tables and lines for the document.
 
     Raises:
         OutputError: the file cannot be written.
     """
+    document = with_flags(found)
     if json_path is not None:
         write_json(document, json_path)
     if json_path == "-":
@@ -53,11 +61,11 @@ def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[
 
     console = PlainConsole()
     with to_stdout():
-        for part in words():
+        for part in words(document):
             if not sys.stdout.isatty():
                 # A file and a pipe have room for everything.
                 console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140
-            console.print(part, soft_wrap=isinstance(part, str))
+            console.print(with_flags(part), soft_wrap=isinstance(part, str))
 
 
 def flush_results() -> None:
@@ -86,7 +94,7 @@ def note(text: str, verbosity: int = 0) -> None:
     if verbosity >= 0:
         from sift_onnx.cli.plain_console import PlainConsole
 
-        PlainConsole(stderr=True, soft_wrap=True).print(printable(text))
+        PlainConsole(stderr=True, soft_wrap=True).print(with_flags(printable(text)))
 
 
 def _is_silent(verbosity: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,7 +117,7 @@ def profile(
     if trace is not None:
         _write_trace(program, feeds, trace, backend)
 
-    def in_words() -> Iterator[RenderableType]:
+    def in_words(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield nodes_table(result)
         if reasons:
             yield from placement_lines(result)

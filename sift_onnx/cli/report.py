@@ -103,7 +103,7 @@ def report(
     size = len(page.encode("utf-8"))
     entries = [{"file": d.path, "verb": d.kind, "model": d.data.get("model")} for d in documents]
     summary = f"{html}: {len(documents)} result{'s' * (len(documents) != 1)}, {size / 1e6:.2f} MB"
-    deliver({"schema": 1, "page": html, "bytes": size, "results": entries}, json_path, lambda: [summary])
+    deliver({"schema": 1, "page": html, "bytes": size, "results": entries}, json_path, lambda _: [summary])
     if opens:
         _open(html, verbosity)
 

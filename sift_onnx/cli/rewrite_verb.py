@@ -65,7 +65,7 @@ def run(
     names = {"model": str(source), "out": None if dry_run else str(target)}
     document: dict[str, Any] = {**result.report, **names, "seconds": time.perf_counter() - start}
 
-    def in_words() -> Iterator[RenderableType]:
+    def in_words(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         if result.changed:
             yield from tables(document)
         if dry_run:

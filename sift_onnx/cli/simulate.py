@@ -190,7 +190,7 @@ def simulate(
             sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
         document["sweep"] = [point.to_dict() for point in sweep]
         write_page(html, simulate_page(document))
-    deliver(document, json_path, lambda: simulate_tables(document))
+    deliver(document, json_path, simulate_tables)
     for line in workload.inputs.said:
         note(line, verbosity)
 

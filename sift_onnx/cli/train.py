@@ -151,7 +151,7 @@ def train(
         )
     if document is not None:
         summary = _what_it_is(document)
-        deliver(document, json_path, lambda: [summary])
+        deliver(document, json_path, lambda _: [summary])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _leave_at_once()
 
@@ -176,7 +176,12 @@ def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> I
     with contextlib.ExitStack() as stack:
         file, board = None, None
         if tensorboard is not None and leads:
-            board = stack.enter_context(tensorboard_log(tensorboard))
+            try:
+                board = stack.enter_context(tensorboard_log(tensorboard))
+            except MissingExtraError as error:
+                raise MissingExtraError(
+                    "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE, whose lines are JSON"
+                ) from error
         if path is not None and leads:
             try:
                 file = stack.enter_context(path.open("a", encoding="utf-8", buffering=1))

@@ -233,6 +233,6 @@ def product(axes: Sequence[Extent]) -> int:
 def refusal(node: str, reason: str) -> UnsupportedError:
     """The error that a node which cannot be embedded behind is refused with."""
     return UnsupportedError(
-        f"--init embed cannot keep what the model computes: node {node} {reason}. Use --init random, or --only with "
-        "weights whose widths do not reach this node"
+        f"`init='embed'` cannot keep what the model computes: node {node} {reason}. Use `init='random'`, or `only` "
+        "with weights whose widths do not reach this node"
     )

@@ -111,7 +111,7 @@ def check_output(path: Path, force: bool) -> None:
         if path.exists() and not path.is_file():
             raise OutputError(f"{path} is a device or the like, which cannot be replaced; name a file")
         if path.exists() and not force:
-            raise OutputError(f"{path} exists already; use --force to overwrite it")
+            raise OutputError(f"{path} exists already; use `force=True` to overwrite it")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 

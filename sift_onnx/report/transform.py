@@ -72,7 +72,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         if entry["op"] == "output" and entry["macs_share"] > 0.5:
             yield (
                 f"The graph output {entry['node']!r} keeps the width {entry['size']} of layers with "
-                f"{entry['macs_share']:.0%} of all MACs as it is; --resize-output {entry['node']} would let it grow."
+                f"{entry['macs_share']:.0%} of all MACs as it is; `resize_output={entry['node']!r}` would let it grow."
             )
     yield from _summary(document)
 
@@ -115,9 +115,10 @@ def _summary(document: Mapping[str, Any]) -> Iterator[str]:
     )
     if totals.get("attention_macs_before"):
         ratio = totals["attention_macs_after"] / totals["attention_macs_before"]
+        unbudgeted = ", not part of the budget unless `budget='total'`" if ratio != 1 else ""
         yield (
             f"attention MACs   {totals['attention_macs_before']:,} -> {totals['attention_macs_after']:,} "
-            f"(ratio {ratio:.4f}{', not part of the budget unless --budget total' if ratio != 1 else ''})"
+            f"(ratio {ratio:.4f}{unbudgeted})"
         )
     yield f"non-zeros        {totals['nnz_before']:,} -> {totals['nnz_after']:,}"
     widths = f"; widths times {document['width_factor']:.4f}" if document["width_factor"] != 1 else ""

@@ -136,7 +136,7 @@ def typed_field(name: str, dtype: np.dtype[Any]) -> str:
     field = _TYPED_FIELD.get(dtype.name)
     if field is None:
         raise UnsupportedError(
-            f"initializer {name!r}: sparse storage of {dtype.name} is not supported; use --storage dense"
+            f"initializer {name!r}: sparse storage of {dtype.name} is not supported; use `storage='dense'`"
         )
     return field
 

@@ -143,7 +143,7 @@ def test_bytes_do_not_depend_on_the_order_of_sets(model, tmp_path):
 def test_existing_file_needs_force(model, tmp_path):
     target = tmp_path / "m.onnx"
     target.write_bytes(b"old")
-    with pytest.raises(OutputError, match="--force"):
+    with pytest.raises(OutputError, match="use `force=True`"):
         model.save(target)
     assert listing(tmp_path) == {"m.onnx": b"old"}
     model.save(target, force=True)

@@ -184,7 +184,7 @@ def test_first_and_last_layers_and_what_the_globs_say_stay_dense() -> None:
     layers = by_name(Prune("0.5", keep_dense=["conv1*"])(MODEL).report)
     reasons = {name: layer["reason"] for name, layer in layers.items() if layer["status"] == "unchanged"}
     assert reasons == {
-        "stem.weight": "first layer", "head.weight": "last layer", "conv1.weight": "kept dense by --keep-dense"
+        "stem.weight": "first layer", "head.weight": "last layer", "conv1.weight": "kept dense by `keep_dense`"
     }  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def test_a_file_of_another_writer_is_copied_byte_for_byte(resnet, tmp_path):
     write_back_file(tmp_path / "protobuf.onnx", module, tmp_path / "copy.onnx")
 
     assert (tmp_path / "copy.onnx").read_bytes() == (tmp_path / "protobuf.onnx").read_bytes()
-    with pytest.raises(OutputError, match="--force"):
+    with pytest.raises(OutputError, match="use `force=True`"):
         write_back_file(tmp_path / "protobuf.onnx", module, tmp_path / "copy.onnx")
 
 

@@ -167,7 +167,7 @@ def test_axis_that_one_of_both_fixes_is_fixed_for_both(run):
 
 
 def test_dynamic_inner_axis_must_be_given(run):
-    with pytest.raises(UsageError, match="--input-shapes x:1,N"):
+    with pytest.raises(UsageError, match="`input_shapes=\\{'x': \\(1, N"):
         run(scale(2, inner="width"))
     assert run(scale(2, inner="width"), input_shapes={"x": (2, 7)}).ok
 

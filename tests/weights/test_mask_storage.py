@@ -57,7 +57,7 @@ def test_many_weights_are_written_in_pieces():
 
 def test_type_that_readers_do_not_take_is_refused_by_name():
     weight = SparseWeight((2,), np.array([0]), np.array([1], np.int64))
-    with pytest.raises(UnsupportedError, match=r"initializer 'conv.w': .*int64.*--storage dense"):
+    with pytest.raises(UnsupportedError, match=r"initializer 'conv.w': .*int64.*`storage='dense'`"):
         sparse_tensor_of(masked(weight, "conv.w"), header(weight))
 
 

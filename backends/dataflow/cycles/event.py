@@ -55,7 +55,7 @@ def simulate_product_by_events(
     if max(machine.columns, machine.rows) > GRID_LIMIT:
         raise UnsupportedError(
             f"fidelity 'event' takes grids up to {GRID_LIMIT}x{GRID_LIMIT}, {machine.name} has "
-            f"{machine.columns}x{machine.rows}; choose fast, or a smaller grid (--grid 16x16)"
+            f"{machine.columns}x{machine.rows}; choose `fidelity='fast'`, or a smaller grid"
         )
     mapping = map_product(product, machine, resident_bytes)
     costs = row_costs(product, machine, mapping, resident)

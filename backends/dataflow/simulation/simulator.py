@@ -196,7 +196,7 @@ def _resident_bytes(workload: Workload, machine: GridMachine) -> float:
     if per_core >= room:
         raise UnsupportedError(
             f"the weights of {workload.name} take {total / 1e9:.3g} GB, {per_core:.0f} bytes in each of "
-            f"{machine.cores} cores, which have {room:.0f}; stream them (--weights streamed)"
+            f"{machine.cores} cores, which have {room:.0f}; stream them (`weights='streamed'`)"
         )
     return per_core
 

@@ -95,5 +95,5 @@ def _matrix_product(ctx: PlacementContext, trans_a: bool, trans_b: bool) -> None
 
 def _require_weight(ctx: PlacementContext, summed: Extent) -> None:
     if summed.grows and not ctx.has_weight:
-        hint = " (--attention heads or keep leaves the size of a head as it is)" if ctx.grows_heads else ""
+        hint = " (`attention='heads'` or `'keep'` leaves the size of a head as it is)" if ctx.grows_heads else ""
         ctx.refuse(f"sums products of activations over an axis that grows from {summed.old} to {summed.new}{hint}")

@@ -90,7 +90,9 @@ def train_file(
     if settings.sparsity is not None:
         sparse.configure(settings.sparsity)
     if found is None and settings.checkpoint_every and checkpoints_in(folder) and not force:
-        raise OutputError(f"{folder} has checkpoints of another run; go on from them with --resume, or add --force")
+        raise OutputError(
+            f"{folder} has checkpoints of another run; go on from them with `resume`, or add `force=True`"
+        )
     with joined_ranks(device) as ranks:
         model = Model.load(source)
         # Before the training: that a node cannot be put into inference mode should not be found out at its end.

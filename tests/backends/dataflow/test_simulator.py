@@ -76,7 +76,7 @@ def test_weights_that_stay_do_not_cross_the_edge():
 
 def test_weights_that_do_not_fit_cannot_stay():
     machine = grid(2, 2, sram_bytes=9000.0)
-    with pytest.raises(UnsupportedError, match=r"take .* bytes in each of 4 cores.*--weights streamed"):
+    with pytest.raises(UnsupportedError, match=r"take .* bytes in each of 4 cores.*`weights='streamed'`"):
         sift_onnx.simulate(linear(sparse_integers(128, 128)), machine, weights="resident")
 
 

@@ -125,7 +125,7 @@ def test_a_new_normalization_changes_nothing_at_first() -> None:
 
 
 def test_no_batch_normalization_is_put_behind_a_product_whose_features_are_last() -> None:
-    with pytest.raises(UnsupportedError, match=r"no BatchNormalization can follow MatMul 'layer'.*--keep-dense"):
+    with pytest.raises(UnsupportedError, match=r"no BatchNormalization can follow MatMul 'layer'.*`keep_dense`"):
         Parallel("0.75", activation="bn-relu")(mlp("relu", 17).model())
 
 
