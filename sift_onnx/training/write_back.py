@@ -28,7 +28,7 @@ from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare
 from sift_onnx.training.proto_patch import patched_proto
-from sift_onnx.training.sparse.distributed.sharded import whole
+from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.stored import stored_constants
 from sift_onnx.training.tensors import array_from_tensor
 from sift_onnx.weights.sparse import SparseWeight, index_dtype
@@ -91,7 +91,7 @@ class _Change:
 def _state(module: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The module's tensors by initializer name; wrappers of one module are looked through."""
     if isinstance(module, Mapping):
-        return {name: whole(tensor) for name, tensor in module.items()}
+        return {name: full_tensor(tensor) for name, tensor in module.items()}
     if not isinstance(module, nn.Module):
         raise UsageError(f"cannot write back a {type(module).__name__}; pass a module of to_torch, or its state_dict")
     while not isinstance(module, ImportedModule):
@@ -99,7 +99,7 @@ def _state(module: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Te
         if not isinstance(inner, nn.Module):
             break
         module = inner
-    return {name: whole(tensor) for name, tensor in module.state_dict().items()}
+    return {name: full_tensor(tensor) for name, tensor in module.state_dict().items()}
 
 
 def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor]) -> dict[str, _Change]:

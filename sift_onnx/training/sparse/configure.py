@@ -13,11 +13,11 @@ import yaml
 
 from sift_onnx.errors import PluginError, UsageError
 from sift_onnx.plugins import SPARSITY, plugin_class, plugin_names
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.group import Group
 from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
 
-__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm"]
+__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm", "spdf"]
 
 _DENSE_NAMES = ("embedding", "norm", "lm_head", "pe_helper")
 _LARGEST_FILE = 1 << 20
@@ -112,6 +112,30 @@ def configure(config: Any) -> Group | None:
     if isinstance(config, Mapping):
         return _configure_one(config)
     raise WrongTypeError(f"{type(config).__name__} is no sparsity configuration; give a number, a dictionary or a list")
+
+
+def spdf(sparsity: Any, pretraining_steps: int, algorithm: str = "static", **settings: Any) -> Group:
+    """SPDF: pre-train sparse, then fine-tune dense (Thangarasa et al. 2023, arXiv:2303.10464).
+
+    After the optimizer's step number ``pretraining_steps`` all masks become ones. The weights that were pruned start
+    fine-tuning as zeros, their optimizer states, too. Data and learning rate of the second phase are the loop's own;
+    ``group[0].is_dense`` tells the phase. cstorch needs a second run, with a configuration without sparsity.
+
+    Args:
+        sparsity: of the first phase; 0.75 in the paper's largest model.
+        pretraining_steps: length of the first phase.
+        algorithm: of the first phase, by name.
+        settings: of the algorithm, and ``param_filter``; see :func:`configure`.
+
+    Raises:
+        UsageError: the first phase has no step, or a setting is out of its range.
+    """
+    if pretraining_steps < 1:
+        raise UsageError(f"sparse pre-training of {pretraining_steps} steps; use 1 or more")
+    group = configure({"algorithm": algorithm, "sparsity": sparsity, "densify_at": pretraining_steps, **settings})
+    if group is None:
+        raise UsageError("sparse pre-training needs a sparsity")
+    return group
 
 
 def _configure_one(config: Mapping[str, Any]) -> Group | None:

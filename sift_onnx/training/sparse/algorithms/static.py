@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.schedules.share import Share
 
 __all__ = ["Static"]

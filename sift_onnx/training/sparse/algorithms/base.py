@@ -1,25 +1,30 @@
-"""What all sparsity algorithms have in common: settings, parameters, masks, hooks and state."""
+"""The base of all sparsity algorithms: settings, parameters, masks and state."""
 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from sift_onnx.errors import UsageError
 from sift_onnx.sparsity.patterns.pattern import Pattern
-from sift_onnx.training.sparse.algorithms.first_masks import first_mask
-from sift_onnx.training.sparse.algorithms.state import algorithm_state, load_algorithm_state, sparsity_schedules
-from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
-from sift_onnx.training.sparse.parameters.feature_axes import axes_of, known_axes
-from sift_onnx.training.sparse.parameters.given_masks import masks_by_path, masks_of
+from sift_onnx.training.sparse.algorithms.state import AlgorithmState
+from sift_onnx.training.sparse.algorithms.user_hooks import UserHooks
+from sift_onnx.training.sparse.attachment.attached import AttachedAlgorithm
+from sift_onnx.training.sparse.parameters.first_masks import check_first_mask, first_mask
 from sift_onnx.training.sparse.parameters.levels import Levels
+from sift_onnx.training.sparse.parameters.mask_settings import MaskSettings
 from sift_onnx.training.sparse.parameters.metrics import MaskHistory
+from sift_onnx.training.sparse.parameters.of_module import (
+    axes_of,
+    known_axes,
+    masks_by_path,
+    masks_of,
+)
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
-from sift_onnx.training.sparse.parameters.traversal import is_inner_call_of_apply, owned_parameters, unwrapped
 from sift_onnx.training.sparse.schedules.hyper_parameters import Constant, HyperParameterSchedule
 from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.per_parameter import ParameterSchedules
@@ -27,17 +32,17 @@ from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.selection.counts import Compat, count_rule
 from sift_onnx.training.sparse.selection.init_methods import InitMethod, make_init_method
 from sift_onnx.training.sparse.selection.shapers import ScoreShaper
-from sift_onnx.training.sparse.stepping.forward_hook import PruneBeforeForward, keep_from_ddp
-from sift_onnx.training.sparse.stepping.optimizer_hooks import OptimizerHooks
-from sift_onnx.training.sparse.stepping.sparsity_hooks import SparsityHook, SparsityHooks
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["SparsityAlgorithm"]
+__all__ = ["SparsityAlgorithm", "SparsityHook"]
+
+#: ``(algorithm, parameter name or glob, sparsity)``.
+SparsityHook = Callable[["SparsityAlgorithm", str, Share], None]
 
 
-class SparsityAlgorithm(ABC):
+class SparsityAlgorithm(AttachedAlgorithm):
     """The base of all algorithms; subclasses implement :meth:`update`.
 
     An algorithm is applied to a model, then to its optimizer::
@@ -51,20 +56,16 @@ class SparsityAlgorithm(ABC):
     pass that finds them changed, and after each ``optimizer.step``. Gradients are masked before the step
     (:meth:`finalize_grads`), optimizer states of the parameter's shape after it, unless they have ``requires_dense``.
 
-    Names, arguments and semantics are those of ``cerebras.pytorch.sparse`` 2.10.
+    Names, arguments and semantics are those of ``cerebras.pytorch.sparse`` 2.10. :class:`AttachedAlgorithm` has the
+    attributes of training.
 
     Attributes:
-        autoupdate: whether ``optimizer.step`` calls :meth:`update`.
-        step: number of updates that were asked for, that is, of optimizer steps.
         seed: of everything that is drawn.
-        sparse_params: name to :class:`SparseParameter`, in the order of the model.
         pattern: which weights may be active together.
         rule: how weights are counted.
         score_shaper: which weights of a parameter compete; all of them if None.
         history: of the masks, for metrics; None if it was not asked for.
         densify_at: the step after which all masks become ones, for good; None for never.
-        synchronize: whether ranks of ``torch.distributed`` agree on masks.
-        process_group: of the ranks that agree; None for all.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class SparsityAlgorithm(ABC):
         Raises:
             UsageError: a setting is out of its range.
         """
+        super().__init__()
         self._sparsity = ParameterSchedules(sparsity)
         self.init_method = make_init_method("random" if init_method is None else init_method)
         self._takes_masks_of_model = init_method is None
@@ -108,24 +110,22 @@ class SparsityAlgorithm(ABC):
         self.levels = Levels(distribution)
         self.history = MaskHistory() if metrics else None
         self.densify_at = None if densify_at is None else whole(densify_at, "densify_at")
-        self.autoupdate = True
-        self.synchronize = True
-        self.process_group: Any = None
-        self.step = 0
-        self.sparse_params: dict[str, SparseParameter] = {}
         self.score_shaper: ScoreShaper | None = None
         self._dense = False
         self._given: Mapping[str, torch.Tensor] = {}
         self._known_axes: Mapping[str, tuple[int, int]] = {}
         self._cycled: set[int] = set()
-        self.target_sparsity_hooks = SparsityHooks()
-        self.computed_sparsity_hooks = SparsityHooks()
-        self._optimizer_hooks: OptimizerHooks | None = None
+        self.target_sparsity_hooks: UserHooks[SparsityAlgorithm, str, Share] = UserHooks()
+        self.computed_sparsity_hooks: UserHooks[SparsityAlgorithm, str, Share] = UserHooks()
 
     @property
     def members(self) -> Sequence[SparsityAlgorithm]:
-        """The algorithms that own parameters: this one; those of a group."""
         return (self,)
+
+    @property
+    def mask_settings(self) -> MaskSettings:
+        """How masks are chosen."""
+        return MaskSettings(self.init_method, self.seed, self.pattern, self.rule, self.score_shaper)
 
     @property
     def starts_sparse(self) -> bool:
@@ -148,77 +148,6 @@ class SparsityAlgorithm(ABC):
         for sparse_param in self.sparse_params.values():
             sparse_param.schedule = self._sparsity[sparse_param.param]
 
-    @property
-    def num_sparse_params(self) -> int:
-        """Number of parameters that have a mask."""
-        return sum(len(member.sparse_params) for member in self.members)
-
-    def get_sparse_params(self, obj: torch.Tensor | torch.nn.Module | torch.optim.Optimizer) -> Any:
-        """What this algorithm masks of ``obj``.
-
-        Args:
-            obj: a tensor, a module (with its submodules), or an optimizer.
-
-        Returns:
-            The :class:`SparseParameter` of a tensor, or None; of a module or an optimizer an iterator over them.
-
-        Raises:
-            WrongTypeError: it is none of these.
-        """
-        known = {id(sparse.param): sparse for member in self.members for sparse in member.sparse_params.values()}
-        if isinstance(obj, torch.Tensor):
-            return known.get(id(obj))
-        if isinstance(obj, torch.nn.Module):
-            params: Iterator[torch.Tensor] = iter(obj.parameters())
-        elif isinstance(obj, torch.optim.Optimizer):
-            params = (param for group in obj.param_groups for param in group["params"])
-        else:
-            raise WrongTypeError(f"expected a tensor, a module or an optimizer, but got {type(obj).__name__}")
-        return (known[id(param)] for param in params if id(param) in known)
-
-    @final
-    def apply(self, obj: torch.nn.Module | torch.optim.Optimizer) -> None:
-        """Sparsify a model, or an optimizer of one that has been.
-
-        Raises:
-            WrongTypeError: it is neither.
-            UsageError: a mask that was asked for is not possible; the message names the parameter.
-            SparsityStateError: a second optimizer.
-        """
-        if isinstance(obj, torch.nn.Module):
-            self.sparsify_module(obj)
-        elif isinstance(obj, torch.optim.Optimizer):
-            self.sparsify_optimizer(obj)
-        else:
-            raise WrongTypeError(f"expected a module or an optimizer, but got {type(obj).__name__}")
-
-    def __call__(self, module: torch.nn.Module) -> None:
-        """Sparsify a model; ``model.apply(sparsity)`` comes here with each submodule, and only the model counts."""
-        if not is_inner_call_of_apply(self):
-            self.apply(module)
-
-    def attach(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        masks: Mapping[str, ArrayLike | torch.Tensor] | None = None,
-    ) -> SparsityAlgorithm:
-        """Sparsify a model and its optimizer.
-
-        Args:
-            model: the model.
-            optimizer: over its parameters.
-            masks: to start from; see :meth:`start_from`.
-
-        Returns:
-            This algorithm.
-        """
-        if masks is not None:
-            self.start_from(masks)
-        self.apply(model)
-        self.apply(optimizer)
-        return self
-
     def start_from(self, masks: Mapping[str, ArrayLike | torch.Tensor]) -> None:
         """Give first masks to parameters, before the algorithm is applied.
 
@@ -232,28 +161,12 @@ class SparsityAlgorithm(ABC):
         for member in self.members:
             member._given = given
 
-    def sparsify_module(self, module: torch.nn.Module) -> None:
-        """Give masks to the parameters of a module and its submodules; see :meth:`apply`."""
-        module = unwrapped(module)
-        before = self.num_sparse_params
+    def learn_of(self, module: torch.nn.Module) -> None:
         for member in self.members:
-            # A mask drawn anew would leave hardly a weight of a model that is sparse already.
+            # A model that is sparse already would keep hardly a weight under a new mask.
             inherits = member._sparsity.is_empty or (member._takes_masks_of_model and member.starts_sparse)
             member._known_axes = known_axes(module)
             member._given = masks_by_path(module, member._given or (masks_of(module) if inherits else {}))
-        for name, owner, param in owned_parameters(module):
-            if getattr(owner, "requires_dense", False) or getattr(param, "requires_dense", False):
-                continue
-            if param.is_floating_point() and param.numel():
-                self.sparsify_parameter(owner, name, param)
-        self.initialize()
-        if self.num_sparse_params == before:
-            warnings.warn(f"no parameters of {type(module).__name__} were sparsified", stacklevel=4)
-            return
-        for member in self.members:
-            member.on_sparsified(module)
-        keep_from_ddp(module, (f"{name}_mask" for name in self.masks()))
-        module.register_forward_pre_hook(PruneBeforeForward(self))
 
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
         """Give a mask to one parameter, all ones until :meth:`initialize`.
@@ -278,73 +191,42 @@ class SparsityAlgorithm(ABC):
             self.score_shaper.along(*axes_of(param, axes)).check(name, param.shape)
         self.sparse_params[name] = SparseParameter(module, name, self._sparsity[param], axes)
 
-    def shaper_of(self, sparse: SparseParameter) -> ScoreShaper | None:
-        """Which weights of a parameter compete, along its own feature axes; all of them if None."""
-        return None if self.score_shaper is None else self.score_shaper.along(*sparse.feature_axes)
-
-    def on_sparsified(self, module: torch.nn.Module) -> None:  # noqa: B027
-        """Called when the parameters of ``module`` have their first masks."""
-
     def initialize(self) -> None:
         """Make the first masks of all parameters that have none."""
         for member in self.members:
             fresh = [sparse for sparse in member.sparse_params.values() if not sparse.initialized]
             for sparse in fresh:
-                sparse.place(first_mask(member, sparse, member._given.get(sparse.name)))
+                sparse.place(member._first_mask(sparse))
                 if member.history is not None:
                     member.history.start(sparse.name, sparse.mask)
             member._advance(sparse.schedule for sparse in fresh)
 
-    def _advance(self, schedules: Iterator[HyperParameterSchedule]) -> None:
+    def _first_mask(self, sparse: SparseParameter) -> torch.Tensor:
+        settings = self.mask_settings
+        settings.check(sparse)
+        given = self._given.get(sparse.name)
+        if given is not None:
+            return check_first_mask(sparse, settings, given)
+        level = self.level_of(sparse)
+        if not self.starts_sparse:
+            return torch.ones(sparse.param.shape, dtype=torch.bool)
+        return first_mask(sparse, settings, level, self.step)
+
+    def _advance(self, schedules: Iterable[HyperParameterSchedule]) -> None:
         """Step 0 counts as an update of the schedules, once for each."""
         for schedule in schedules:
             if id(schedule) not in self._cycled:
                 self._cycled.add(id(schedule))
                 schedule.update(self.starts_sparse)
 
-    def sparsify_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Install what keeps an optimizer's steps within the masks; see :meth:`apply`."""
-        if self._optimizer_hooks is not None:
-            if self._optimizer_hooks.optimizer is optimizer:
-                warnings.warn("the optimizer has been sparsified already", stacklevel=4)
-                return
-            raise SparsityStateError("one sparsity algorithm cannot sparsify several optimizers; use one for each")
-        self._optimizer_hooks = OptimizerHooks(self, optimizer)
+    def level_of(self, sparse: SparseParameter) -> Share:
+        """The sparsity of a parameter at the present step, within [0, 1]."""
+        return self.levels.of(sparse, self.sparse_params, self.step, self.pattern)
 
-    def finalize_grads(self) -> None:
-        """Note what the next update needs of the gradients, then mask them.
-
-        To be called after the last backward pass (and ``scaler.unscale_``), before gradients are clipped. The step of
-        the optimizer does it where it was not called; only a clipping norm would then count pruned weights.
-
-        Raises:
-            SparsityStateError: there is no optimizer yet.
-        """
-        if self._optimizer_hooks is None:
-            raise SparsityStateError("finalize_grads needs an optimizer; call sparsity.apply(optimizer) first")
-        self._optimizer_hooks.finalize_grads()
-
-    @abstractmethod
-    def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Update the masks; called after each step of the optimizer.
-
-        Args:
-            optimizer: whose parameters are to be updated; all parameters if None. Subclasses may do without it.
-        """
-
-    def observe_gradients(self, params: Sequence[SparseParameter]) -> None:  # noqa: B027
-        """Called with the parameters that have a gradient, whole and unmasked, before a step of the optimizer."""
-
-    def wants_gradients(self) -> bool:
-        """Whether the coming step needs gradients of inactive weights."""
-        return False
-
-    def forget_gradients(self) -> None:  # noqa: B027
-        """Called when the step is over, or was skipped."""
-
-    def takes_weight_step(self) -> bool:
-        """Whether the optimizer is to take the coming step."""
-        return True
+    def densify_if_due(self) -> None:
+        """:meth:`densify` after the step ``densify_at``."""
+        if self.densify_at is not None and self.step >= self.densify_at and not self.is_dense:
+            self.densify()
 
     def densify(self) -> None:
         """Make all masks ones, for good: weights are free, and no update will follow."""
@@ -355,17 +237,6 @@ class SparsityAlgorithm(ABC):
                 if member.history is not None:
                     member.history.update(sparse.name, old, sparse.mask)
             member._dense = True
-
-    def masks(self) -> dict[str, torch.Tensor]:
-        """Parameter name to mask."""
-        return {name: sparse.mask for member in self.members for name, sparse in member.sparse_params.items()}
-
-    def prune_copy(self, module: torch.nn.Module) -> None:
-        """Prune a copy of the model, an exponential moving average, say, by the masks of the model."""
-        params = dict(unwrapped(module).named_parameters())
-        for member in self.members:
-            for name, sparse in member.sparse_params.items():
-                sparse.zero_outside(sparse.mask, [params[name]])
 
     def register_target_sparsity_hook(self, hook: SparsityHook) -> Any:
         """Call ``hook(algorithm, name glob, sparsity)`` at each :meth:`update`, once for each sparsity schedule.
@@ -393,32 +264,64 @@ class SparsityAlgorithm(ABC):
 
     def schedules(self) -> list[HyperParameterSchedule]:
         """Every schedule once: those of sparsities, then those of other settings."""
-        return [schedule for _, schedule in sparsity_schedules(self)]
+        return [schedule for _, schedule in self._sparsity_schedules()]
+
+    def _sparsity_schedules(self) -> list[tuple[str, HyperParameterSchedule]]:
+        """Each sparsity schedule once, under the name of its first parameter."""
+        named: dict[int, tuple[str, HyperParameterSchedule]] = {}
+        for name, sparse in self.sparse_params.items():
+            named.setdefault(id(sparse.schedule), (name, sparse.schedule))
+        return list(named.values())
 
     def settings(self) -> dict[str, str]:
         """What a run must have in common with the one it resumes, in words."""
         return {
-            "sparsity": ", ".join(repr(schedule) for _, schedule in sparsity_schedules(self)),
+            "sparsity": ", ".join(repr(schedule) for _, schedule in self._sparsity_schedules()),
             "pattern": str(self.pattern),
             "distribution": self.levels.distribution,
             "compat": str(self.compat),
             "densify_at": str(self.densify_at),
         }
 
+    def _state(self) -> AlgorithmState:
+        """What a resumed run needs; :meth:`state_dict` adds what subclasses keep."""
+        return AlgorithmState(
+            algorithm=type(self).__name__.lower(),
+            step=self.step,
+            seed=self.seed,
+            dense=self.is_dense,
+            parameters={name: list(sparse.param.shape) for name, sparse in self.sparse_params.items()},
+            settings=self.settings(),
+            sparsity={n: saved for n, schedule in self._sparsity_schedules() if (saved := schedule.state_dict())},
+            metrics=None if self.history is None else self.history.state_dict(),
+        )
+
     def state_dict(self) -> Any:
         """What a resumed run needs beside the model's own state, which has the masks, and the optimizer's.
 
         Steps, schedules, seed, metrics; tensors, numbers and strings only.
         """
-        return algorithm_state(self)
+        return self._state().to_dict()
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Take over a :meth:`state_dict`; the model's own state has to be loaded, too.
 
+        Only ``step`` is needed, as in states that cstorch wrote.
+
         Raises:
             UsageError: it is of another algorithm, other settings or other parameters; the message says which.
         """
-        load_algorithm_state(self, state_dict)
+        saved = AlgorithmState.from_dict(state_dict)
+        saved.check_fits(self._state())
+        self.step, self._dense = saved.step, saved.dense
+        self.seed = self.seed if saved.seed is None else int(saved.seed)
+        schedules = dict(self._sparsity_schedules())
+        for name, state in saved.sparsity.items():
+            if name not in schedules:
+                raise UsageError(f"the state has a sparsity schedule for {name!r}, which has none here")
+            schedules[name].load_state_dict(state)
+        if self.history is not None and saved.metrics is not None:
+            self.history.load_state_dict(saved.metrics)
 
 
 def _sparsity_of(mask: torch.Tensor) -> Share:

@@ -1,29 +1,51 @@
-"""Iterative magnitude pruning with rewinding."""
+"""Magnitude pruning while the model trains: gradual (GMP), or in rounds with rewinding (IMP)."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.schedules.hyper_parameters import PerUpdate
+from sift_onnx.training.sparse.algorithms.user_hooks import UserHooks
+from sift_onnx.training.sparse.attachment.snapshot import Snapshot
+from sift_onnx.training.sparse.schedules.hyper_parameters import Constant, PerUpdate
 from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike
-from sift_onnx.training.sparse.selection import patterned
-from sift_onnx.training.sparse.selection.masks import make_mask_drop_minimum
-from sift_onnx.training.sparse.stepping.snapshot import Snapshot
 
-__all__ = ["IMP", "Rounds"]
+__all__ = ["GMP", "IMP", "Rounds"]
 
 RewindHook = Callable[[SparsityAlgorithm, int], None]
+
+
+class GMP(DynamicSparsityAlgorithm):
+    """Keep the weights of the largest magnitude, fewer and fewer (Zhu & Gupta 2017, arXiv:1710.01878).
+
+    Nothing enforces that the sparsity rises. Where it falls, the added weights are zeros, all tied: those that come
+    first in the tensor are taken.
+    """
+
+    def __init__(self, sparsity: Any = None, **kwargs: Any) -> None:
+        """Settings; see :class:`DynamicSparsityAlgorithm`.
+
+        Raises:
+            UsageError: the sparsity is constant, so that the masks would never change.
+        """
+        super().__init__(sparsity, **kwargs)
+        default = self.sparsity.default
+        if isinstance(default, Constant):
+            raise UsageError(
+                f"gradual magnitude pruning with the constant sparsity {default.value} would never change a mask; give "
+                "a schedule, or use the algorithm 'static'"
+            )
+
+    def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
+        return self.mask_settings.keep_largest(self.current, p, sparsity, preferred=mask)
 
 
 class Rounds(PerUpdate):
@@ -83,7 +105,7 @@ class IMP(DynamicSparsityAlgorithm):
             raise UsageError(f"cannot rewind to step {rewind_to}" + (f" at step {first}" if first else ""))
         self._snapshot: Snapshot | None = None
         self._module: torch.nn.Module | None = None
-        self._rewind_hooks: OrderedDict[int, RewindHook] = OrderedDict()
+        self._rewind_hooks: UserHooks[SparsityAlgorithm, int] = UserHooks()
 
     @property
     def is_update_step(self) -> bool:
@@ -95,9 +117,7 @@ class IMP(DynamicSparsityAlgorithm):
         Returns:
             A handle with ``remove()``.
         """
-        handle = RemovableHandle(self._rewind_hooks)
-        self._rewind_hooks[handle.id] = hook
-        return handle
+        return self._rewind_hooks.register(hook)
 
     def on_sparsified(self, module: torch.nn.Module) -> None:
         # No warning that training starts dense: that is the method.
@@ -114,17 +134,10 @@ class IMP(DynamicSparsityAlgorithm):
             self._snapshot = Snapshot.of(self._module, optimizer)
         if not over and self.rounds.state_dict() != was and self._snapshot is not None and self._module is not None:
             self._snapshot.restore(self._module, optimizer)
-            for hook in self._rewind_hooks.values():
-                hook(self, self.rewind_to)
+            self._rewind_hooks(self, self.rewind_to)
 
     def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
-        if self.pattern.kind != "unstructured":
-            matrix = self.current.matrix
-            count = patterned.room(self.pattern, matrix, self.rule.target(matrix.size, sparsity))
-            return patterned.choose_mask(self.pattern, matrix, count, p.abs(), mask)
-        count = self.rule.target(mask.numel(), sparsity)
-        fraction = _share_to_drop(mask, count)
-        return make_mask_drop_minimum(p, mask, fraction, self.shaper_of(self.current), magnitudes=True)[0]
+        return self.mask_settings.prune_smallest(self.current, p, mask, sparsity)
 
     def settings(self) -> dict[str, str]:
         return {**super().settings(), "rewind_to": str(self.rewind_to)}
@@ -153,8 +166,3 @@ def _levels(sparsity: Any, rounds: int | None) -> list[ShareLike]:
     if not 0 <= final < 1 or number < 1:
         raise UsageError(f"sparsity {sparsity} in {number} rounds is out of range; use 0 <= sparsity < 1, 1 or more")
     return [*(1 - (1 - float(final)) ** (i / number) for i in range(1, number)), final]
-
-
-def _share_to_drop(mask: torch.Tensor, count: int) -> Share:
-    nnz = int(torch.count_nonzero(mask))
-    return Share(Fraction(max(nnz - count, 0), max(nnz, 1)))

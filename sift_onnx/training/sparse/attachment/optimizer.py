@@ -10,18 +10,13 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.distributed.ranks import check_agreement, is_parallel
+from sift_onnx.training.sparse.attachment.protocol import HookedAlgorithm
 from sift_onnx.training.sparse.errors import SparsityStateError
-from sift_onnx.training.sparse.stepping.optimizer_states import sparse_states
-
-if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
-    from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 
 __all__ = ["OptimizerHooks", "update_now"]
 
@@ -29,7 +24,7 @@ __all__ = ["OptimizerHooks", "update_now"]
 class OptimizerHooks:
     """An algorithm (or a group of them) at work on an optimizer."""
 
-    def __init__(self, algorithm: SparsityAlgorithm, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, algorithm: HookedAlgorithm, optimizer: torch.optim.Optimizer) -> None:
         self._algorithm = algorithm
         # The optimizer holds this object by its hooks.
         self._optimizer = weakref.ref(optimizer)
@@ -58,19 +53,13 @@ class OptimizerHooks:
 
     def finalize_grads(self) -> None:
         """Let the algorithm see the gradients, then mask them; calling it again changes nothing."""
-        params = self._params()
-        with_gradient = [sparse for sparse in params if sparse.param.grad is not None]
+        with_gradient = [sparse for sparse in self._params() if sparse.has_gradient]
         seen = self._finalized
         if seen is not None and len(seen) == len(with_gradient) and all(gradient.is_unchanged() for gradient in seen):
             return
-        for member in self._algorithm.members:
-            member.observe_gradients([s for s in with_gradient if member.sparse_params.get(s.name) is s])
+        self._algorithm.observe_gradients(with_gradient)
         for sparse in with_gradient:
-            grad = sparse.param.grad
-            assert grad is not None
-            if grad.is_sparse:
-                raise UsageError(f"the gradient of {sparse.name!r} is a sparse tensor; use Embedding(sparse=False)")
-            sparse.zero_outside(sparse.mask, [grad])
+            sparse.mask_gradient()
         self._finalized = [_SeenGradient(sparse) for sparse in with_gradient]
 
     def before_step(self) -> None:
@@ -83,7 +72,7 @@ class OptimizerHooks:
         # Masks that were loaded, or updated by hand.
         self._prune_states(self._params())
         optimizer = self.optimizer
-        if optimizer is not None and not all(m.takes_weight_step() for m in self._algorithm.members):
+        if optimizer is not None and not self._algorithm.takes_weight_step():
             for group in optimizer.param_groups:
                 for param in group["params"]:
                     param.grad = None
@@ -95,8 +84,7 @@ class OptimizerHooks:
             arguments: of the step.
         """
         if any(map(callable, arguments)) and self._computed_inside():
-            for member in self._algorithm.members:
-                member.forget_gradients()
+            self._algorithm.forget_gradients()
         self._finalized = None
         optimizer = self.optimizer
         assert optimizer is not None
@@ -105,29 +93,27 @@ class OptimizerHooks:
             for sparse in params:
                 sparse.mark_used()
                 sparse.prune()
-                self._prune_states_of(sparse, sparse_states(optimizer, sparse.param))
+                self._prune_states_of(sparse, sparse.states_in(optimizer))
             self._masks_seen = _versions(params)
-            self._update(optimizer)
+            if self._algorithm.autoupdate:
+                update_now(self._algorithm, optimizer)
+            self._algorithm.densify_if_due()
             for sparse in params:
                 # An update that rewinds weights may do so beyond its own parameters.
                 sparse.prune_if_changed()
             changed = self._masks_seen != _versions(params)
             self._prune_states(params)
-            self._check_ranks(changed)
-        for member in self._algorithm.members:
-            if self._algorithm.autoupdate and member.autoupdate:
-                member.forget_gradients()
+            if changed or not self._agreed:
+                self._agreed = self._algorithm.check_ranks()
+        self._algorithm.end_step()
 
     def _computed_inside(self) -> bool:
-        """Whether a closure has left gradients that nobody has finalized: those seen before are of the last step."""
-        if not any(member.wants_gradients() for member in self._algorithm.members):
-            return False
-        gradients = ((sparse, sparse.param.grad) for sparse in self._params())
-        return any(gradient is not None and sparse.looks_unmasked(gradient) for sparse, gradient in gradients)
+        """Whether a closure has left gradients that are not finalized: those seen before are of the last step."""
+        return self._algorithm.wants_gradients() and any(s.gradient_looks_unmasked() for s in self._params())
 
     def _prune_states_of(self, sparse: SparseParameter, states: list[torch.Tensor]) -> None:
         # Of zero weights, gradients and states nearly every optimizer makes zero states. Where one was seen to do so,
-        # its states are let alone until the mask changes, which saves a pass over each of them in every step.
+        # its states are left alone until the mask changes, which saves a pass over each of them in every step.
         identity = tuple(id(state) for state in states)
         if self._stay_zero.get(sparse.name) == identity:
             return
@@ -142,22 +128,9 @@ class OptimizerHooks:
         versions = _versions(params)
         if optimizer is not None and versions != self._masks_seen:
             for sparse in params:
-                sparse.zero_outside(sparse.mask, sparse_states(optimizer, sparse.param))
+                sparse.zero_outside(sparse.mask, sparse.states_in(optimizer))
             self._masks_seen = versions
             self._stay_zero = {}
-
-    def _update(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._algorithm.autoupdate:
-            update_now(self._algorithm, optimizer)
-        for member in self._algorithm.members:
-            if member.densify_at is not None and member.step >= member.densify_at and not member.is_dense:
-                member.densify()
-
-    def _check_ranks(self, changed: bool) -> None:
-        algorithm = self._algorithm
-        if (changed or not self._agreed) and algorithm.synchronize and is_parallel(algorithm.process_group):
-            check_agreement(algorithm.masks(), algorithm.members[0].step, algorithm.process_group)
-            self._agreed = True
 
 
 def _versions(params: list[SparseParameter]) -> list[tuple[int, int]]:
@@ -181,12 +154,12 @@ class _SeenGradient:
         return grad is not None and grad is self._sparse.param.grad
 
     def is_unchanged(self) -> bool:
-        """Whether, besides, nobody has written to it."""
+        """Whether, besides, it has not been written to."""
         grad = self._grad()
         return grad is not None and self.is_there() and grad._version == self._version
 
 
-def update_now(algorithm: SparsityAlgorithm, optimizer: torch.optim.Optimizer) -> None:
+def update_now(algorithm: HookedAlgorithm, optimizer: torch.optim.Optimizer) -> None:
     """Call an algorithm's ``update``, which a user may have written with or without an argument."""
     try:
         inspect.signature(algorithm.update).bind(optimizer)

@@ -1,9 +1,15 @@
-"""One mask on all ranks: rank 0's is handed out, and a hash shows that everyone has it."""
+"""Several ranks: masks that are the same on all of them, and tensors that FSDP2 shards.
+
+Rank 0's masks are broadcast, and a hash shows that every rank has them. FSDP2 turns parameters, gradients and optimizer
+states into DTensors. Masks stay plain buffers, whole on every rank, so that every rank computes the same update from
+the same numbers.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +18,18 @@ import torch.distributed as dist
 
 from sift_onnx.training.sparse.errors import SparsityStateError
 
-__all__ = ["broadcast_masks", "check_agreement", "is_leader", "is_parallel", "mask_digest"]
+__all__ = [
+    "broadcast_masks",
+    "check_agreement",
+    "full_tensor",
+    "is_parallel",
+    "is_rank_0",
+    "is_sharded",
+    "local_shard",
+    "mask_digest",
+    "shard_like",
+    "to_local",
+]
 
 
 def is_parallel(group: dist.ProcessGroup | None = None) -> bool:
@@ -20,7 +37,7 @@ def is_parallel(group: dist.ProcessGroup | None = None) -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
 
 
-def is_leader(group: dist.ProcessGroup | None = None) -> bool:
+def is_rank_0(group: dist.ProcessGroup | None = None) -> bool:
     """Whether this rank's masks count."""
     return not is_parallel(group) or dist.get_rank(group) == 0
 
@@ -80,3 +97,36 @@ def check_agreement(masks: Mapping[str, torch.Tensor], step: int, group: dist.Pr
 def _packed(masks: Mapping[str, torch.Tensor]) -> npt.NDArray[np.uint8]:
     flat = [mask.detach().cpu().numpy().reshape(-1) for mask in masks.values()]
     return np.packbits(np.concatenate(flat))
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is a DTensor."""
+    # By its method: to import DTensor starts torch.distributed, which most programs never use.
+    return hasattr(tensor, "full_tensor")
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the shards of all ranks; for a DTensor a collective call, to be made by every rank alike."""
+    tensor = tensor.detach()
+    return cast(torch.Tensor, cast(Any, tensor).full_tensor()) if is_sharded(tensor) else tensor
+
+
+def to_local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard, sharing its memory."""
+    tensor = tensor.detach()
+    return cast(torch.Tensor, cast(Any, tensor).to_local()) if is_sharded(tensor) else tensor
+
+
+def shard_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A full tensor that every rank has, as a DTensor sharded like ``like``; no communication."""
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded = cast(Any, like)
+    # Without a source rank each rank cuts its shard out of the tensor that it has.
+    placed = tensor.to(to_local(like).device)
+    return distribute_tensor(placed, sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def local_shard(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of a full ``mask``, for :func:`to_local` of ``tensor``; no communication."""
+    return to_local(shard_like(mask, tensor)) if is_sharded(tensor) else mask

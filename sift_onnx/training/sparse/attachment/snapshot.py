@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard, shard_like, whole
+from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, local_shard, shard_like, to_local
 
 __all__ = ["Snapshot"]
 
@@ -41,8 +41,8 @@ class Snapshot:
         """Write all of it back; optimizer states that did not exist then are deleted."""
         present = _tensors(module)
         for name, tensor in self._tensors.items():
-            part = local_part(tensor) if is_sharded(tensor) else shard_like(tensor, present[name])
-            local_part(present[name]).copy_(part)
+            part = to_local(tensor) if is_sharded(tensor) else local_shard(tensor, present[name])
+            to_local(present[name]).copy_(part)
         for index, param in enumerate([] if optimizer is None else _params(optimizer)):
             assert optimizer is not None
             state = {key: _like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
@@ -53,8 +53,8 @@ class Snapshot:
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, in whole tensors and numbers; where ranks share tensors out, all of them call it."""
-        tensors = {name: whole(tensor) for name, tensor in self._tensors.items()}
-        states = {index: {key: _whole(value) for key, value in state.items()} for index, state in self._states.items()}
+        tensors = {name: full_tensor(tensor) for name, tensor in self._tensors.items()}
+        states = {index: {key: _full(value) for key, value in state.items()} for index, state in self._states.items()}
         return {"tensors": tensors, "states": states}
 
     @classmethod
@@ -75,11 +75,11 @@ def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
 
 
-def _whole(value: Any) -> Any:
-    return whole(value) if isinstance(value, torch.Tensor) else value
+def _full(value: Any) -> Any:
+    return full_tensor(value) if isinstance(value, torch.Tensor) else value
 
 
 def _like(value: Any, param: torch.Tensor) -> Any:
     """An optimizer's state as ``param`` is laid out, if it has one element for each weight."""
     loaded = isinstance(value, torch.Tensor) and not is_sharded(value) and value.shape == param.shape
-    return shard(value, param) if loaded and is_sharded(param) else value
+    return shard_like(value, param) if loaded and is_sharded(param) else value
