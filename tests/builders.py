@@ -11,7 +11,8 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.files.data_types import data_type_of
-from sift_onnx.graphs.constants import MaskedValues, full_tensor, masked_constant
+from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constants import array_of, replace_values
 from sift_onnx.model import Model
 from sift_onnx.weights.sparse import SparseWeight, sample_positions
 
@@ -125,9 +126,9 @@ def mask_weights(model: Model, density: float = 0.25, zeros: int = 3, names: Seq
     for name, constant in copy.initializers().items():
         if len(constant.shape) < 2 or (names is not None and name not in names):
             continue
-        dense = np.array(constant._values.load()).reshape(-1)
+        dense = np.array(array_of(constant)).reshape(-1)
         indices = sample_positions(dense.size, max(zeros, int(density * dense.size)), np.random.default_rng(dense.size))
         values = dense[indices]
         values[:zeros] = 0
-        masked_constant(constant, MaskedValues(SparseWeight(tuple(constant.shape), indices, values)))
+        replace_values(constant, SparseWeight(tuple(constant.shape), indices, values))
     return copy

@@ -39,7 +39,7 @@ def proto():
 def masked(proto):
     """Masks over both weights, with active zeros, one of them negative."""
     model = mask_weights(Model.load(proto))
-    model.masked()["w"]._values.weight.values[1] = -0.0
+    model.masked()["w"].weight.values[1] = -0.0
     return model
 
 
@@ -53,7 +53,7 @@ def outputs(model, feeds=None):
 def assert_same_masks(found, expected):
     assert found.masked().keys() == expected.masked().keys()
     for name, constant in expected.masked().items():
-        weight, wanted = found.masked()[name]._values.weight, constant._values.weight
+        weight, wanted = found.masked()[name].weight, constant.weight
         assert (weight.shape, weight.dtype) == (wanted.shape, wanted.dtype)
         assert np.array_equal(weight.indices, wanted.indices)
         assert np.array_equal(weight.values, wanted.values)
@@ -227,7 +227,7 @@ def test_masks_as_arrays(masked):
     assert found.keys() == {"w", "v"}
     for name, mask in found.items():
         assert mask.dtype == bool
-        assert np.array_equal(mask, masked.masked()[name]._values.weight.mask())
+        assert np.array_equal(mask, masked.masked()[name].weight.mask())
 
 
 def test_sparse_file_is_read_by_others_as_the_dense_one(masked, tmp_path):
@@ -356,11 +356,11 @@ def test_mask_of_an_initializer_that_became_something_else_is_forgotten(masked):
 
 def test_weights_that_another_tool_trained_keep_their_active_zeros(masked):
     proto = masked.to_proto()
-    weight = masked.masked()["w"]._values.weight
+    weight = masked.masked()["w"].weight
     trained = np.where(weight.mask(), weight.to_dense() * 2, 0).astype(np.float32)
     trained.reshape(-1)[weight.active_zeros()[0]] = 5
     proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(trained, "w"))
-    assert np.array_equal(Model.load(proto).masked()["w"]._values.weight.indices, weight.indices)
+    assert np.array_equal(Model.load(proto).masked()["w"].weight.indices, weight.indices)
 
 
 @pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
@@ -375,7 +375,7 @@ def test_onnxruntime_s_optimizer_leaves_sensible_masks(masked, tmp_path, level, 
 
     model = Model.load(tmp_path / "optimized.onnx")
     for name, constant in model.masked().items():
-        found, before = constant._values.weight, masked.masked()[name]._values.weight
+        found, before = constant.weight, masked.masked()[name].weight
         assert np.array_equal(found.to_dense(), before.to_dense())
         # It makes sparse initializers anew, of the non-zeros.
         assert np.array_equal(found.mask(), before.mask()) or storage == "sparse"

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.graphs.constants import MaskedValues, array_of, is_masked
-from sift_onnx.weights.masked_values import DenseUnderMask
+from sift_onnx.graphs.constants import array_of, explicit_mask_of, is_masked, sparse_weight_of, stored_values_of
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["SPARSE_BELOW", "Floats", "WeightMatrix", "read_weights"]
@@ -100,18 +99,16 @@ class WeightMatrix:
 
     def _active_weights(self) -> SparseWeight | None:
         """The active weights, where the model holds them as such: the dense tensor may not fit into memory."""
-        values = self.constant._values
-        return values.weight if isinstance(values, MaskedValues) and values.stored is None else None
+        return sparse_weight_of(self.constant) if stored_values_of(self.constant) is None else None
 
     def _stored(self) -> Floats:
         return np.ascontiguousarray(array_of(self.constant), np.float32)
 
     def _mask_bits(self) -> npt.NDArray[np.uint8] | None:
         """Which of the stored weights are active; None where that is told by their not being zero."""
-        values = self.constant._values
-        if isinstance(values, MaskedValues) and isinstance(values.source, DenseUnderMask):
-            mask = values.source.explicit_mask()
-            return mask.bits if mask is not None else None
+        mask = explicit_mask_of(self.constant)
+        if mask is not None:
+            return mask.bits
         return np.full(-(-self.size // 8), 0xFF, np.uint8) if self._reading.is_untrained else None
 
     def scaled(self, factor: Floats) -> WeightMatrix:

@@ -29,7 +29,7 @@ from sift_onnx.backends.dataflow.outputs import Arithmetic
 from sift_onnx.backends.dataflow.result import Simulation
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
-from sift_onnx.graphs.constants import full_tensor
+from sift_onnx.graphs.constant_tensors import full_tensor
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.shapes.random_inputs import check_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs

@@ -458,7 +458,7 @@ def test_model_with_a_data_file_keeps_its_masks(model, tmp_path, one_file_is_too
     masked.save(tmp_path / "m.onnx")
     found = Model.load(tmp_path / "m.onnx").masked()
     for name, constant in masked.masked().items():
-        assert np.array_equal(found[name]._values.weight.indices, constant._values.weight.indices)
+        assert np.array_equal(found[name].weight.indices, constant.weight.indices)
 
 
 def test_new_data_file_takes_the_place_of_the_old_one(model, tmp_path, one_file_is_too_small):
@@ -540,8 +540,8 @@ def test_sparse_storage_beyond_one_file_has_its_parts_beside_it(model, tmp_path,
     assert (tmp_path / "m.onnx").stat().st_size < 10_000
     found = Model.load(tmp_path / "m.onnx").masked()
     for name, constant in masked.masked().items():
-        assert np.array_equal(found[name]._values.weight.indices, constant._values.weight.indices)
-        assert np.array_equal(found[name]._values.weight.values, constant._values.weight.values)
+        assert np.array_equal(found[name].weight.indices, constant.weight.indices)
+        assert np.array_equal(found[name].weight.values, constant.weight.values)
     masked.save(tmp_path / "dense.onnx")
     assert np.array_equal(outputs(tmp_path / "m.onnx"), outputs(tmp_path / "dense.onnx"))
 
