@@ -21,6 +21,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 HAS_NEW_DATA_TYPES = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16) != np.float32
 
 
+SPARSE_TENSOR = helper.make_sparse_tensor(
+    helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0]),
+    helper.make_tensor("i", TensorProto.INT64, [2], [0, 5]),
+    [3, 4],
+)
+SUBGRAPH = helper.make_graph(
+    [helper.make_node("Identity", ["x"], ["inner"])], "sub", [], [helper.make_tensor_value_info("inner", 1, None)]
+)
+
+
 def random_weight(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
     """Standard normal, none of them zero."""
     values = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
@@ -36,6 +46,18 @@ def tensor_of(values: Array, name: str) -> onnx.TensorProto:
 def model_of(graph: onnx.GraphProto, opset: int = 17, ir_version: int = 8, **fields: Any) -> onnx.ModelProto:
     """A model around a graph."""
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version, **fields)
+
+
+# The first is small, the second is cut out of the file and streamed.
+SMALL, LARGE = random_weight(6, 8), random_weight(8, 3000, seed=1)
+
+
+def small_and_large() -> onnx.ModelProto:
+    """The weights ``w``, :data:`SMALL`, and ``v``, :data:`LARGE`; with metadata."""
+    model = linear({"w": SMALL, "v": LARGE})
+    model.metadata_props.add(key="key", value="value")
+    model.producer_name, model.producer_version = "someone", "1.2"
+    return model
 
 
 def linear(weights: Mapping[str, Array], ir_version: int = 8) -> onnx.ModelProto:
@@ -132,3 +154,29 @@ def mask_weights(model: Model, density: float = 0.25, zeros: int = 3, names: Seq
         values[:zeros] = 0
         replace_values(constant, SparseWeight(tuple(constant.shape), indices, values))
     return copy
+
+
+def round_trip(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, loaded and exported, twice to the same."""
+    before = model.SerializeToString(deterministic=True)
+    loaded = Model.load(model)
+    exported = loaded.copy().to_proto()
+    assert loaded.to_proto() == exported
+    assert model.SerializeToString(deterministic=True) == before
+    return exported
+
+
+def one_node(
+    op: str = "Custom",
+    domain: str = "com.example",
+    attributes: Sequence[onnx.AttributeProto] = (),
+    **fields: Any,
+) -> onnx.ModelProto:
+    """A model of one node with these attributes."""
+    node = helper.make_node(op, ["x"], ["y"], "node", domain=domain, **fields)
+    node.attribute.extend(attributes)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])]
+    model = model_of(helper.make_graph([node], "g", inputs, outputs), 21, 10)
+    model.opset_import.add(domain="com.example", version=2)
+    return model
