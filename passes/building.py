@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.graphs.constants import MaskedConstant, MaskedValues
+from sift_onnx.graphs.constants import new_constant
 from sift_onnx.operators.domains import opset_versions
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -51,9 +51,7 @@ class Builder:
     def constant(self, name: str, values: npt.NDArray[Any] | SparseWeight) -> gs.Constant:
         """A new initializer; ``name`` gets a suffix where it is taken."""
         free = self._free(name)
-        if isinstance(values, SparseWeight):
-            return MaskedConstant(free, MaskedValues(values))
-        return gs.Constant(free, np.ascontiguousarray(values))
+        return new_constant(free, values if isinstance(values, SparseWeight) else np.ascontiguousarray(values))
 
     def node(
         self,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.graphs.constants import MaskedValues
+from sift_onnx.graphs.constants import array_of, replace_values, stored_values_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.inference_mode import in_inference_mode
@@ -62,6 +62,5 @@ class Densify(Pass):
 
 def _drop_mask(constant: gs.Constant) -> None:
     """Turn a masked constant into a plain one in place; what is stored densely stays where it is."""
-    values: MaskedValues = constant._values
-    constant.__class__ = gs.Constant
-    constant._values = values.stored if values.stored is not None else values.weight.to_dense()
+    stored = stored_values_of(constant)
+    replace_values(constant, array_of(constant) if stored is None else stored)

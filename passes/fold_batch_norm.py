@@ -13,14 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.graphs.constants import (
-    MaskedConstant,
-    MaskedValues,
-    array_of,
-    constant_values,
-    shape_of,
-    sparse_weight_of,
-)
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, replace_values, shape_of, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
@@ -129,7 +122,7 @@ def _fold(product: gs.Node, norm: gs.Node, builder: Builder) -> None:
     beta = float(product.attrs.pop("beta", 1.0))
     if bias is not None:
         shift = shift + factor * beta * _stored(bias).astype(np.float64).reshape(-1)
-    values = shift.astype(weight._values.dtype)
+    values = shift.astype(dtype_of(weight))
     if isinstance(bias, gs.Constant) and len(bias.outputs) == 1:
         bias.values = values
     else:
@@ -156,12 +149,11 @@ def _per_weight(product: gs.Node, factor: Array) -> Array:
 
 
 def _scale(weight: gs.Constant, factors: Array) -> None:
-    dtype = weight._values.dtype
+    dtype = dtype_of(weight)
     masked = sparse_weight_of(weight)
     if masked is None:
         weight.values = (array_of(weight).astype(np.float64) * factors).astype(dtype)
         return
     places = np.unravel_index(masked.indices, masked.shape)
     values = (masked.values.astype(np.float64) * factors[places]).astype(dtype)
-    assert isinstance(weight, MaskedConstant)
-    weight.values = MaskedValues(SparseWeight(masked.shape, masked.indices, values))
+    replace_values(weight, SparseWeight(masked.shape, masked.indices, values))

@@ -9,7 +9,7 @@ import onnx.inliner
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.graphs.constants import MaskedConstant
+from sift_onnx.graphs.constants import share_values
 from sift_onnx.graphs.importing import import_model
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, register_pass
@@ -53,5 +53,4 @@ def _adopt_constants(graph: gs.Graph, model: Model) -> None:
         for name, tensor in level.tensors().items():
             known = originals.get(name)
             if known is not None and isinstance(tensor, gs.Constant):
-                tensor._values = known._values
-                tensor.__class__ = MaskedConstant if isinstance(known, MaskedConstant) else gs.Constant
+                share_values(tensor, known)

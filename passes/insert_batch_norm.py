@@ -21,7 +21,7 @@ import onnx_graphsurgeon as gs
 import onnxruntime
 
 from sift_onnx.errors import PreconditionError, UsageError
-from sift_onnx.graphs.constants import array_of
+from sift_onnx.graphs.constants import array_of, dtype_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder, part_of
@@ -108,7 +108,7 @@ class InsertBatchNorm(Pass):
         values = (np.sqrt(variance + self.epsilon), mean, mean - shift, variance)
         prefix = part_of(str(node.inputs[_WEIGHT].name), "norm").removesuffix(".weight")
         constants = [
-            builder.constant(f"{prefix}.{part}", value.astype(weight._values.dtype))
+            builder.constant(f"{prefix}.{part}", value.astype(dtype_of(weight)))
             for part, value in zip(parts, values, strict=True)
         ]
         output = node.outputs[0]

@@ -14,7 +14,7 @@ from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
-from sift_onnx.graphs.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
+from sift_onnx.graphs.constants import array_of, replace_values, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.inference_mode import in_inference_mode
@@ -207,4 +207,4 @@ class Prune(Pass):
             else:
                 positions = pattern.choose(matrix, count, rng.random(matrix.shape, dtype=np.float32), allowed)
         values: npt.NDArray[Any] = np.ascontiguousarray(dense).reshape(-1)[positions]
-        masked_constant(layer.constant, MaskedValues(SparseWeight(matrix.shape, positions, values)))
+        replace_values(layer.constant, SparseWeight(matrix.shape, positions, values))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.graphs.constants import array_of, masked_constant, shape_of
+from sift_onnx.graphs.constants import array_of, dtype_of, named, shape_of, share_values
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, register_pass
@@ -68,7 +68,7 @@ class UnshareInitializers(Pass):
         for constant, groups in self._merged(copy.graph):
             for group in groups:
                 name = _free_name(f"{constant.name}_{node_name(group[0][0])}", taken)
-                duplicate = _duplicate(constant, name)
+                duplicate = named(constant, name)
                 for node, i in group:
                     node.inputs[i] = duplicate
                 copies[constant.name].append(name)
@@ -87,7 +87,7 @@ def _constants(graph: gs.Graph) -> list[gs.Constant]:
 
 
 def _is_parameter(tensor: gs.Tensor) -> bool:
-    if not isinstance(tensor, gs.Constant) or np.dtype(tensor._values.dtype).kind in "iubOUS":
+    if not isinstance(tensor, gs.Constant) or dtype_of(tensor).kind in "iubOUS":
         return False
     return max(shape_of(tensor), default=1) > 1
 
@@ -145,10 +145,7 @@ def _remove_identities(constant: gs.Constant, graph: gs.Graph, copies: dict[str,
                     if tensor is renamed:
                         node.inputs[i] = constant
             continue
-        duplicate = _duplicate(constant, renamed.name)
-        renamed.to_constant(duplicate._values)
-        if type(duplicate) is not gs.Constant:
-            masked_constant(renamed, duplicate._values)
+        share_values(renamed, constant)
         copies[constant.name].append(renamed.name)
 
 
@@ -185,12 +182,6 @@ def _tied_groups(constant: gs.Constant, graph: gs.Graph) -> list[list[_Read]]:
                 # One node may read the constant as two parameters.
                 (groups.setdefault((*layer, i), []) if id(node) in main else inside).append((node, i))
     return [group for group in (inside, *groups.values()) if group]
-
-
-def _duplicate(constant: gs.Constant, name: str) -> gs.Constant:
-    copy = constant.copy()
-    copy.name = name
-    return copy
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:

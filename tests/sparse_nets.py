@@ -54,7 +54,7 @@ def emptied(net, zeros, sparsity=0.8):
     model = Prune(sparsity)(Model.load(net.model())).model
     for name, constant in model.initializers().items():
         if is_masked(constant):
-            weight = constant._values.weight
+            weight = constant.weight
             values = np.where(zeros(name, weight), 0, weight.values).astype(np.float32)
             constant.values = SparseWeight(weight.shape, weight.indices, values)
     return model

@@ -14,7 +14,8 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.graphs.constants import array_of, full_tensor, nbytes_of
+from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constants import array_of, nbytes_of
 
 __all__ = ["Subgraph", "unexchangeable"]
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.graphs.constants import MaskedValues, array_of, is_masked
-from sift_onnx.weights.masked_values import DenseUnderMask
+from sift_onnx.graphs.constants import array_of, explicit_mask_of, is_masked, sparse_weight_of, stored_values_of
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Floats", "Reading", "WeightMatrix"]
@@ -89,8 +88,7 @@ class WeightMatrix:
 
     def active_weights(self) -> SparseWeight | None:
         """The active weights, where the model holds them as such: the dense tensor may not fit into memory."""
-        values = self.constant._values
-        return values.weight if isinstance(values, MaskedValues) and values.stored is None else None
+        return sparse_weight_of(self.constant) if stored_values_of(self.constant) is None else None
 
     def stored(self) -> Floats:
         """All values, in the constant's order."""
@@ -98,10 +96,9 @@ class WeightMatrix:
 
     def mask_bits(self) -> npt.NDArray[np.uint8] | None:
         """Which of the stored weights are active, a bit each; None where those are active that are not zero."""
-        values = self.constant._values
-        if isinstance(values, MaskedValues) and isinstance(values.source, DenseUnderMask):
-            mask = values.source.explicit_mask()
-            return mask.bits if mask is not None else None
+        mask = explicit_mask_of(self.constant)
+        if mask is not None:
+            return mask.bits
         return np.full(-(-self.size // 8), 0xFF, np.uint8) if self.reading.is_untrained else None
 
     def scaled(self, factor: Floats) -> WeightMatrix:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.local.linear_units import LinearUnit
 
@@ -114,7 +114,7 @@ def _function_of(node: gs.Node) -> str | None:
 
 def _is_one(tensor: gs.Tensor) -> bool:
     constant = constant_values(tensor)
-    return constant is not None and math.prod(constant._values.shape) == 1 and float(array_of(constant).flat[0]) == 1.0
+    return constant is not None and math.prod(shape_of(constant)) == 1 and float(array_of(constant).flat[0]) == 1.0
 
 
 def apply_function(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
 from sift_onnx.operators.domains import is_standard
 
 __all__ = ["LinearUnit", "Site", "UnitFinder"]
@@ -111,8 +111,7 @@ class LinearUnit:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the weight."""
-        dtype: np.dtype[Any] = np.dtype(self.layer.constant._values.dtype)
-        return dtype
+        return dtype_of(self.layer.constant)
 
     def values(self) -> Array:
         """The weight as the products read it."""

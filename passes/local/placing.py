@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from sift_onnx.graphs.constants import shape_of
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.local.linear_units import LinearUnit, Site
 
@@ -36,7 +37,7 @@ def release(unit: LinearUnit, part: gs.Constant) -> None:
     weight = unit.layer.constant
     for reader in list(weight.outputs):
         if reader.op == "Shape" and len(reader.inputs) == 1:
-            shape = [int(n) for n in weight._values.shape]
+            shape = list(shape_of(weight))
             asked = shape[slice(reader.attrs.get("start", 0), reader.attrs.get("end", len(shape)))]
             reader.inputs.clear()
             reader.op, reader.attrs = "Constant", {"value": gs.Constant("", np.asarray(asked, dtype=np.int64))}

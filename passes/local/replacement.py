@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.graphs.constants import sparse_weight_of
+from sift_onnx.graphs.constants import shape_of, sparse_weight_of
 
 __all__ = ["Part", "Replacement"]
 
@@ -34,11 +34,11 @@ class Part:
     @property
     def weights(self) -> int:
         """Weights, active or not."""
-        return math.prod(int(n) for n in self.constant._values.shape)
+        return math.prod(shape_of(self.constant))
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the report."""
-        shape = [int(n) for n in self.constant._values.shape]
+        shape = list(shape_of(self.constant))
         sparsity = 1 - self.nnz / self.weights
         return {
             "name": self.constant.name,

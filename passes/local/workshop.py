@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.building import Builder, part_of
 from sift_onnx.passes.local.activations import NonLinearity, apply_function
@@ -135,7 +135,7 @@ class Workshop:
             bias: if the unit has one: ``outer`` adds it, ``inner`` one like it that starts at zero.
         """
         node, name = site.product, self._label(site, part)
-        shape = self._output_shape(site, int(weight._values.shape[self.unit.out_axis]))
+        shape = self._output_shape(site, shape_of(weight)[self.unit.out_axis])
         vector = self._bias(site, part, outer=bias == "outer") if bias != "none" else None
         attrs = {} if node.op == "MatMul" else node.attrs
         return self._apply(node.op, site.source, weight, vector, attrs, like=node.outputs[0], name=name, shape=shape)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
-from sift_onnx.graphs.constants import array_of, sparse_weight_of
+from sift_onnx.graphs.constants import array_of, dtype_of, sparse_weight_of
 from sift_onnx.sparsity.draw import DrawnWeight, draw_dense, draw_vector, energy_per_feature, neutral
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
 from sift_onnx.weights.masked_values import WeightSource
@@ -74,7 +74,7 @@ class Drawing:
         """New values of ``constant`` at ``shape``: a weight, a normalization parameter or bias, or anything else."""
         table = self._tables.get(name)
         if table is not None:
-            return table.values(shape, np.dtype(constant._values.dtype))
+            return table.values(shape, dtype_of(constant))
         if name in self._fixed:
             return with_more_channels(constant, shape)
         layer = self._layers.get(name)

@@ -25,7 +25,7 @@ from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.feature_maps.context import refusal
 from sift_onnx.feature_maps.search import place
-from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.drawing import with_more_channels
@@ -128,7 +128,7 @@ class Embedding:
                 values[self._placement.positions_along(name, axis)] = 0
                 if axis == -2:
                     values = values[:, None]
-                names.append(add_bias(self._graph, node, layer.name, values.astype(layer.constant._values.dtype)))
+                names.append(add_bias(self._graph, node, layer.name, values.astype(dtype_of(layer.constant))))
         return names
 
     def _grows(self, tensor: gs.Tensor) -> bool:

@@ -24,9 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.graphs.constants import array_of, is_masked, shape_of
-from sift_onnx.weights.masked_values import flat_pieces
+from sift_onnx.graphs.constants import array_of, is_masked, shape_of, value_pieces
 
 __all__ = ["SAME_KERNEL", "fixed_weights"]
 
@@ -94,8 +92,7 @@ def _pattern(node: gs.Node, constant: gs.Constant) -> str:
 def _may_be_fixed(constant: gs.Constant, size: int) -> bool:
     if size <= _SAMPLE:
         return True
-    values = constant._values
-    piece = next(flat_pieces(values)) if isinstance(values, StoredValues) else array_of(constant).reshape(-1)
+    piece = next(value_pieces(constant))
     sample = np.abs(np.asarray(piece[:_SAMPLE]).astype(np.float64))
     largest = sample.max(initial=0.0)
     if not largest or not math.isfinite(largest):

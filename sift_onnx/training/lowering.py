@@ -21,7 +21,7 @@ import torch
 from torch import fx, nn
 
 from sift_onnx.errors import SiftError, UnsupportedError
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import canonical_domain, is_standard, opset_versions
 from sift_onnx.operators.labels import node_label
@@ -62,7 +62,7 @@ class Lowering:
         self._source = source
         self._opsets = opsets
         self._paths = paths
-        self._values: dict[int, _Value] = {}
+        self._lowered: dict[int, _Value] = {}
         self._tensors: dict[Any, fx.Node] = {}
         self._constants = nn.Module()
         self._layers = nn.Module()
@@ -100,7 +100,7 @@ class Lowering:
 
     def _add_input(self, tensor: gs.Tensor) -> None:
         placeholder = self._placeholder(tensor.name)
-        self._values[id(tensor)] = placeholder
+        self._lowered[id(tensor)] = placeholder
         if self._anchor is None and vars(tensor).get("type", "tensor_type") == "tensor_type":
             self._anchor = placeholder
 
@@ -119,10 +119,10 @@ class Lowering:
         for tensor in outer_tensors(source):
             value = self._value(tensor)
             if isinstance(value, Stored) and value.path is None:
-                inner._values[id(tensor)] = value
+                inner._lowered[id(tensor)] = value
                 continue
             placeholder = inner._placeholder(f"outer_{len(captured)}")
-            inner._values[id(tensor)] = Host(placeholder) if isinstance(value, Host) else placeholder
+            inner._lowered[id(tensor)] = Host(placeholder) if isinstance(value, Host) else placeholder
             captured.append(value.node if isinstance(value, Host) else self._tensor(value))
         if self._anchor is not None:
             inner._anchor = inner._placeholder("anchor")
@@ -197,7 +197,7 @@ class Lowering:
                 values = [None if v is None else array_of(v.constant) for v in inputs]
                 folded = run(*values, **attributes, **extra)
             for tensor, value in zip(node.outputs, folded if several else (folded,), strict=False):
-                self._values[id(tensor)] = Stored(gs.Constant(tensor.name, np.asarray(value)))
+                self._lowered[id(tensor)] = Stored(gs.Constant(tensor.name, np.asarray(value)))
             return True
         arguments = [self._argument(v, not isinstance(v, fx.Node)) for v in inputs]
         result = self.graph.create_node(
@@ -211,17 +211,17 @@ class Lowering:
             if tensor.is_empty():
                 continue
             value = self.graph.call_function(operator.getitem, (result, i)) if several else result
-            self._values[id(tensor)] = Host(value) if host else value
+            self._lowered[id(tensor)] = Host(value) if host else value
             if not several:
                 break
 
     def _value(self, tensor: gs.Tensor) -> _Value:
-        if id(tensor) not in self._values:
+        if id(tensor) not in self._lowered:
             constant = constant_values(tensor)
             if constant is None:
                 raise UnsupportedError(f"tensor {tensor.name!r} is read before anything makes it, or is of a rare kind")
-            self._values[id(tensor)] = Stored(constant, self._paths.get(tensor.name))
-        return self._values[id(tensor)]
+            self._lowered[id(tensor)] = Stored(constant, self._paths.get(tensor.name))
+        return self._lowered[id(tensor)]
 
     def _argument(self, value: _Value, host: bool) -> Any:
         """What a kernel gets: a tensor, or numbers if it wants ``host`` values."""
@@ -266,7 +266,7 @@ class Lowering:
             name = self._free_name(self._constants, stored.constant.name)
             self._constants.register_buffer(name, tensor_from_array(array_of(stored.constant)), persistent=False)
             return self.graph.get_attr(f"constants.{name}")
-        dtype, loaded = torch_dtype(stored.constant._values.dtype), self.graph.get_attr(stored.path)
+        dtype, loaded = torch_dtype(dtype_of(stored.constant)), self.graph.get_attr(stored.path)
         return self.graph.call_function(rounded, (loaded, dtype)) if dtype in HALF_TYPES else loaded
 
     def _add_layer(self, name: str, layer: nn.Module) -> str:

@@ -19,7 +19,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.fixed_weights import fixed_weights
 from sift_onnx.errors import UsageError
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, named, shape_of
 
 __all__ = ["Role", "roles_of"]
 
@@ -79,7 +79,7 @@ def roles_of(graph: gs.Graph, trainable: Sequence[str] = ()) -> dict[str, Role]:
         if role is not None:
             roles[name] = role
     weights = [
-        (node, gs.Constant(name, constant._values))
+        (node, named(constant, name))
         for name, constant in stored.items()
         if roles.get(name) == "parameter"
         for node, position, _ in _uses(graph.tensors()[name])
@@ -96,7 +96,7 @@ def roles_of(graph: gs.Graph, trainable: Sequence[str] = ()) -> dict[str, Role]:
 
 def _floating(tensor: gs.Tensor) -> gs.Constant | None:
     constant = constant_values(tensor)
-    return constant if constant is not None and np.dtype(constant._values.dtype).name in _FLOATS else None
+    return constant if constant is not None and dtype_of(constant).name in _FLOATS else None
 
 
 def _role(tensor: gs.Tensor, constant: gs.Constant) -> Role | None:

@@ -14,14 +14,7 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import PreconditionError, UsageError
-from sift_onnx.graphs.constants import (
-    MaskedConstant,
-    MaskedValues,
-    array_of,
-    masked_constant,
-    shape_of,
-    sparse_weight_of,
-)
+from sift_onnx.graphs.constants import array_of, dtype_of, replace_values, shape_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
@@ -117,7 +110,7 @@ def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor
                 "pass the model that the module was made from"
             )
         mask = array_from_tensor(masks[name]).astype(np.bool_) if name in masks else None
-        value = _value(name, constant, array_from_tensor(tensor, np.dtype(constant._values.dtype)), mask)
+        value = _value(name, constant, array_from_tensor(tensor, dtype_of(constant)), mask)
         if value is not None:
             found[name] = _Change(value)
     return found
@@ -173,8 +166,5 @@ def _put(model: Model, changes: Mapping[str, _Change]) -> None:
             node = constant.inputs[0]
             dense = change.value.to_dense() if isinstance(change.value, SparseWeight) else change.value
             node.attrs["value"] = gs.Constant(name, dense)
-        elif isinstance(change.value, SparseWeight):
-            masked_constant(constant, MaskedValues(change.value))
         else:
-            assert not isinstance(constant, MaskedConstant)
-            constant._values = change.value
+            replace_values(constant, change.value)

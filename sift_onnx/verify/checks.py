@@ -218,7 +218,7 @@ def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
         skeleton.graph.input.append(info)
     onnx.checker.check_model(skeleton)
     for name, constant in model.masked().items():
-        found, declared = constant._values.weight.nnz, constant._values.nnz
+        found, declared = constant.weight.nnz, constant.nnz
         if found != declared:
             raise _FailedCheckError(f"sparse initializer {name!r} has {found} active weights, and declares {declared}")
     return None, f"valid; {len(sparse)} sparse tensors, some of which lie beside the file, were read"

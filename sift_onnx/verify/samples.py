@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.training_mode import drawing_nodes, every_node, first_of, in_words, training_nodes
 from sift_onnx.errors import SiftError
-from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of
 from sift_onnx.model import Model
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import bind
@@ -213,7 +213,7 @@ def _batch_axis_of(alone: Array, together: Array) -> int | None:
 
 
 def _tolerance(model: Model) -> float:
-    coarse = any(str(constant._values.dtype) in _HALF for constant in model.initializers().values())
+    coarse = any(str(dtype_of(constant)) in _HALF for constant in model.initializers().values())
     coarse = coarse or any(node.op in _QUANTIZED for node in every_node(model.graph))
     return _COARSE_TOLERANCE if coarse else _TOLERANCE
 

@@ -121,7 +121,7 @@ def test_the_copy_of_a_masked_weight_is_masked() -> None:
     net.output(net.op("MatMul", h, net.op("Identity", w, name="v")))
     masked = mask_weights(Model.load(net.model()))
     result = UnshareInitializers()(masked)
-    weights = {name: constant._values.weight for name, constant in result.model.masked().items()}
+    weights = {name: constant.weight for name, constant in result.model.masked().items()}
     assert set(weights) == {"w", "v"}
     assert np.array_equal(weights["v"].indices, weights["w"].indices)
     assert weights["v"].active_zeros().size == 3

@@ -18,7 +18,7 @@ from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
 from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
-from sift_onnx.graphs.constants import full_tensor
+from sift_onnx.graphs.constant_tensors import full_tensor
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.shapes.random_inputs import check_feeds

@@ -7,7 +7,7 @@ its mask; a weight without a mask counts as pruned if a tenth of it is zero, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral
 from typing import Any
@@ -24,7 +24,7 @@ from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern, 
 from sift_onnx.backends.dataflow.workloads.weightless_costs import VIEWS, cost_of
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, Uncosted, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
-from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, array_of, byte_chunks, has_raw_bytes, shape_of
+from sift_onnx.graphs.constants import MaskedConstant, shape_of, sparse_weight_of, value_pieces
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.labels import node_name
 from sift_onnx.weights.sparse import index_dtype
@@ -152,26 +152,17 @@ def _pattern(constant: gs.Constant, shape: tuple[int, ...], index_map: IndexMap)
 
 def _active(constant: gs.Constant) -> npt.NDArray[Any]:
     """Flat positions of the active weights, ascending; without their values, which no cycle depends on."""
-    values = constant._values
-    if isinstance(values, MaskedValues):
-        return values.weight.indices
+    weight = sparse_weight_of(constant)
+    if weight is not None:
+        return weight.indices
     size = math.prod(shape_of(constant))
     dtype = index_dtype(size)
     parts: list[npt.NDArray[Any]] = []
     start = 0
-    for piece in _pieces(constant):
+    for piece in value_pieces(constant):
         parts.append((np.flatnonzero(piece) + start).astype(dtype))
         start += len(piece)
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
-
-
-def _pieces(constant: gs.Constant) -> Iterator[npt.NDArray[Any]]:
-    """The dense values in order, a few megabytes at a time: a whole layer may lie unaligned in its file."""
-    if not has_raw_bytes(constant):
-        yield array_of(constant).reshape(-1)
-        return
-    for chunk in byte_chunks(constant):
-        yield np.frombuffer(chunk, np.dtype(constant._values.dtype).newbyteorder("<"))
 
 
 def _lookups(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction) -> list[WeightlessOp]:

@@ -16,7 +16,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.axis_system import Axis
 from sift_onnx.analysis.rotary import recognise_rotary
 from sift_onnx.analysis.rule_context import RuleContext
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, named, shape_of
 
 __all__ = ["follow_frequencies", "follow_table", "is_table", "recompute_table"]
 
@@ -89,9 +89,9 @@ def _stored(tensor: gs.Tensor) -> gs.Constant | None:
             return None
         tensor = tensor.inputs[0].inputs[0]
     constant = constant_values(tensor)
-    if constant is None or np.dtype(constant._values.dtype).kind != "f" or 0 in shape_of(constant):
+    if constant is None or dtype_of(constant).kind != "f" or 0 in shape_of(constant):
         return None
-    return constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
+    return named(constant, tensor.name)
 
 
 def _starts_like_a_table(values: Array) -> bool:

@@ -37,8 +37,7 @@ def mixed_net():
 
 
 def active_of(model):
-    masks = {name: constant._values for name, constant in model.initializers().items()}
-    return {name: values.nnz for name, values in masks.items() if hasattr(values, "nnz")}
+    return {name: constant.nnz for name, constant in model.masked().items()}
 
 
 def steps_of(program):
@@ -87,7 +86,7 @@ def test_every_layer_multiplies_by_all_that_its_mask_leaves(tmp_path, monkeypatc
         assert {name: held[name] for name in active} == active
     profile = {node.name: node for node in program.profile(net.feeds).nodes}
     for name, nnz in active.items():
-        size = np.prod(model.initializers()[f"{name}.weight"]._values.shape)
+        size = np.prod(model.initializers()[f"{name}.weight"].shape)
         assert profile[name].density == pytest.approx(nnz / size)
         if name != "depthwise":
             assert reasons(program)[name] == f"{1 - nnz / size:.0%} of its weights are pruned"
@@ -101,7 +100,7 @@ def test_masks_without_bits_list_their_active_zeros(tmp_path):
     proto = onnx.load(tmp_path / "m.onnx")
     (entry,) = [entry for entry in proto.metadata_props if entry.key == MASKS_KEY]
     records = {
-        name: record_of(constant._values.weight, explicit=False)
+        name: record_of(constant.weight, explicit=False)
         for name, constant in model.initializers().items()
         if name in active
     }

@@ -47,7 +47,7 @@ def wider(model: Model) -> tuple[AxisAnalysis, Solution]:
 
 def filled(_: str, constant: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """New values without a draw."""
-    return np.full(shape, 0.5, dtype=constant._values.dtype)
+    return np.full(shape, 0.5, dtype=constant.dtype)
 
 
 def ops(proto: onnx.ModelProto) -> list[str]:
