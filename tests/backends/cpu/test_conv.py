@@ -321,8 +321,8 @@ def test_taps_that_turn_lanes_agree_with_numpy(
         weights = random_sparse(rng, (40 * groups, 48, *kernel), 0.12)
         residual = random_array(rng, conv(x, weights, **geometry).shape)
         source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
-        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, core="amd", algorithm="single", **geometry)
-        rotated += op.describe(x.shape, pool.threads)["form"] == "by_turn"
+        op = _kernels.Conv(source, kernel=kernel, layout="planes", isa=isa, microarchitecture="amd", algorithm="single", **geometry)
+        rotated += op.describe(x.shape, pool.threads)["form"] == "csr_by_tap"
         assert_close(run(pool, op, x, residual), conv(x, weights, **geometry, residual=residual), weights[0].size)
         # Packed anew from the lists of one or the other kind.
         assert op.release_source()
@@ -363,10 +363,10 @@ def test_lanes_that_run_on_agree_with_numpy(
     residual = random_array(rng, conv(x, weights, **geometry).shape)
     source = _kernels.SparseWeights.from_dense(len(weights), weights[0].size, weights)
     op = _kernels.Conv(
-        source, bias, kernel=kernel, layout="planes", algorithm="single", isa=isa, core="intel", activation=activation,
+        source, bias, kernel=kernel, layout="planes", algorithm="single", isa=isa, microarchitecture="intel", activation=activation,
         **geometry,
     )  # fmt: skip
-    assert op.describe(x.shape, pool.threads)["runs_on"]
+    assert op.describe(x.shape, pool.threads)["wraps_rows"]
     expected = conv(x, weights, bias, **geometry, activation=activation, residual=residual)
     assert_close(run(pool, op, x, residual), expected, weights[0].size)
 
@@ -402,14 +402,14 @@ def test_blocks_of_8_lanes_agree_with_numpy(
             x = random_array(rng, (images, channels * groups, height, width))
             residual = random_array(rng, conv(x, weights, **geometry).shape)
             op = _kernels.Conv(
-                source, bias, kernel=kernel, layout="planes", activation=relu, isa=isa, core="zen4", algorithm="single",
+                source, bias, kernel=kernel, layout="planes", activation=relu, isa=isa, microarchitecture="zen4", algorithm="single",
                 **geometry,
             )  # fmt: skip
             how = op.describe(x.shape, pool.threads)
             if how["lanes"] == (1, 8):
                 forms.add(how["form"])
-                runs_on |= how["runs_on"]
-                slides |= how["slides"]
+                runs_on |= how["wraps_rows"]
+                slides |= how["taps_overlap"]
             expected = conv(x, weights, bias, **geometry, activation=relu, residual=residual)
             assert_close(run(pool, op, x, residual), expected, weights[0].size)
             # What was packed for these blocks is packed anew for others.
@@ -417,7 +417,7 @@ def test_blocks_of_8_lanes_agree_with_numpy(
             other = random_array(rng, (1, channels * groups, 9, 31))
             expected = conv(other, weights, bias, **geometry, activation=relu)
             assert_close(run(pool, op, other), expected, weights[0].size)
-    assert "side_by_side" in forms
+    assert "sell" in forms
     one_copy = kernel[1] > 1 and geometry.get("stride", (1, 1))[1] == 1
     assert slides == one_copy
     assert runs_on or one_copy or kernel == (1, 1)
@@ -431,12 +431,12 @@ def test_blocks_of_8_lanes_take_lists_in_place_of_pairs(pool: _kernels.ThreadPoo
     weights = random_sparse(rng, (800, 200, 3, 3), 0.5)
     source = _kernels.SparseWeights.from_dense(800, 1800, weights)
     how = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "layout": "planes", "isa": "avx512"}
-    chosen = _kernels.Conv(source, core="zen4", **how)
-    asked_for = _kernels.Conv(source, core="zen4", algorithm="pair", **how)
-    elsewhere = _kernels.Conv(source, core="intel", **how)
+    chosen = _kernels.Conv(source, microarchitecture="zen4", **how)
+    asked_for = _kernels.Conv(source, microarchitecture="zen4", algorithm="pair", **how)
+    elsewhere = _kernels.Conv(source, microarchitecture="intel", **how)
     described = [op.describe(x.shape, pool.threads) for op in (chosen, asked_for, elsewhere)]
     assert [item["algorithm"] for item in described] == ["single", "pair", "pair"]
-    assert [item["form"] for item in described] == ["side_by_side", "in_pairs", "in_pairs"]
+    assert [item["form"] for item in described] == ["sell", "csr_pairs", "csr_pairs"]
     expected = conv(x, weights, pads=(1, 1, 1, 1))
     for op in (chosen, asked_for, elsewhere):
         assert_close(run(pool, op, x), expected, 1800)
@@ -467,9 +467,9 @@ def test_what_shorter_lists_are_filled_up_with_is_finite(
     x[:, 69] = np.nan
     source = _kernels.SparseWeights.from_dense(rows, channels * 9, weights)
     op = _kernels.Conv(
-        source, kernel=(3, 3), pads=(1, 1, 1, 1), layout=layout, isa=isa, core="zen4", algorithm="single"
+        source, kernel=(3, 3), pads=(1, 1, 1, 1), layout=layout, isa=isa, microarchitecture="zen4", algorithm="single"
     )
-    assert op.describe(x.shape, pool.threads)["form"] == "side_by_side"
+    assert op.describe(x.shape, pool.threads)["form"] == "sell"
     result = run(pool, op, x)
     assert np.isposinf(result[:, 5]).all()
     assert np.isnan(result[:, 6]).all()
@@ -490,8 +490,8 @@ def test_rows_side_by_side_agree_with_numpy(pool: _kernels.ThreadPool, isa: str,
     residual = random_array(rng, (16, 2 * rows, 1, 1))
     expected = conv(x, weights, bias, groups=2, residual=residual)
     source = _kernels.SparseWeights.from_dense(2 * rows, 45, weights)
-    op = _kernels.Conv(source, bias, groups=2, algorithm="single", isa=isa, core=core)
-    assert op.describe(x.shape, pool.threads)["form"] == "side_by_side"
+    op = _kernels.Conv(source, bias, groups=2, algorithm="single", isa=isa, microarchitecture=core)
+    assert op.describe(x.shape, pool.threads)["form"] == "sell"
     for threads in (1, 2, 9):
         assert_close(run(_kernels.ThreadPool(threads), op, x, residual), expected, 45)
         # The bands of another number of threads are made of these.

@@ -9,7 +9,7 @@ int allowed_processors();
 // The one that this thread runs on; -1 where the system does not tell.
 int current_processor();
 
-// Moves this thread off that processor, if it may run on another. What it may run on stays as it was.
-void leave_processor(int processor);
+// Migrates this thread from that processor to another that it may run on, if there is one. Its affinity stays the same.
+void migrate_from(int processor);
 
 }  // namespace sift::cpu

@@ -39,7 +39,7 @@ Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, s
     const OtherSizes sizes = step.op->other_sizes(step.shape);
     check_other(step.second, sizes.second, layout);
     check_other(step.third, sizes.third, layout);
-    check_other(step.mask, sizes.mask, Layout::planes);
+    check_other(step.mask, sizes.mask, Layout::nchw);
   }
 }
 
@@ -53,7 +53,7 @@ void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
     throw std::invalid_argument("sequence: a tensor does not fit in its place");
   }
   if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
-  if (!scratch && layout == Layout::images16) aligned_.push_back(place);
+  if (!scratch && layout == Layout::nchw_n16) aligned_.push_back(place);
 }
 
 void Sequence::check_other(const Place& place, std::int64_t size, Layout layout) {

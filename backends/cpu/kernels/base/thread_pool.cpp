@@ -151,7 +151,7 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
     if (!loop.enter()) continue;
     worked[at] = loop.number.load(std::memory_order_relaxed);
     // Some systems wake a thread on the processor of the one that wakes it, and spread the two milliseconds later.
-    if (spreads && current_processor() == loop.callers_processor) leave_processor(loop.callers_processor);
+    if (spreads && current_processor() == loop.callers_processor) migrate_from(loop.callers_processor);
     loop.work(self);
     loop.leave();
     passed = 0;

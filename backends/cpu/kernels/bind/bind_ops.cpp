@@ -30,6 +30,8 @@ constexpr Names<BinaryKind, 4> kBinaries{{{"first", BinaryKind::first},
                                                                       {"subtract", BinaryKind::subtract},
                                                                       {"multiply", BinaryKind::multiply}}};
 
+constexpr Names<DType, 1> kDTypes{{{"float32", DType::float32}}};
+
 Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
 
 using MaybeFloats = std::optional<FloatsIn>;
@@ -41,7 +43,7 @@ void check_array(const Array& array, std::int64_t size, Layout layout, const cha
                                 " values, the shape " + std::to_string(size));
   }
   if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
-  if (layout == Layout::images16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
+  if (layout == Layout::nchw_n16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
     throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
   }
 }
@@ -61,7 +63,7 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
   const OtherSizes other = op.other_sizes(shape);
   const Others others{other_operand(second, other.second, op.output_layout(), "second"),
                       other_operand(third, other.third, op.output_layout(), "third"),
-                      other_operand(mask, other.mask, Layout::planes, "mask")};
+                      other_operand(mask, other.mask, Layout::nchw, "mask")};
   const Unlocked unlocked;
   op.run(pool, shape, in.data(), others, out.data());
 }
@@ -102,6 +104,9 @@ void bind_ops(nb::module_& module) {
           "shape"_a, "Shape of the output for an input of shape (n, c, h, w).")
       .def_prop_ro("weight_bytes", &Op::weight_bytes, nb::call_guard<Unlocked>(),
                    "Bytes of packed weights and biases; the SparseWeights, which operators share, are not among them.")
+      .def_prop_ro(
+          "dtype", [](const Op& op) { return name_of(kDTypes, op.dtype()); },
+          "Type of the elements of input, output and other operands.")
       .def_prop_ro(
           "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")
       .def_prop_ro(

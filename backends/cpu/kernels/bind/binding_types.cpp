@@ -38,7 +38,7 @@ const KernelTable& kernels_of(const std::string& isa) {
 
 Shape shape_of(const Shape4& sizes) {
   const Shape shape{std::get<0>(sizes), std::get<1>(sizes), std::get<2>(sizes), std::get<3>(sizes)};
-  element_count(shape, Layout::images16);  // throws
+  element_count(shape, Layout::nchw_n16);  // throws
   return shape;
 }
 

@@ -65,7 +65,8 @@ bool is_aligned(const Array& array) {
 template <typename Value, std::size_t Size>
 using Names = std::array<std::pair<const char*, Value>, Size>;
 
-inline constexpr Names<Layout, 2> kLayouts{{{"planes", Layout::planes}, {"images16", Layout::images16}}};
+// The words of the Python interface and of profiles.
+inline constexpr Names<Layout, 2> kLayouts{{{"planes", Layout::nchw}, {"images16", Layout::nchw_n16}}};
 
 // Throws std::invalid_argument for a name that is not among them.
 template <typename Value, std::size_t Size>

@@ -12,7 +12,7 @@ void ask_the_machine() {
   sift::cpu::level1_cache_bytes();
   sift::cpu::level2_cache_bytes();
   sift::cpu::level3_cache_bytes();
-  sift::cpu::detected_core();
+  sift::cpu::detected_microarchitecture();
 }
 
 }  // namespace

@@ -40,18 +40,18 @@ std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
   const Corner corner = corner_of(t, job.tile, place);
   return (corner.unit * t.in_channels * t.in_h * t.in_w + corner.y * job.geometry.stride_h * t.in_w +
           corner.x * job.geometry.stride_w) *
-         (t.layout == Layout::planes ? 1 : kLanes);
+         (t.layout == Layout::nchw ? 1 : kLanes);
 }
 
 // Copies what the tile reads of so many channels, the first of which is at `source`.
 void fill_panel(const ConvJob& job, const TileInput& input, const float* source, std::int64_t channels, float* panel) {
   const ConvTensors& t = job.tensors;
-  const bool planes = t.layout == Layout::planes;
+  const bool nchw = t.layout == Layout::nchw;
   GatherArgs gather{};
-  gather.width = static_cast<std::uint32_t>(planes ? job.tile.panel_w() : kLanes);
-  gather.lane_stride = static_cast<std::uint32_t>(planes ? job.geometry.stride_w : 1);
+  gather.width = static_cast<std::uint32_t>(nchw ? job.tile.panel_w() : kLanes);
+  gather.lane_stride = static_cast<std::uint32_t>(nchw ? job.geometry.stride_w : 1);
   gather.source = source;
-  gather.source_stride = t.in_h * t.in_w * (planes ? 1 : kLanes);
+  gather.source_stride = t.in_h * t.in_w * (nchw ? 1 : kLanes);
   gather.target = panel;
   gather.target_stride = job.panel.channel_floats;
   gather.channels = static_cast<std::uint32_t>(channels);
@@ -69,8 +69,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
               std::int64_t row_end, const float* in, const float* residual, float* out) {
   Scratch& scratch = thread_scratch();
   const ConvTensors& t = job.tensors;
-  const bool planes = t.layout == Layout::planes;
-  const std::int64_t lane_factor = planes ? 1 : kLanes;
+  const bool nchw = t.layout == Layout::nchw;
+  const std::int64_t lane_factor = nchw ? 1 : kLanes;
   const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
   const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
   const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
@@ -100,7 +100,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
                                                       kLongRow * job.row_count;
 
   RowsArgs rows{};
-  rows.block_bytes = job.panel.block_floats * static_cast<std::ptrdiff_t>(sizeof(float));
+  rows.block_bytes = job.panel.block_floats * bytes_of(job.dtype);
   rows.pitch = job.panel.pitch * rows.block_bytes;
   const std::int64_t tile_rows = kernel_rows(job.tile, job.panel);
   rows.tile_rows = static_cast<std::uint32_t>(tile_rows);
@@ -109,8 +109,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
                                                               : job.tile.blocks() / tile_rows);
   rows.group_rows = static_cast<std::uint32_t>(job.band_rows);
   rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
-  rows.turns = static_cast<std::uint32_t>(job.geometry.kernel_w);
-  rows.turn_lanes = job.turn_lanes.data();
+  rows.lists_per_row = static_cast<std::uint32_t>(job.geometry.kernel_w);
+  rows.rotated_lanes = job.rotated_lanes.data();
   EpilogueArgs epilogue{};
   epilogue.entries = scratch.scatters.data();
   epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
@@ -160,7 +160,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
       // What is added to them is read, and waited for, as soon as a row is done.
       const bool asks = last && !(grouped && is_direct);  // code does so by itself
-      const bool ask_for_output = asks && (!is_direct || (long_rows && !direct->streams));
+      const bool ask_for_output = asks && (!is_direct || (long_rows && !direct->non_temporal));
       const bool ask_for_residual = asks && residual != nullptr;
       if (ask_for_output || ask_for_residual) {
         for (std::int64_t i = 0; i < stored; ++i) {
@@ -189,7 +189,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       }
     }
   }
-  if (direct.has_value() && direct->streams) job.kernels.end_streams();
+  if (direct.has_value() && direct->non_temporal) job.kernels.end_non_temporal_stores();
 }
 
 }  // namespace sift::cpu

@@ -72,7 +72,7 @@ const std::vector<PoolPart>& list_parts(const std::vector<Part>& rows, const std
 PooledWinograd::PooledWinograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
                                Activation activation, const ConvGeometry& window, bool ceil_mode, Layout layout,
                                const KernelTable& kernels)
-    : conv_(weights, std::move(bias), geometry, layout == Layout::planes ? activation : Activation{}, layout, kernels),
+    : conv_(weights, std::move(bias), geometry, layout == Layout::nchw ? activation : Activation{}, layout, kernels),
       pool_(window, ceil_mode, layout, kernels),
       window_(window),
       activation_(activation),
@@ -90,28 +90,28 @@ void PooledWinograd::run(ThreadPool& pool, const Shape& shape, const float* in, 
   if (element_count(convolved, input_layout()) == 0) {
     // Windows over nothing but padding.
     pool_.run(pool, convolved, in, {}, out);
-  } else if (input_layout() == Layout::planes) {
-    run_planes(pool, shape, in, out);
+  } else if (input_layout() == Layout::nchw) {
+    run_nchw(pool, shape, in, out);
   } else {
-    run_images16(pool, shape, in, out);
+    run_nchw_n16(pool, shape, in, out);
   }
 }
 
 // Image by image: what lies between the two stays in a cache.
-void PooledWinograd::run_planes(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
+void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
   static thread_local AlignedBuffer between;
   const Shape image{1, shape.c, shape.h, shape.w};
   const Shape convolved = conv_.output_shape(image);
-  float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::planes)));
-  const std::int64_t in_floats = element_count(image, Layout::planes);
-  const std::int64_t out_floats = element_count(output_shape(image), Layout::planes);
+  float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::nchw)));
+  const std::int64_t in_floats = element_count(image, Layout::nchw);
+  const std::int64_t out_floats = element_count(output_shape(image), Layout::nchw);
   for (std::int64_t n = 0; n < shape.n; ++n) {
     conv_.run(pool, image, in + n * in_floats, {}, sums);
     pool_.run(pool, convolved, sums, {}, out + n * out_floats);
   }
 }
 
-void PooledWinograd::run_images16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
+void PooledWinograd::run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
   const Shape convolved = conv_.output_shape(shape);
   const Shape pooled = pool_.output_shape(convolved);
   const std::int64_t units = ceil_div(shape.n, kLanes);

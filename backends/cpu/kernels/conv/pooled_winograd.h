@@ -32,8 +32,8 @@ class PooledWinograd final : public Op {
   std::int64_t tile() const { return conv_.tile(); }  // outputs of the convolution along an axis
 
  private:
-  void run_planes(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
-  void run_images16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  void run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  void run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
   void pool_tile(const float* points, const std::vector<PoolPart>& parts, std::int64_t plane, float* out) const;
 
   Winograd conv_;

@@ -10,7 +10,7 @@
 namespace sift::cpu {
 
 struct ConvTensors {
-  Layout layout = Layout::planes;
+  Layout layout = Layout::nchw;
   std::int64_t units = 0;  // images, or groups of 16
   std::int64_t in_channels = 0;
   std::int64_t in_h = 0;

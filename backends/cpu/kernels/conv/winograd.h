@@ -39,7 +39,7 @@ class Winograd final : public Op {
   std::int64_t rows() const { return rows_; }
   std::int64_t tile_floats() const { return tile_ * tile_ * kLanes; }  // of a row's sums
 
-  // Sixteen tiles: of sixteen images at one place, or, in planes, side by side, and from the end of a row of tiles on to
+  // Sixteen tiles: of sixteen images at one place, or, in NCHW, adjacent, and from the end of a row of tiles on to
   // the next row and the next image.
   struct Block {
     struct Place {

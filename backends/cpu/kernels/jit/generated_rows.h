@@ -18,7 +18,7 @@
 
 namespace sift::cpu {
 
-inline constexpr std::int64_t kCodeRows = 28;  // the other four registers hold operands
+inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other four hold operands
 
 // A non-zero of a group of rows: its row in the group, and where its operand lies, in bytes of the panel.
 struct CodeEntry {

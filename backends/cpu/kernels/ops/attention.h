@@ -37,7 +37,7 @@ struct AttentionOptions {
   HeadChannels values;
   std::optional<MaskShape> mask;  // added to the scores
   bool nan_to_zero = false;       // what a token gets whose weights are NaN, since it attends to nothing
-  Layout layout = Layout::images16;
+  Layout layout = Layout::nchw_n16;
 };
 
 // For each sequence and head softmax(queries keys^T scale + mask) values, with the softmax over the keys. Input, second

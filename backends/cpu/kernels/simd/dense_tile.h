@@ -85,8 +85,8 @@ struct DenseFinish {
         Vec value = load(args.sums + at) * scale * scales[v] + bias;
         if (args.residual != nullptr) value += load(args.residual + at);
         value = activate<Kind>(value, args.activation.a, args.activation.b);
-        if (args.streams) {
-          stream_out(args.out + at, value);
+        if (args.non_temporal) {
+          store_non_temporal(args.out + at, value);
         } else {
           store(args.out + at, value);
         }

@@ -105,7 +105,7 @@ inline void store_unaligned(float* at, Vec value) { *reinterpret_cast<UnalignedV
 
 // Past the caches, aligned: what is too large to stay in one until it is read need not be fetched to be overwritten.
 // Others see it after `end_streams`.
-inline void stream_out(float* at, Vec value) {
+inline void store_non_temporal(float* at, Vec value) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(at, reinterpret_cast<__m512>(value));
 #elif defined(__AVX2__)
@@ -114,7 +114,7 @@ inline void stream_out(float* at, Vec value) {
   store(at, value);
 #endif
 }
-inline void end_streams() {
+inline void end_non_temporal_stores() {
 #if defined(__AVX2__)
   _mm_sfence();
 #endif

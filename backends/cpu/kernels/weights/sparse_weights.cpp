@@ -10,7 +10,7 @@ namespace sift::cpu {
 namespace {
 
 // Above this density 4 bytes for every value are less than 8 for each that is active, and the kernels that read all
-// values are chosen (choose_algorithm).
+// values are chosen (choose_form).
 constexpr double kListAllAbove = 0.85;
 
 void require_size(std::int64_t rows, std::int64_t columns, std::span<const float> dense) {
