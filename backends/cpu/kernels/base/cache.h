@@ -13,7 +13,7 @@ std::int64_t level3_cache_bytes();
 // What a process can count on of a last-level cache that others share: larger tensors are read from memory.
 inline constexpr std::int64_t kSharedCacheBytes = 8 << 20;
 
-// Whether a tensor of so many floats will not be found in a cache.
+// Whether a tensor of this many floats is too large to be found in a cache.
 inline bool exceeds_caches(std::int64_t floats) {
   return floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
 }

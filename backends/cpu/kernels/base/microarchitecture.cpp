@@ -7,7 +7,7 @@
 namespace sift::cpu {
 namespace {
 
-Microarchitecture ask() {
+Microarchitecture detect() {
 #if defined(__x86_64__)
   std::uint32_t eax = 0;
   std::uint32_t ebx = 0;
@@ -32,7 +32,7 @@ Microarchitecture ask() {
 
 // In a virtual machine CPUID is answered by the host, which takes as long as a small layer.
 Microarchitecture detected_microarchitecture() {
-  static const Microarchitecture detected = ask();
+  static const Microarchitecture detected = detect();
   return detected;
 }
 

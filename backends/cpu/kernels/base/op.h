@@ -52,7 +52,7 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
   return images * shape.c * shape.h * shape.w;
 }
 
-// Operands beside the input; null where an operator has none.
+// Operands besides the input; null where an operator has none.
 struct Others {
   // One alone is the second: Others{} and a pointer both pass for it.
   Others(const float* second = nullptr, const float* third = nullptr, const float* mask = nullptr)  // NOLINT

@@ -28,7 +28,7 @@ void pause() {
 #endif
 }
 
-// Loops that may run at once, each with a caller of its own; what are more do without workers.
+// Loops that may run at once, each with its own caller; further ones do without workers.
 constexpr std::size_t kLoops = 8;
 
 constexpr std::uint32_t kOpen = 1U << 31;
@@ -46,7 +46,7 @@ struct ThreadPool::Loop {
   std::mutex busy;  // held by the caller
   std::vector<Range> ranges;
 
-  // Whether the loop takes in workers (kOpen), and how many are at work in it. Who comes too late is not waited for: a
+  // Whether the loop takes in workers (kOpen), and how many are at work in it. Late workers are not waited for: a
   // worker that the system does not run, because others need the processor, must not hold up what the rest have done.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   std::atomic<std::uint32_t> number{0};  // what `generation` was when it opened

@@ -33,7 +33,7 @@ std::span<const std::uint8_t> bytes_of(const MaybeBytes& bytes) {
   return {bytes->data(), bytes->size()};
 }
 
-// What a caller asks for, and what profiles name.
+// The words of the argument `algorithm` and of profiles.
 constexpr Names<WeightForm, 4> kAlgorithms{{{"single", WeightForm::csr},
                                             {"pair", WeightForm::csr_pairs},
                                             {"dense", WeightForm::dense},

@@ -46,7 +46,7 @@ class Conv final : public Op {
   // Packs for inputs of this shape and this many threads now instead of in the first run.
   void prepare(const Shape& shape, int threads) const;
 
-  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero beside 6 packed. A
+  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6 packed. A
   // shape that needs another packing is packed from one that is there, which takes about twice as long. False, and
   // nothing given up, before anything is packed.
   bool release_source() const;

@@ -43,7 +43,7 @@ std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
          (t.layout == Layout::nchw ? 1 : kLanes);
 }
 
-// Copies what the tile reads of so many channels, the first of which is at `source`.
+// Copies what the tile reads of this many channels, the first of which is at `source`.
 void fill_panel(const ConvJob& job, const TileInput& input, const float* source, std::int64_t channels, float* panel) {
   const ConvTensors& t = job.tensors;
   const bool nchw = t.layout == Layout::nchw;
@@ -81,7 +81,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
   const bool ordered = !job.slices.front().order.empty();
-  // Zeros that lists of rows side by side are filled up with: as much as an entry reads.
+  // Zeros for the padding of lists in sell: as much as an entry reads.
   const std::size_t behind_floats =
       ordered ? static_cast<std::size_t>(job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
   float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats + behind_floats);
@@ -104,7 +104,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   rows.pitch = job.panel.pitch * rows.block_bytes;
   const std::int64_t tile_rows = kernel_rows(job.tile, job.panel);
   rows.tile_rows = static_cast<std::uint32_t>(tile_rows);
-  // In place there is nothing behind the last images.
+  // In place nothing follows the last images.
   rows.tile_columns = static_cast<std::uint32_t>(job.in_place ? std::min(job.tile.images, t.units - place.unit)
                                                               : job.tile.blocks() / tile_rows);
   rows.group_rows = static_cast<std::uint32_t>(job.band_rows);
@@ -157,17 +157,17 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       const bool is_direct = last && direct.has_value() && stored == end - row;
       rows.direct = {};
       epilogue.order = ordered ? slice.order.data() + row : nullptr;
-      // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
+      // Where rows are long, the lines that they go to are prefetched; where they are short, prefetching takes longer.
       // What is added to them is read, and waited for, as soon as a row is done.
-      const bool asks = last && !(grouped && is_direct);  // code does so by itself
-      const bool ask_for_output = asks && (!is_direct || (long_rows && !direct->non_temporal));
-      const bool ask_for_residual = asks && residual != nullptr;
-      if (ask_for_output || ask_for_residual) {
+      const bool prefetches = last && !(grouped && is_direct);  // code does so by itself
+      const bool prefetch_output = prefetches && (!is_direct || (long_rows && !direct->non_temporal));
+      const bool prefetch_residual = prefetches && residual != nullptr;
+      if (prefetch_output || prefetch_residual) {
         for (std::int64_t i = 0; i < stored; ++i) {
           const std::int64_t plane = first + (ordered ? epilogue.order[i] : i) * out_plane;
           for (const Scatter& entry : scratch.scatters) {
-            if (ask_for_output) __builtin_prefetch(out + plane + entry.target, 1);
-            if (ask_for_residual) __builtin_prefetch(residual + plane + entry.target, 0);
+            if (prefetch_output) __builtin_prefetch(out + plane + entry.target, 1);
+            if (prefetch_residual) __builtin_prefetch(residual + plane + entry.target, 0);
           }
         }
       }

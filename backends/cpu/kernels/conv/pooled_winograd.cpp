@@ -11,7 +11,7 @@ namespace sift::cpu {
 namespace {
 
 // Rows of tiles that a thread takes at a time are a strip. Strips with even numbers come first, all at once, then the
-// others: two that have parts of the same windows never run side by side.
+// others: two that have parts of the same windows never run at the same time.
 struct Strips {
   std::int64_t tiles;  // in each but the last
 
@@ -50,7 +50,7 @@ std::vector<std::vector<Part>> cut_windows(std::int64_t size, std::int64_t pixel
   return parts;
 }
 
-// In memory of the calling thread, until it asks for those of another tile.
+// In memory of the calling thread, until the call for another tile.
 const std::vector<PoolPart>& list_parts(const std::vector<Part>& rows, const std::vector<Part>& columns,
                                         std::int64_t width, std::int64_t tile) {
   static thread_local std::vector<PoolPart> parts;

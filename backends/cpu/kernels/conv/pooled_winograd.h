@@ -1,4 +1,4 @@
-// Winograd's convolution and the max pooling behind it, in one: as image models begin. The convolution's output, four
+// Winograd's convolution and the max pooling that follows it, in one operator: the beginning of image models. The convolution's output, four
 // times as large as what is left of it, is not stored: each tile's part of a pooled pixel goes into the maximum there.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace sift::cpu {
 
 class PooledWinograd final : public Op {
  public:
-  // `geometry` and `activation` are the convolution's, `window` and `ceil_mode` those of the pooling behind them.
+  // `geometry` and `activation` are the convolution's, `window` and `ceil_mode` those of the pooling.
   // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit: see Winograd; the
   // window is not dilated, and larger than its padding.
   PooledWinograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,

@@ -10,7 +10,7 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
   const TileShape& tile = job.tile;
   const bool nchw = t.layout == Layout::nchw;
   const std::int64_t floats_per_pixel = nchw ? 1 : kLanes;
-  // Sums of rows that are code lie row behind row, those of others block behind block.
+  // Sums of rows that are code lie row after row, those of others block after block.
   const std::int64_t block_sums = job.slices.front().code.empty() ? tile.lanes() : job.band_rows * kLanes;
   scatters.clear();
   for (std::int64_t row = 0; row < tile.rows; ++row) {

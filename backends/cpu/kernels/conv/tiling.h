@@ -25,7 +25,7 @@ struct TilingProblem {
   std::int64_t rows;             // output channels of a group
   double density;
   Microarchitecture microarchitecture;
-  bool may_list = false;         // csr in place of csr_pairs, which the caller has not asked for
+  bool may_list = false;         // csr in place of csr_pairs, as the caller has left the form open
 
   // Whether generated code would be larger than what a process can count on of the last-level cache.
   bool code_is_far() const;

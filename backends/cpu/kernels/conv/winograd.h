@@ -58,10 +58,10 @@ class Winograd final : public Op {
     }
   };
 
-  // The transformed input of a block. In memory of the calling thread, until it asks for another block's.
+  // The transformed input of a block. In memory of the calling thread, until the call for another block.
   const float* points_of(const Shape& shape, const Block& block, const float* in) const;
   // Bias and products of rows [row, row + kWinogradRows), tile_floats() each; those beyond the last row have weights of
-  // zero. In memory of the calling thread, until it asks for other rows'.
+  // zero. In memory of the calling thread, until the call for other rows.
   float* sums_of(const float* points, std::int64_t row) const;
 
  private:

@@ -24,7 +24,7 @@ class CodeMemory {
   const std::byte* begin() const { return begin_; }
   std::size_t size() const { return size_; }
 
-  // Gives back what lies behind the first `used` bytes; these can be executed from here on, and no longer written.
+  // Gives back what follows the first `used` bytes; these can be executed from here on, and no longer written.
   // Throws CodeMemoryError where the system forbids it.
   void seal(std::size_t used);
 

@@ -66,7 +66,7 @@ concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address
 
   code.load(pointer, address);
   code.move(pointer, pointer);           // first = second
-  code.advance(pointer, std::int32_t{});  // by so many bytes
+  code.advance(pointer, std::int32_t{});  // by this many bytes
   code.subtract(pointer, pointer);       // first -= second
   code.jump(address);                    // to the address that is stored there
   code.finish();                         // returns to the caller

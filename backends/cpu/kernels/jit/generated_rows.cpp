@@ -160,8 +160,8 @@ std::int32_t step_to(std::int64_t offset, std::int64_t now, std::int32_t reach) 
   return static_cast<std::int32_t>(offset < now + reach ? 0 : offset + reach - now);
 }
 
-// What rows are stored over, or what is added to them, is asked for while the block before is multiplied.
-void ask_for_output(const DirectOutput& direct, std::int64_t first, std::int64_t rows, std::ptrdiff_t block) {
+// Prefetches what rows are stored over, or what is added to them, while the block before is multiplied.
+void prefetch_output(const DirectOutput& direct, std::int64_t first, std::int64_t rows, std::ptrdiff_t block) {
   for (std::int64_t row = first; row < first + rows; ++row) {
     const std::ptrdiff_t at = row * direct.row_stride + block;
     if (direct.residual != nullptr) __builtin_prefetch(direct.residual + at, 0);
@@ -189,7 +189,7 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::ui
   HostEmitter code(at);
   code.load(Pointer::code_ahead, field(offsetof(CodeCall, code_ahead)));
   code.load(Pointer::weights_ahead, field(offsetof(CodeCall, weights_ahead)));
-  std::uint32_t asked = 0;
+  std::uint32_t prefetched = 0;
   std::int64_t operands = kOperandReach;
   std::int64_t weights = kWeightReach;
   std::int64_t weight = 0;
@@ -211,11 +211,11 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::ui
     }
     code.multiply_add(static_cast<VectorRegister>(entries[i].row), operand,
                       {Pointer::weights, static_cast<std::int32_t>(weight - weights)});
-    // Evenly spread: asked for all at once, they would fill the queues, and operands would wait.
-    for (; asked * entries.size() < (i + 1) * (code_ahead + weights_ahead); ++asked) {
-      const bool is_code = asked < code_ahead;
+    // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
+    for (; prefetched * entries.size() < (i + 1) * (code_ahead + weights_ahead); ++prefetched) {
+      const bool is_code = prefetched < code_ahead;
       code.prefetch({is_code ? Pointer::code_ahead : Pointer::weights_ahead,
-                     static_cast<std::int32_t>(is_code ? asked : asked - code_ahead) * kBlockBytes});
+                     static_cast<std::int32_t>(is_code ? prefetched : prefetched - code_ahead) * kBlockBytes});
     }
   }
   code.jump(field(offsetof(CodeCall, finish)));
@@ -281,7 +281,7 @@ void rows_generated(const RowsArgs& args) {
       call.finish_step = (is_direct ? direct.row_stride : kLanes) * kWeightBytes;
       call.code_ahead = parts[part + 1].body;
       call.weights_ahead = reinterpret_cast<const std::byte*>(parts[part + 1].weights);
-      if (is_direct) ask_for_output(direct, first, rows, output_of(0));
+      if (is_direct) prefetch_output(direct, first, rows, output_of(0));
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
         call.operands = args.panel + block / args.tile_columns * args.pitch +
@@ -292,7 +292,7 @@ void rows_generated(const RowsArgs& args) {
           const std::ptrdiff_t at = last_output + output_of(block);
           call.finish_place = direct.out + at;
           if (direct.residual != nullptr) call.residual = direct.residual + at;
-          if (block + 1 < blocks) ask_for_output(direct, first, rows, output_of(block + 1));
+          if (block + 1 < blocks) prefetch_output(direct, first, rows, output_of(block + 1));
         }
         args.ahead->step(args.ahead_lines);
         enter(&call);

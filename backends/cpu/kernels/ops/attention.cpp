@@ -109,7 +109,7 @@ void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const
 }
 
 // The mask of one head for `blocks` blocks of queries from `first_query` on, as the kernel reads it. The block may begin
-// before the sequence and end behind it: what lies outside has the mask of the nearest query.
+// before the sequence and end after it: what lies outside has the mask of the nearest query.
 const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,
                                   std::int64_t blocks) const {
   const MaskShape& shape = *options_.mask;
@@ -159,7 +159,7 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
     const std::int64_t begin = first_block + block_count * tile / tiles;
     const std::int64_t blocks = first_block + block_count * (tile + 1) / tiles - begin;
     if (blocks == 0) return;
-    // Lanes behind the last sequence are written with it: they hold finite values.
+    // Lanes after the last sequence are written with it: they hold finite values.
     const std::int64_t end_query = sequence + 1 == o.sequences ? ceil_div(end_row, kLanes) * kLanes : end_row;
     const auto channels_of = [&](const float* tensor, const HeadChannels& channels, std::int64_t depth,
                                  std::int64_t block) {

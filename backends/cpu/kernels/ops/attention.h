@@ -9,7 +9,7 @@
 
 namespace sift::cpu {
 
-// The channels of an operand: `count` in all, those of the first head from `first` on, the other heads' behind them.
+// The channels of an operand: `count` in all, those of the first head from `first` on, the other heads' after them.
 struct HeadChannels {
   std::int64_t count = 0;
   std::int64_t first = 0;

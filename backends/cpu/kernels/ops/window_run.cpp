@@ -31,7 +31,7 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
-// Copies `count` columns, the first of which lies behind `pad` columns of padding, sorted by their remainder modulo the
+// Copies `count` columns, the first of which follows `pad` columns of padding, sorted by their remainder modulo the
 // stride: `phase` floats for each remainder.
 void sort_columns(const KernelTable& kernels, const float* from, std::int64_t count, std::int64_t pad,
                   std::int64_t stride, std::int64_t phase, float* row) {
@@ -127,7 +127,7 @@ void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place plac
     const auto first = std::ranges::lower_bound(taps, static_cast<std::uint32_t>(rows.begin * g_.kernel_w));
     at = static_cast<std::size_t>(first - taps.begin());
   }
-  // Room for all of them: growing one by one shows beside a small plane.
+  // Room for all of them: growing one by one shows next to a small plane.
   const std::size_t before = scratch.taps.size();
   scratch.taps.resize(before + taps.size() - at);
   scratch.weights.resize(scratch.taps.size());
@@ -156,7 +156,7 @@ bool WindowRun::non_temporal() const {
 }
 
 // Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
-// than what it costs to begin anew, with other taps, three times in a row.
+// than what it costs to begin again, with other taps, three times in a row.
 void WindowRun::pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
   const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
@@ -206,7 +206,7 @@ void WindowRun::cut_nchw_n16(std::int64_t first, std::int64_t last, const float*
   Scratch& scratch = thread_scratch();
   // Few enough that the stretches at both ends of the rows find them in the cache.
   constexpr std::int64_t kTogether = 8;
-  // From memory, rows are asked for: what the processor prefetches by itself ends with each page.
+  // From memory, rows are prefetched: what the processor prefetches by itself ends with each page.
   const bool large = exceeds_caches(element_count(in_, Layout::nchw_n16));
   for (std::int64_t plane = first; plane < last; ++plane) {
     const auto channel = static_cast<std::size_t>(plane % in_.c);
@@ -251,7 +251,7 @@ void WindowRun::cut_nchw_n16(std::int64_t first, std::int64_t last, const float*
 }
 
 // Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
-// stride, so that the operands of neighbours lie side by side.
+// stride, so that the operands of neighbours are adjacent.
 void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   Scratch& scratch = thread_scratch();
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;

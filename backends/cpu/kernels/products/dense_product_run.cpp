@@ -67,7 +67,7 @@ struct DenseProduct::Task {
 class DenseProduct::WeightsAhead {
  public:
   WeightsAhead() = default;
-  // `floats` of them, and, unless `half` is zero, as many so far behind them, within `calls` steps.
+  // `floats` of them, and, unless `half` is zero, as many at that distance, within `calls` steps.
   WeightsAhead(const float* first, std::int64_t half, std::int64_t floats, std::int64_t calls)
       : at_(first), half_(half), floats_(floats), lines_(ceil_div((half == 0 ? 1 : 2) * floats / kLanes, calls)) {}
 
@@ -237,7 +237,7 @@ void DenseProduct::finish(const Job& job, const Task& task, std::int64_t pair, c
   }
 }
 
-// Tiles and blocks from the first ones on, as many as a task has of both.
+// The tiles and blocks of one task, from the given ones on.
 void DenseProduct::run_task(const Job& job, std::int64_t first_tile, std::int64_t first_pair) const {
   const std::int64_t tile_floats = slice_columns_ * kernels_.dense_rows;
   const auto product_count = static_cast<std::int64_t>(job.products.size());
@@ -310,7 +310,7 @@ void DenseProduct::run(ThreadPool& pool, const Shape& shape, const float* in, co
   const std::int64_t most_pairs = slices_ == 1 ? job.pairs : fits(sums, level2_cache_bytes() / 4);
   const std::int64_t tile_tasks = ceil_div(job.tile_pairs, job.tiles_per_task);
 
-  // All tiles read the sums of so many tokens out of the last-level cache, and then those of the next ones.
+  // All tiles read the sums of a chunk of tokens out of the last-level cache, and then those of the next ones.
   const std::int64_t chunk = halved ? std::min(fits(token_floats(job), kSharedCacheBytes), job.pairs) : job.pairs;
   if (halved) job.tokens = scratch.tokens.floats(index(chunk * token_floats(job)));
   for (std::int64_t first = 0; first < job.pairs; first += chunk) {

@@ -112,7 +112,7 @@ struct GatherArgs {
 struct Scatter {
   std::ptrdiff_t target;  // floats from the output channel's first
   std::uint32_t source;   // floats from the start of the accumulator row
-  std::uint32_t lanes;    // the first so many lanes are stored
+  std::uint32_t lanes;    // this many, from the first on, are stored
 };
 
 struct EpilogueArgs {
@@ -159,7 +159,7 @@ struct WindowArgs {
 };
 
 // Winograd's convolution, see winograd.h.
-inline constexpr int kWinogradRows = 8;     // of weights, side by side
+inline constexpr int kWinogradRows = 8;     // of weights, interleaved
 inline constexpr int kWinogradPoints = 36;  // 6 x 6
 inline constexpr float kWinogradInner = 0.75F;
 inline constexpr float kWinogradOuter = 1.5F;
@@ -170,7 +170,7 @@ struct WinogradArgs {
   const float* weights;  // [36][phases][kWinogradRows]
   std::int64_t phases;
   int outputs;           // of a tile along an axis: 3 or 4
-  bool in_turns;         // tiles lie side by side: a row of outputs is that of the first, that of the second, ...
+  bool in_turns;         // tiles are adjacent: a row of outputs is that of the first, that of the second, ...
   const float* bias;     // [kWinogradRows]
   float* out;            // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
 };

@@ -12,7 +12,7 @@ inline constexpr int kNarrowBytes = kVecBytes < 32 ? kVecBytes : 32;
 typedef float NarrowVec __attribute__((vector_size(kNarrowBytes), may_alias));
 typedef float UnalignedNarrowVec __attribute__((vector_size(kNarrowBytes), aligned(4), may_alias));
 
-// Sums of one row of so many blocks. If they slide, operands begin anywhere in the first half of 64 bytes.
+// Sums of one row of this many blocks. If taps overlap, operands begin anywhere in the first half of 64 bytes.
 template <int Blocks, bool TapsOverlap>
 struct NarrowTile {
   using V = NarrowVec;

@@ -221,7 +221,7 @@ inline constexpr int kDenseAhead = 4096 / sizeof(float);
 // Columns whose weights, four each, are a cache line.
 inline constexpr std::uint32_t kDenseColumns = 4;
 
-// sums[r] += the r-th weight of each column times its operands. Of one tap, operands lie one behind the other, and need
+// sums[r] += the r-th weight of each column times its operands. Of one tap, operands follow one another, and need
 // no list of where they are.
 template <int Rows, int Cols, int RowsPerCall, bool OneTap>
 [[gnu::always_inline]] inline void multiply_dense(const RowsArgs& args, const float* value, Tile<Rows, Cols>* sums) {
@@ -281,7 +281,7 @@ void rows_dense(const RowsArgs& args) {
   }
 }
 
-// Registers left for accumulators beside weights and, where arithmetic takes no memory operand, operands.
+// Registers left for accumulators in addition to weights and, where arithmetic takes no memory operand, operands.
 inline constexpr int kAccumulators = kRegisters - (kMemoryOperands ? 2 : 4);
 
 // Sums that hide the latency of the multiply-adds by themselves; rows of fewer use sell.
@@ -304,7 +304,7 @@ constexpr RowsFunction rows_of(WeightForm form) {
   return nullptr;
 }
 
-// As many rows of so many sums as the registers hold, of two or four.
+// Four or two rows, as the registers hold their sums.
 template <typename Sums>
 constexpr SellRows sell_rows_of() {
   if constexpr (4 * Sums::kVecs <= kAccumulators) {

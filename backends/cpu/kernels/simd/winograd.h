@@ -1,4 +1,4 @@
-// Winograd's transforms and products, 16 tiles side by side; see ../winograd.h. The points of interpolation are 0,
+// Winograd's transforms and products, 16 tiles at once; see conv/winograd.h. The points of interpolation are 0,
 // 3/4, -3/4, 3/2, -3/2 and infinity, which round less than the usual 1 and 2 in place of 3/4 and 3/2.
 #pragma once
 
@@ -109,7 +109,7 @@ struct Turns {
 template <int Outputs>
 inline constexpr Turns<Outputs> kTurns;
 
-// The `Outputs` outputs of each lane side by side: lane 0's, lane 1's, ...
+// The `Outputs` outputs of each lane, adjacent: lane 0's, lane 1's, ...
 template <int Outputs>
 [[gnu::always_inline]] inline void store_in_turns(const Vec (&outputs)[Outputs], float* at) {
 #pragma GCC unroll 4

@@ -38,7 +38,7 @@ class CodePacker {
   CodePacker(std::span<const WeightRow> rows, std::span<const std::uint32_t> offsets, std::int64_t slices,
              std::int64_t group_rows, std::int64_t tile_blocks);
 
-  // `rows` in the slice of so many columns that begins at column `first`.
+  // `rows` in the slice of this many columns that begins at column `first`.
   void pack(std::span<const WeightRow> rows, std::uint32_t first, std::size_t columns, PackedSlice& slice);
 
   // After the last slice: from here on the code can run.

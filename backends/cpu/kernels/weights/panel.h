@@ -100,7 +100,7 @@ struct Tiling {
   TileShape tile;
   std::int64_t slice_channels;   // input channels in a panel
   RowsFunction rows;
-  WeightForm form;               // that `rows` takes; may differ from the one asked for
+  WeightForm form;               // that `rows` takes; not always the one of the problem
   int rows_per_call = 1;         // of sell
 
   // Whether weights packed for the one suit the other.

@@ -115,7 +115,7 @@ void SparseWeights::list_active(std::span<const float> dense, bool transposed, M
 void SparseWeights::list_non_zeros(std::span<const float> dense, bool transposed) {
   const auto row_count = static_cast<std::size_t>(rows_);
   const auto column_count = static_cast<std::size_t>(columns_);
-  // One more: without a branch, what is no non-zero is written too, and then overwritten.
+  // One more: without a branch, zeros are written too, and then overwritten.
   column_of_.resize(starts_.back() + 1);
   values_.resize(starts_.back() + 1);
   if (transposed) {

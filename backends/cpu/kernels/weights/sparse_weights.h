@@ -34,7 +34,7 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
   static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                     std::span<const float> values);
 
-  // Appends the weights of one row after the other, for those who make weights from another form of them.
+  // Appends the weights of one row after the other, to make weights from another form of them.
   class Builder;
 
   std::int64_t rows() const { return rows_; }
