@@ -1,7 +1,7 @@
 // What an executor sees of the kernels: operators on float tensors in one of two layouts.
 //
-//   nchw       [n][c][h][w]                     a kernel's lanes are 16 pixels of one image
-//   nchw_n16   [ceil(n/16)][c][h][w][16]        NCHWn16: a kernel's lanes are 16 images; lanes past n hold finite values
+//   nchw      [n][c][h][w]               a kernel's lanes are 16 pixels of one image
+//   nchw_n16  [ceil(n/16)][c][h][w][16]  NCHWn16: a kernel's lanes are 16 images; lanes past n hold finite values
 //
 // A matrix [m][k] is the tensor n=m, c=k, h=w=1: in NCHWn16 its lanes are 16 rows (tokens).
 //

@@ -1,5 +1,6 @@
-// Winograd's convolution and the max pooling that follows it, in one operator: the beginning of image models. The convolution's output, four
-// times as large as what is left of it, is not stored: each tile's part of a pooled pixel goes into the maximum there.
+// Winograd's convolution and the max pooling that follows it, in one operator: the beginning of image models. The
+// convolution's output, four times as large as the pooled one, is not stored: each tile's part of a pooled pixel goes
+// into the maximum there.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,8 @@ struct AttentionOptions {
 // [sequences tokens][heads value_depth]. Operands may be the same tensor.
 class Attention final : public Op {
  public:
-  // Throws std::invalid_argument for sizes below one, but for sequences and tokens, of which there may be none, heads that an operand has no channels for, and a mask that does
-  // not fit the scores.
+  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
+  // has no channels for, and for a mask that does not fit the scores.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;

@@ -19,8 +19,8 @@ class Prefetcher;
 //   csr         a list of non-zeros per row
 //   csr_by_tap  a list per row and tap along x, whose operands are rotated alike
 //   sell        SELL-C-sigma (Kreutzer et al., "A Unified Sparse Matrix Data Format for Efficient General Sparse
-//               Matrix-Vector Multiplication", SIAM J. Sci. Comput. 36(5), 2014): chunks of C = 2 or 4 rows, interleaved;
-//               the rows of a band (sigma) are sorted by length, and shorter lists padded with zeros times zeros
+//               Matrix-Vector Multiplication", SIAM J. Sci. Comput. 36(5), 2014): chunks of C = 2 or 4 interleaved
+//               rows; the rows of a band (sigma) are sorted by length, and shorter lists padded with zeros
 //   csr_pairs   for two rows the columns that both have, that the first has, that the second has
 //   dense       all weights
 //   code        machine instructions, see jit/generated_rows.h
