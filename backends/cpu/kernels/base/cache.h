@@ -18,8 +18,8 @@ inline bool exceeds_caches(std::int64_t floats) {
   return floats * static_cast<std::int64_t>(sizeof(float)) >= kSharedCacheBytes;
 }
 
-// Whether such an output is written by non-temporal stores, so that its lines are not fetched to be overwritten. Where it
-// replaces `operand`, the lines have just been read, and non-temporal stores would first evict them.
+// Whether such an output is written by non-temporal stores, so that its lines are not fetched to be overwritten. Where
+// it replaces `operand`, the lines have just been read, and non-temporal stores would first evict them.
 inline bool stores_non_temporally(std::int64_t floats, const float* out, const float* operand) {
   return exceeds_caches(floats) && out != operand;
 }

@@ -9,8 +9,7 @@ enum class DType : std::uint8_t { float32 };
 
 constexpr std::int64_t bytes_of(DType dtype) {
   switch (dtype) {
-    case DType::float32:
-      break;
+    case DType::float32: break;
   }
   return sizeof(float);
 }

@@ -140,8 +140,8 @@ void ThreadPool::State::wait_for_loops(std::size_t self) {
   }
 }
 
-// Goes round the loops, from the latest on, until none is open that the worker has not been in. `worked` has the numbers
-// of those that it has: there is nothing left in them for it.
+// Goes round the loops, from the latest on, until none is open that the worker has not been in. `worked` has the
+// numbers of those that it has: there is nothing left in them for it.
 void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked) {
   std::size_t at = latest.load(std::memory_order_relaxed);
   for (std::size_t passed = 0; passed < kLoops; ++passed, at = (at + 1) % kLoops) {
@@ -158,8 +158,7 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
   }
 }
 
-ThreadPool::State::State(int threads)
-    : spreads(threads <= allowed_processors() && current_processor() >= 0) {
+ThreadPool::State::State(int threads) : spreads(threads <= allowed_processors() && current_processor() >= 0) {
   const auto count = static_cast<std::size_t>(threads);
   for (Loop& loop : loops) loop.ranges = std::vector<Range>(count);
   workers.reserve(count - 1);
@@ -192,9 +191,7 @@ ThreadPool::~ThreadPool() {
   delete state;
 }
 
-int ThreadPool::threads() const {
-  return static_cast<int>(state_.load(std::memory_order_acquire)->workers.size()) + 1;
-}
+int ThreadPool::threads() const { return static_cast<int>(state_.load(std::memory_order_acquire)->workers.size()) + 1; }
 
 // The state of this process.
 ThreadPool::State* ThreadPool::started() {

@@ -38,7 +38,8 @@ constexpr Names<WeightForm, 4> kAlgorithms{{{"single", WeightForm::csr},
                                             {"pair", WeightForm::csr_pairs},
                                             {"dense", WeightForm::dense},
                                             {"generated", WeightForm::code}}};
-constexpr Names<Microarchitecture, 3> kMicroarchitectures{{{"amd", Microarchitecture::amd}, {"zen4", Microarchitecture::zen4}, {"intel", Microarchitecture::intel}}};
+constexpr Names<Microarchitecture, 3> kMicroarchitectures{
+    {{"amd", Microarchitecture::amd}, {"zen4", Microarchitecture::zen4}, {"intel", Microarchitecture::intel}}};
 constexpr Names<WeightForm, 6> kWeightForms{{{"csr", WeightForm::csr},
                                              {"csr_by_tap", WeightForm::csr_by_tap},
                                              {"sell", WeightForm::sell},
@@ -103,7 +104,8 @@ void bind_products(nb::module_& module) {
           "factors"_a, "A copy, each row multiplied by its factor.")
       .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
-      .def_prop_ro("nnz", &SparseWeights::nnz, "Number of active weights, zeros among them; of all, where nearly all are.")
+      .def_prop_ro("nnz", &SparseWeights::nnz,
+                   "Number of active weights, zeros among them; of all, where nearly all are.")
       .def_prop_ro("density", &SparseWeights::density, "Share of them.")
       .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per active weight, or 4 where all are listed.");
 
@@ -124,21 +126,21 @@ void bind_products(nb::module_& module) {
           "__init__",
           [](Conv* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
              const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads, std::int64_t groups,
-             const ActivationSpec& activation, const std::string& layout,
-             const std::string& algorithm, const std::string& isa, const std::string& microarchitecture) {
+             const ActivationSpec& activation, const std::string& layout, const std::string& algorithm,
+             const std::string& isa, const std::string& microarchitecture) {
             ConvOptions options;
             options.geometry = geometry_of(kernel, stride, dilation, pads, groups);
             options.activation = activation_of(activation);
             options.layout = named(kLayouts, layout, "layout");
             if (algorithm != "auto") options.form = named(kAlgorithms, algorithm, "algorithm");
-            if (!microarchitecture.empty()) options.microarchitecture = named(kMicroarchitectures, microarchitecture, "microarchitecture");
+            if (!microarchitecture.empty())
+              options.microarchitecture = named(kMicroarchitectures, microarchitecture, "microarchitecture");
             const Unlocked unlocked;
             new (self) Conv(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
-          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
-          "activation"_a = kNoActivation, "layout"_a = "images16",
-          "algorithm"_a = "auto", "isa"_a = "", "microarchitecture"_a = "",
+          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1, "activation"_a = kNoActivation,
+          "layout"_a = "images16", "algorithm"_a = "auto", "isa"_a = "", "microarchitecture"_a = "",
           "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw]. "
           "Tiles are chosen for this machine's microarchitecture, or for 'amd', 'zen4' or 'intel'.")
       .def(
@@ -186,10 +188,10 @@ void bind_products(nb::module_& module) {
              const Pair& window, const Pair& window_stride, const Shape4& window_pads, bool ceil_mode,
              const std::string& layout, const std::string& isa) {
             const Unlocked unlocked;
-            new (self) PooledWinograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
-                                      activation_of(activation),
-                                      geometry_of(window, window_stride, {1, 1}, window_pads), ceil_mode,
-                                      named(kLayouts, layout, "layout"), kernels_of(isa));
+            new (self)
+                PooledWinograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
+                               activation_of(activation), geometry_of(window, window_stride, {1, 1}, window_pads),
+                               ceil_mode, named(kLayouts, layout, "layout"), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
           "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation, "window"_a, "window_stride"_a = Pair{1, 1},

@@ -23,8 +23,8 @@
 namespace sift::cpu {
 
 // Lets other threads of Python run, as nanobind's gil_scoped_release. When Python ends, its older versions end a thread
-// that wants the lock back, by unwinding its stack; C++ that may not be unwound would end the process then. Such a thread
-// waits for the process's end instead, as in Python 3.14.
+// that wants the lock back, by unwinding its stack; C++ that may not be unwound would end the process then. Such a
+// thread waits for the process's end instead, as in Python 3.14.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}

@@ -7,7 +7,8 @@
 
 namespace {
 
-// Each is determined once, at the first call. A child forked meanwhile would wait for the thread that does it: do it now.
+// Each is determined once, at the first call. A child forked meanwhile would wait for the thread that does it: do it
+// now.
 void detect_machine() {
   sift::cpu::level1_cache_bytes();
   sift::cpu::level2_cache_bytes();

@@ -20,8 +20,8 @@ namespace {
 // Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
 constexpr std::size_t kPlanned = 4;
 constexpr std::int64_t kMostTaps = 4096;
-// Multiply-adds per output of a layer that waits for memory if its output is large: its stores are non-temporal, so that
-// lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
+// Multiply-adds per output of a layer that waits for memory if its output is large: its stores are non-temporal, so
+// that lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
 constexpr double kMostNonTemporalWork = 192;
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
@@ -29,14 +29,15 @@ void require(bool holds, const char* what) {
 
 WeightForm choose_form(double density, const ConvOptions& options, const KernelTable& kernels) {
   if (density > 0.85) return WeightForm::dense;
-  // Where the taps of a channel lie in one panel, without rotation, lists are longer, and an end of each is paid for sooner.
+  // Where the taps of a channel lie in one panel, without rotation, lists are longer, and an end of each is paid for
+  // sooner.
   const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
   const bool long_lists = options.layout == Layout::nchw_n16 && several_taps;
   return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? WeightForm::csr_pairs : WeightForm::csr;
 }
 
-// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth their
-// start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
+// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth
+// their start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
 bool suits_code(const TilingProblem& problem) {
   constexpr double kLeastShared = 2.0;
   constexpr double kLeastRow = 8.0;
@@ -113,9 +114,9 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
       ConvOptions of_part = options;
       of_part.geometry = geometry_of_part(g, part);
       if (&part != &parts.back()) of_part.activation = {};
-      parts_.push_back(std::make_unique<Conv>(
-          std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
-          &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
+      parts_.push_back(
+          std::make_unique<Conv>(std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
+                                 &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
     }
     weights_.reset();
     return;
@@ -217,13 +218,13 @@ std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Ti
       Packing{.tiling = tiling, .panel = PanelShape(problem.tiling.geometry, tiling.tile), .band_rows = band_rows});
   if (tiling.form == WeightForm::code) {
     packing->panel.make_channels_innermost(problem.tiling.reads_in_place() ? problem.tensors.in_channels
-                                                                   : tiling.slice_channels);
+                                                                           : tiling.slice_channels);
   }
   const std::int64_t rows = problem.tiling.rows;
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
-    packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
-                                           tiling, band_rows));
+    packing->groups.push_back(
+        pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel, tiling, band_rows));
   }
   packing->band_costs = band_costs(packing->groups, rows, band_rows);
   packing->rotated_lanes = lanes_of_rotations(problem.tiling.geometry, tiling.tile);
@@ -317,13 +318,12 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
   // and come from memory: those of few rows stay in a cache until the next tile needs them.
   const bool weights_first = counts.y * counts.x == 1 && form_ == WeightForm::dense;
   const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
-  const std::vector<std::int64_t> chunks =
-      balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks() * tile.lanes(), tiles, pool.threads(),
-                   for_sums);
+  const std::vector<std::int64_t> chunks = balance_rows(packing->band_costs, rows, packing->band_rows,
+                                                        tile.blocks() * tile.lanes(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
   const bool non_temporal = stores_non_temporally(element_count(output_shape(shape), t.layout), out, residual) &&
-                       density_ * static_cast<double>(columns_) <= kMostNonTemporalWork;
+                            density_ * static_cast<double>(columns_) <= kMostNonTemporalWork;
 
   struct Task {
     ConvTile place;

@@ -19,7 +19,7 @@ struct ConvOptions {
   ConvGeometry geometry;
   Activation activation;
   Layout layout = Layout::nchw_n16;
-  std::optional<WeightForm> form;      // csr, csr_pairs, dense or code; none: by density
+  std::optional<WeightForm> form;  // csr, csr_pairs, dense or code; none: by density
   Microarchitecture microarchitecture = detected_microarchitecture();  // that tiles are chosen for
   DType dtype = DType::float32;
 };
@@ -46,9 +46,9 @@ class Conv final : public Op {
   // Packs for inputs of this shape and this many threads now instead of in the first run.
   void prepare(const Shape& shape, int threads) const;
 
-  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6 packed. A
-  // shape that needs another packing is packed from one that is there, which takes about twice as long. False, and
-  // nothing given up, before anything is packed.
+  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6
+  // packed. A shape that needs another packing is packed from one that is there, which takes about twice as long.
+  // False, and nothing given up, before anything is packed.
   bool release_source() const;
 
   // The weights; from a packed form if the source was released.
@@ -88,7 +88,7 @@ class Conv final : public Op {
   std::vector<std::unique_ptr<Conv>> parts_;
 
   mutable ForkSafeMutex mutex_;
-  mutable std::shared_ptr<const SparseWeights> weights_;  // null once released
+  mutable std::shared_ptr<const SparseWeights> weights_;      // null once released
   mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; several shapes may have one packing
 };
 

@@ -26,12 +26,12 @@ struct ConvJob {
   const float* bias;
   const Activation& activation;
   const ConvTensors& tensors;
-  bool in_place;           // operands are read where they are, see TilingProblem
+  bool in_place;  // operands are read where they are, see TilingProblem
   std::int64_t first_in_channel;
   std::int64_t first_out_channel;
   std::int64_t row_count;  // output channels of the group; the chunk may go beyond, to a multiple of 4
   std::int64_t band_rows;  // of each slice's order, if it has one
-  bool non_temporal;            // stores of outputs that the micro-kernel writes itself
+  bool non_temporal;       // stores of outputs that the micro-kernel writes itself
 };
 
 }  // namespace sift::cpu

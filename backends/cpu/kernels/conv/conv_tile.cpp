@@ -96,8 +96,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   list_scatters(job, scratch.runs, scratch.scatters);
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
 
-  const bool long_rows = job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >=
-                                                      kLongRow * job.row_count;
+  const bool long_rows =
+      job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >= kLongRow * job.row_count;
 
   RowsArgs rows{};
   rows.block_bytes = job.panel.block_floats * bytes_of(job.dtype);
@@ -130,15 +130,14 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     slice.describe(rows);
     const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
     const bool last = &slice == &job.slices.back();
-    const std::int64_t step =
-        grouped ? job.band_rows
-        : last  ? kEpilogueRows
-                : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
+    const std::int64_t step = grouped ? job.band_rows
+                              : last  ? kEpilogueRows
+                                      : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     // After the last slice comes the first of the next tile.
-    Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
-                                        slice_channels)
-                           : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane,
-                                        (&slice)[1].channels);
+    Prefetcher next =
+        last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
+                          slice_channels)
+             : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane, (&slice)[1].channels);
     const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
     rows.ahead = grouped ? &next : nullptr;
     rows.ahead_lines = ceil_div(per_step, job.tile.blocks() * std::max<std::int64_t>(slice.parts, 1));

@@ -28,7 +28,7 @@ struct Part {
   std::int64_t pixel;
   std::int64_t begin;  // in the tile
   std::int64_t count;
-  bool is_first;       // none of this window has been seen before
+  bool is_first;  // none of this window has been seen before
 };
 
 // For each tile along an axis its parts of the windows.
@@ -134,8 +134,8 @@ void PooledWinograd::run_nchw_n16(ThreadPool& pool, const Shape& shape, const fl
       const std::int64_t first = (2 * (task % each) + odd) * strips.tiles;
       for (std::int64_t y = first; y < std::min(first + strips.tiles, tile_rows); ++y) {
         for (std::int64_t x = 0; x < tile_columns; ++x) {
-          const std::vector<PoolPart>& parts = list_parts(down[static_cast<std::size_t>(y)],
-                                                          across[static_cast<std::size_t>(x)], pooled.w, tile());
+          const std::vector<PoolPart>& parts =
+              list_parts(down[static_cast<std::size_t>(y)], across[static_cast<std::size_t>(x)], pooled.w, tile());
           const Winograd::Block block{
               .rows = tile_rows, .columns = tile_columns, .first = (unit * tile_rows + y) * tile_columns + x};
           pool_tile(conv_.points_of(shape, block, in), parts, pooled.h * pooled.w * kLanes,

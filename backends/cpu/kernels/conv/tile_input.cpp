@@ -44,7 +44,8 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
           if (mask == 0) continue;
           const std::int64_t block = copy_block + row * job.panel.pitch + run.block;
           for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
-            const std::int64_t y = (run.corner.y + row * tile.lanes_h + lane_row) * g.stride_h + copy_y.first - g.pad_top;
+            const std::int64_t y =
+                (run.corner.y + row * tile.lanes_h + lane_row) * g.stride_h + copy_y.first - g.pad_top;
             if (y < 0 || y >= t.in_h) continue;
             const std::int64_t source =
                 (run.corner.unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;

@@ -38,20 +38,17 @@ struct Costs {
 // Fitted to measurements on Zen 5, on Zen 4, and on a Xeon of family 6, model 207.
 constexpr Costs costs_of(Microarchitecture processor) {
   // On Intel's, one of the two ports that multiply is the one that shuffles.
-  constexpr Costs kIntel{.operand = 0.65, .rotation = 0.3, .weight = 1.3,
-                         .sum = 3.3, .list = 20.0, .equal_list = 14.0, .dense = 0.6};
-  constexpr Costs kAmd{.operand = 0.675, .rotation = 0.03, .weight = 0.62,
-                       .sum = 2.0, .list = 4.0, .equal_list = 4.0, .dense = 0.6};
+  constexpr Costs kIntel{
+      .operand = 0.65, .rotation = 0.3, .weight = 1.3, .sum = 3.3, .list = 20.0, .equal_list = 14.0, .dense = 0.6};
+  constexpr Costs kAmd{
+      .operand = 0.675, .rotation = 0.03, .weight = 0.62, .sum = 2.0, .list = 4.0, .equal_list = 4.0, .dense = 0.6};
   // A shuffle takes one of the two halves' multipliers.
-  constexpr Costs kZen4{.operand = 1.0, .rotation = 0.13, .weight = 0.85,
-                        .sum = 3.5, .list = 10.0, .equal_list = 8.0, .dense = 0.15};
+  constexpr Costs kZen4{
+      .operand = 1.0, .rotation = 0.13, .weight = 0.85, .sum = 3.5, .list = 10.0, .equal_list = 8.0, .dense = 0.15};
   switch (processor) {
-    case Microarchitecture::intel:
-      return kIntel;
-    case Microarchitecture::zen4:
-      return kZen4;
-    case Microarchitecture::amd:
-      break;
+    case Microarchitecture::intel: return kIntel;
+    case Microarchitecture::zen4: return kZen4;
+    case Microarchitecture::amd: break;
   }
   return kAmd;
 }
@@ -68,14 +65,16 @@ double narrow_share(const TilingProblem& problem, int vec_bytes) {
 double packing_cycles(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel, double channels) {
   if (problem.reads_in_place()) return 0.0;
   // A block that wraps rows is copied in parts.
-  const double parts = tile.wraps_rows ? 1.0 + static_cast<double>(tile.lanes_w - 1) / static_cast<double>(problem.output_w)
-                                    : static_cast<double>(tile.lanes_h);
+  const double parts = tile.wraps_rows
+                           ? 1.0 + static_cast<double>(tile.lanes_w - 1) / static_cast<double>(problem.output_w)
+                           : static_cast<double>(tile.lanes_h);
   return static_cast<double>(panel.blocks_per_channel) * parts * channels *
          (problem.layout == Layout::nchw ? 2.5 : 2.0);
 }
 
 // Of one group of rows in a slice of this many channels, where a multiply-add takes one cycle.
-double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels, double rows) {
+double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels,
+                    double rows) {
   const bool is_large = channels * static_cast<double>(panel.channel_floats * bytes_of(problem.dtype)) >
                         static_cast<double>(level2_cache_bytes() / 4);
   const double operand = is_large ? 1.0 : 0.8;  // from the second-level cache
@@ -101,11 +100,11 @@ double estimate(const TilingProblem& problem, const TileShape& tile, const Panel
   const double nnz = problem.density * taps * channels;
   // Dense rows share operands four at a time while the registers hold the sums of 4 x 7 blocks, else two.
   const double per_nnz = problem.form != WeightForm::dense ? costs.operand * blocks + costs.weight
-                         : blocks <= 7                         ? 0.50 * blocks + costs.dense
-                                                               : 0.82 * blocks;
+                         : blocks <= 7                     ? 0.50 * blocks + costs.dense
+                                                           : 0.82 * blocks;
   const double rotations = tile.rotates() ? costs.rotation * nnz * blocks : 0.0;
-  const double lists = form == WeightForm::sell ? costs.equal_list
-                       : form == WeightForm::csr_by_tap    ? costs.list * static_cast<double>(problem.geometry.kernel_w)
+  const double lists = form == WeightForm::sell         ? costs.equal_list
+                       : form == WeightForm::csr_by_tap ? costs.list * static_cast<double>(problem.geometry.kernel_w)
                                                         : costs.list;
   const double per_row = nnz * per_nnz + rotations + costs.sum * blocks + lists;
   const auto rows = static_cast<double>(problem.rows);
@@ -169,8 +168,8 @@ std::vector<std::int64_t> panel_limits(const TilingProblem& problem, const TileS
     if (!problem.code_is_far()) return {level2_cache_bytes() / 4};
     return {level2_cache_bytes() / 4, level2_cache_bytes() / 2};
   }
-  // Dense rows pass through the whole panel, each four of them, and what has left the cache by then is gone; sparse ones
-  // find most of what they need. Lists of narrow blocks are long as it is.
+  // Dense rows pass through the whole panel, each four of them, and what has left the cache by then is gone; sparse
+  // ones find most of what they need. Lists of narrow blocks are long as it is.
   const std::int64_t eighths = problem.form == WeightForm::dense ? 5 : tile.is_narrow() ? 6 : 7;
   return {std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit)};
 }
@@ -184,8 +183,7 @@ bool TilingProblem::code_is_far() const {
 }
 
 bool TilingProblem::reads_in_place() const {
-  return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() &&
-         output_h * output_w == 1;
+  return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
 }
 
 bool panel_fits(const ConvGeometry& geometry, Layout layout, DType dtype) {
@@ -251,7 +249,8 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     // Where images leave many lanes without a pixel, and half a register takes about half the time of a whole one, that
     // is worth more than operands that two rows share.
     const bool in_place_of_pairs = problem.form == WeightForm::csr_pairs && problem.may_list &&
-                                   problem.microarchitecture == Microarchitecture::zen4 && kernels.vec_bytes == kLanes * bytes_of(problem.dtype);
+                                   problem.microarchitecture == Microarchitecture::zen4 &&
+                                   kernels.vec_bytes == kLanes * bytes_of(problem.dtype);
     if (problem.form == WeightForm::csr || in_place_of_pairs) consider_all(kNarrowBlocks);
   } else {
     consider_all(kImageBlocks);

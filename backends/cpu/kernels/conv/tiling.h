@@ -17,15 +17,15 @@ struct TilingProblem {
   ConvGeometry geometry;
   DType dtype;
   Layout layout;
-  WeightForm form;               // csr, csr_pairs, dense or code
-  std::int64_t units;            // images, or groups of 16
+  WeightForm form;     // csr, csr_pairs, dense or code
+  std::int64_t units;  // images, or groups of 16
   std::int64_t output_h;
   std::int64_t output_w;
-  std::int64_t channels;         // input channels of a group
-  std::int64_t rows;             // output channels of a group
+  std::int64_t channels;  // input channels of a group
+  std::int64_t rows;      // output channels of a group
   double density;
   Microarchitecture microarchitecture;
-  bool may_list = false;         // csr in place of csr_pairs, as the caller has left the form open
+  bool may_list = false;  // csr in place of csr_pairs, as the caller has left the form open
 
   // Whether generated code would be larger than what a process can count on of the last-level cache.
   bool code_is_far() const;

@@ -12,8 +12,8 @@
 namespace sift::cpu {
 namespace {
 
-constexpr std::int64_t kExtent = 6;      // pixels of a phase along an axis of a tile
-constexpr std::int64_t kMostTaps = 4;    // of a phase
+constexpr std::int64_t kExtent = 6;       // pixels of a phase along an axis of a tile
+constexpr std::int64_t kMostTaps = 4;     // of a phase
 constexpr std::int64_t kMostPhases = 16;  // of all channels: their points fit the first-level cache, or nearly so
 
 struct Scratch {
@@ -40,7 +40,8 @@ TapFactors tap_factors(std::int64_t taps) {
     for (std::size_t j = 0; j < kPlaces.size(); ++j) {
       if (j != i) factor /= kPlaces[i] - kPlaces[j];
     }
-    for (std::int64_t tap = 0; tap < taps; ++tap, factor *= kPlaces[i]) factors[i][static_cast<std::size_t>(tap)] = factor;
+    for (std::int64_t tap = 0; tap < taps; ++tap, factor *= kPlaces[i])
+      factors[i][static_cast<std::size_t>(tap)] = factor;
   }
   factors.back()[static_cast<std::size_t>(taps - 1)] = 1.0;
   return factors;
@@ -173,8 +174,7 @@ void Winograd::list_outputs(const Shape& shape, const Block& block, std::vector<
       const std::int64_t line =
           (place.unit * rows_ * shape.h * shape.w + (place.y * tile_ + y) * shape.w + place.x * tile_) * pixel;
       for (std::int64_t x = 0; x < width; x += step) {
-        scatters.push_back({line + x * pixel,
-                            static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
+        scatters.push_back({line + x * pixel, static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
                             static_cast<std::uint32_t>(nchw ? std::min(kLanes, width - x) : kLanes)});
       }
     }

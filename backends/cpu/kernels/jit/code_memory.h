@@ -33,8 +33,8 @@ class CodeMemory {
   std::size_t size_ = 0;  // whole pages
 };
 
-// Whether this process may write code and execute it: on Linux and macOS on x86-64, if no policy of the system forbids it
-// and SIFT_JIT is not 0. Found out once; memory for code may be refused later all the same.
+// Whether this process may write code and execute it: on Linux and macOS on x86-64, if no policy of the system forbids
+// it and SIFT_JIT is not 0. Found out once; memory for code may be refused later all the same.
 bool may_execute_code();
 
 }  // namespace sift::cpu

@@ -8,8 +8,8 @@
 
 namespace sift::cpu {
 
-// What a general register holds. Emitters may give one register to two of these that are never alive together: code_ahead
-// and weights_ahead only inside a body, place, step and residual only outside, residual only after weights.
+// What a general register holds. Emitters may give one register to two of these that are never alive together:
+// code_ahead and weights_ahead only inside a body, place, step and residual only outside, residual only after weights.
 enum class Pointer : std::uint8_t {
   argument,  // of the function that generated code is called as
   call,      // the CodeCall, throughout
@@ -34,10 +34,10 @@ using VectorRegister = int;
 struct Instruction {
   enum class Kind : std::uint8_t { load, multiply_add, advance, other, end };
   Kind kind;
-  std::size_t bytes;             // of the instruction
-  Pointer pointer{};             // advance: what is advanced, operands or else
+  std::size_t bytes;              // of the instruction
+  Pointer pointer{};              // advance: what is advanced, operands or else
   std::int32_t displacement = 0;  // load: from the pointer; advance: bytes
-  VectorRegister sum = 0;        // of multiply_add
+  VectorRegister sum = 0;         // of multiply_add
 };
 
 template <typename T>
@@ -50,11 +50,13 @@ concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address
   { T::kVectorRegisters } -> std::convertible_to<int>;
   // Displacements of multiples of the access's size in [-kNearSteps, kNearSteps) make short instructions.
   { T::kNearSteps } -> std::convertible_to<int>;
-  { T::kShortBytes } -> std::convertible_to<std::size_t>;  // prefetch, advance, and load and multiply_add of near addresses
-  { T::kLongBytes } -> std::convertible_to<std::size_t>;   // load and multiply_add of others
+  {
+    T::kShortBytes
+  } -> std::convertible_to<std::size_t>;  // prefetch, advance, and load and multiply_add of near addresses
+  { T::kLongBytes } -> std::convertible_to<std::size_t>;  // load and multiply_add of others
 
-  code.load(vector, address);       // aligned
-  code.broadcast(vector, address);  // one float to all lanes
+  code.load(vector, address);                  // aligned
+  code.broadcast(vector, address);             // one float to all lanes
   code.multiply_add(vector, vector, address);  // first += second * the float at the address
   code.add(vector, vector, address);           // first = second + the vector at the address
   code.max(vector, vector, vector);            // first = max(second, third); of a NaN and a bound the third
@@ -65,11 +67,11 @@ concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address
   code.prefetch(address);
 
   code.load(pointer, address);
-  code.move(pointer, pointer);           // first = second
+  code.move(pointer, pointer);            // first = second
   code.advance(pointer, std::int32_t{});  // by this many bytes
-  code.subtract(pointer, pointer);       // first -= second
-  code.jump(address);                    // to the address that is stored there
-  code.finish();                         // returns to the caller
+  code.subtract(pointer, pointer);        // first -= second
+  code.jump(address);                     // to the address that is stored there
+  code.finish();                          // returns to the caller
 
   // The instruction at an address; of those that a body consists of.
   { T::decode(at) } -> std::same_as<Instruction>;

@@ -37,11 +37,11 @@ struct CodeCall {
   const std::byte* body;
   const std::byte* finish;
   const std::byte* finish_rows;
-  const void* start_place;    // the last row's sums, or its bias
+  const void* start_place;  // the last row's sums, or its bias
   std::ptrdiff_t start_step;
-  const void* finish_place;   // the last row's sums, or its output
+  const void* finish_place;  // the last row's sums, or its output
   std::ptrdiff_t finish_step;
-  const void* residual;       // as its output
+  const void* residual;  // as its output
   const std::byte* code_ahead;
   const std::byte* weights_ahead;
   float low;
@@ -232,16 +232,10 @@ std::vector<CodeEntry> read_body(const std::byte* body) {
       case Instruction::Kind::advance:
         if (read.pointer == Pointer::operands) operands += read.displacement;
         break;
-      case Instruction::Kind::load:
-        offset = static_cast<std::uint32_t>(operands + read.displacement);
-        break;
-      case Instruction::Kind::multiply_add:
-        entries.push_back({offset, static_cast<std::uint32_t>(read.sum)});
-        break;
-      case Instruction::Kind::other:
-        break;
-      case Instruction::Kind::end:
-        return entries;
+      case Instruction::Kind::load: offset = static_cast<std::uint32_t>(operands + read.displacement); break;
+      case Instruction::Kind::multiply_add: entries.push_back({offset, static_cast<std::uint32_t>(read.sum)}); break;
+      case Instruction::Kind::other: break;
+      case Instruction::Kind::end: return entries;
     }
     body += read.bytes;
   }

@@ -24,8 +24,12 @@ class X86Emitter {
 
   std::byte* at() const { return at_; }
 
-  void load(VectorRegister to, Address from) { vector({kMap0F, kNone, kLoadAligned, kVectorBytes}, to, 0, from); }  // vmovaps
-  void store_aligned(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x29, kVectorBytes}, from, 0, to); }  // vmovaps
+  void load(VectorRegister to, Address from) {
+    vector({kMap0F, kNone, kLoadAligned, kVectorBytes}, to, 0, from);
+  }  // vmovaps
+  void store_aligned(Address to, VectorRegister from) {
+    vector({kMap0F, kNone, 0x29, kVectorBytes}, from, 0, to);
+  }  // vmovaps
   void store(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x11, kVectorBytes}, from, 0, to); }  // vmovups
   // vmovntps
   void store_non_temporal(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x2B, kVectorBytes}, from, 0, to); }
@@ -107,15 +111,15 @@ class X86Emitter {
     at_ += sizeof(value);
   }
 
-  // The EVEX prefix and the opcode. Registers' fourth and fifth bits are stored inverted; `b4` and `b3` are those of the
-  // register or base in ModRM.rm.
+  // The EVEX prefix and the opcode. Registers' fourth and fifth bits are stored inverted; `b4` and `b3` are those of
+  // the register or base in ModRM.rm.
   void evex(const Operation& op, VectorRegister reg, VectorRegister second, int b4, int b3) {
     const int r = reg >> 3 & 1;
     const int r2 = reg >> 4 & 1;
     const int v2 = second >> 4 & 1;
     bytes({0x62, (r ^ 1) << 7 | (b4 ^ 1) << 6 | (b3 ^ 1) << 5 | (r2 ^ 1) << 4 | op.map,
-           (~second & 15) << 3 | 1 << 2 | op.prefix,
-           2 << 5 | static_cast<int>(op.broadcasts) << 4 | (v2 ^ 1) << 3, op.opcode});
+           (~second & 15) << 3 | 1 << 2 | op.prefix, 2 << 5 | static_cast<int>(op.broadcasts) << 4 | (v2 ^ 1) << 3,
+           op.opcode});
   }
   void vector(const Operation& op, VectorRegister reg, VectorRegister second, Address memory) {
     evex(op, reg, second, 0, 0);

@@ -108,14 +108,15 @@ void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const
   Reorder(Layout::nchw_n16, kernels_).run(pool, out_shape, lanes, {}, out);
 }
 
-// The mask of one head for `blocks` blocks of queries from `first_query` on, as the kernel reads it. The block may begin
-// before the sequence and end after it: what lies outside has the mask of the nearest query.
+// The mask of one head for `blocks` blocks of queries from `first_query` on, as the kernel reads it. The block may
+// begin before the sequence and end after it: what lies outside has the mask of the nearest query.
 const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,
                                   std::int64_t blocks) const {
   const MaskShape& shape = *options_.mask;
   const std::int64_t keys = options_.tokens;
-  const float* const of_head = mask + ((shape.sequences > 1 ? sequence : 0) * shape.heads +
-                                       (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
+  const float* const of_head =
+      mask +
+      ((shape.sequences > 1 ? sequence : 0) * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
   if (shape.queries == 1 && shape.keys == keys) return of_head;
   float* const turned = floats(tile_scratch().mask, blocks * keys * kLanes);
   if (shape.keys != keys) {

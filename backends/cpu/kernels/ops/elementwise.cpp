@@ -30,11 +30,7 @@ void Elementwise::run(ThreadPool& pool, const Shape& shape, const float* in, con
 
 ChannelScale::ChannelScale(std::vector<float> scale, std::vector<float> shift, Activation activation, Layout layout,
                            const KernelTable& kernels)
-    : scale_(std::move(scale)),
-      shift_(std::move(shift)),
-      activation_(activation),
-      layout_(layout),
-      kernels_(kernels) {
+    : scale_(std::move(scale)), shift_(std::move(shift)), activation_(activation), layout_(layout), kernels_(kernels) {
   if (scale_.size() != shift_.size()) throw std::invalid_argument("channel scale: one shift per scale");
 }
 

@@ -7,8 +7,8 @@
 
 namespace sift::cpu {
 
-LayerNormalization::LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon,
-                                       Layout layout, const KernelTable& kernels)
+LayerNormalization::LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon, Layout layout,
+                                       const KernelTable& kernels)
     : scale_(std::move(scale)), shift_(std::move(shift)), epsilon_(epsilon), layout_(layout), kernels_(kernels) {
   if (scale_.empty() || scale_.size() != shift_.size()) {
     throw std::invalid_argument("layer normalization: one scale and one shift per channel");
@@ -29,11 +29,11 @@ void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
   const std::int64_t size = shape.c * (nchw ? 1 : kLanes);
   pool.parallel_for(units, [&](std::int64_t unit) {
     (nchw ? kernels_.normalize_row : kernels_.normalize_lanes)({.x = in + unit * size,
-                                                                  .out = out + unit * size,
-                                                                  .scale = scale_.data(),
-                                                                  .shift = shift_.data(),
-                                                                  .channels = shape.c,
-                                                                  .epsilon = epsilon_});
+                                                                .out = out + unit * size,
+                                                                .scale = scale_.data(),
+                                                                .shift = shift_.data(),
+                                                                .channels = shape.c,
+                                                                .epsilon = epsilon_});
   });
 }
 

@@ -27,8 +27,8 @@ WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode
       ceil_mode_(ceil_mode),
       layout_(layout) {
   const ConvGeometry& g = geometry;
-  const bool positive = g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
-                        g.dilation_w > 0;
+  const bool positive =
+      g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 && g.dilation_w > 0;
   const bool padded = g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0;
   if (!positive || !padded) {
     throw std::invalid_argument("window: kernel, stride and dilation must be positive, padding not negative");

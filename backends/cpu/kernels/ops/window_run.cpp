@@ -85,12 +85,13 @@ std::int64_t WindowRun::divisor_y(std::int64_t y) const {
 
 std::int64_t WindowRun::divisor_x(std::int64_t x) const {
   if (!layer_.count_padding) return taps_x(x).size();
-  return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, -g_.pad_left, in_.w + g_.pad_right).size();
+  return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, -g_.pad_left, in_.w + g_.pad_right)
+      .size();
 }
 
 void WindowRun::extend(std::vector<Stretch>& stretches, const Stretch& next) {
-  const bool alike = !stretches.empty() && stretches.back().taps == next.taps &&
-                     stretches.back().divisor == next.divisor;
+  const bool alike =
+      !stretches.empty() && stretches.back().taps == next.taps && stretches.back().divisor == next.divisor;
   if (alike) {
     stretches.back().end = next.end;
   } else {
@@ -109,8 +110,8 @@ WindowArgs WindowRun::start(std::size_t channel) const {
   return args;
 }
 
-// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those that
-// are listed, and their weights to scratch.weights.
+// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those
+// that are listed, and their weights to scratch.weights.
 template <typename Place>
 void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
   Scratch& scratch = thread_scratch();
@@ -151,9 +152,7 @@ void WindowRun::run_nchw_n16(std::int64_t first, std::int64_t last, const float*
 }
 
 // Blocks are aligned, and what is larger than the shared cache will not be found there.
-bool WindowRun::non_temporal() const {
-  return exceeds_caches(element_count(out_, Layout::nchw_n16));
-}
+bool WindowRun::non_temporal() const { return exceeds_caches(element_count(out_, Layout::nchw_n16)); }
 
 // Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
 // than what it costs to begin again, with other taps, three times in a row.
@@ -182,9 +181,8 @@ void WindowRun::pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const
     }
     const auto channel = static_cast<std::size_t>(plane % in_.c);
     scratch.clear();
-    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
-      return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes;
-    });
+    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w},
+             [&](std::int64_t i, std::int64_t j) { return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes; });
     WindowArgs args = start(channel);
     args.non_temporal = non_temporal();
     args.rows = static_cast<std::uint32_t>(out_.h);

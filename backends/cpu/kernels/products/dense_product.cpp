@@ -25,7 +25,10 @@ std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); 
 
 DenseProduct::DenseProduct(const SparseWeights& weights, std::vector<float> bias, Activation activation,
                            const KernelTable& kernels)
-    : rows_(weights.rows()), columns_(weights.columns()), activation_(activation), kernels_(kernels),
+    : rows_(weights.rows()),
+      columns_(weights.columns()),
+      activation_(activation),
+      kernels_(kernels),
       bias_(std::move(bias)) {
   if (rows_ == 0 || columns_ == 0) throw std::invalid_argument("dense product: the weights are empty");
   if (weights.density() < kLeastDensity) {

@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/activation.h"
+#include "base/aligned_buffer.h"
 #include "base/op.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
@@ -81,7 +81,7 @@ class DenseProduct final : public Op {
   std::vector<float> bias_;        // [tiles][tile_rows]
   std::vector<float> row_scales_;  // [tiles][tile_rows], what the weights were divided by
   AlignedBuffer memory_;
-  float* weights_;                 // [slices][tiles][slice_columns][tile_rows]
+  float* weights_;  // [slices][tiles][slice_columns][tile_rows]
 };
 
 }  // namespace sift::cpu

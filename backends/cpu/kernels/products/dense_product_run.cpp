@@ -19,7 +19,7 @@ constexpr std::int64_t kTasksPerThread = 4;  // enough to balance
 constexpr QuarterProduct kWhole{.left = {1, 0, 0, 0}, .right = {1, 0, 0, 0}, .result = {1, 0, 0, 0}};
 
 struct Scratch {
-  AlignedBuffer tokens;   // sums of quarters of the input, and scales; others read them
+  AlignedBuffer tokens;  // sums of quarters of the input, and scales; others read them
   AlignedBuffer scales;
   AlignedBuffer padded;   // a slice of a block
   AlignedBuffer weights;  // sums of quarters of the weights
@@ -40,10 +40,10 @@ struct DenseProduct::Job {
   const float* in;
   const float* residual;
   float* out;
-  std::int64_t blocks;       // of 16 tokens
-  std::int64_t parts;        // 1 or 2
-  std::int64_t pairs;        // of blocks
-  std::int64_t first_pair;   // of those whose sums are there
+  std::int64_t blocks;      // of 16 tokens
+  std::int64_t parts;       // 1 or 2
+  std::int64_t pairs;       // of blocks
+  std::int64_t first_pair;  // of those whose sums are there
   std::int64_t end_pair;
   std::int64_t pairs_per_task;
   std::int64_t tile_pairs;

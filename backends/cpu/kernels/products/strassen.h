@@ -32,7 +32,7 @@ inline constexpr std::array<QuarterProduct, 7> kStrassen{{
 // Whether quarter (i, j) of the result gets the products of quarters (i, k) and (k, j), and nothing else.
 constexpr bool is_product(const std::array<QuarterProduct, 7>& products) {
   for (unsigned bits = 0; bits < 64; ++bits) {
-    const unsigned left = bits & 3;          // (left >> 1, left & 1) of the matrix
+    const unsigned left = bits & 3;  // (left >> 1, left & 1) of the matrix
     const unsigned right = bits >> 2 & 3;
     const unsigned result = bits >> 4;
     int factor = 0;

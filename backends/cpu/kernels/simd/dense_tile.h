@@ -1,4 +1,5 @@
-// Products of dense rows of weights and blocks of 16 tokens, whose sums stay in registers; see products/dense_product.h.
+// Products of dense rows of weights and blocks of 16 tokens, whose sums stay in registers; see
+// products/dense_product.h.
 #pragma once
 
 #include "simd/activation.h"

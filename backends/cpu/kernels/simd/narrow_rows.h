@@ -1,4 +1,5 @@
-// Sparse rows times a panel whose blocks are 8 lanes: for images whose rows would leave half of 16 lanes without a pixel.
+// Sparse rows times a panel whose blocks are 8 lanes: for images whose rows would leave half of 16 lanes without a
+// pixel.
 #pragma once
 
 #include "simd/kernel_table.h"

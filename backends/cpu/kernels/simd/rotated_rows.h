@@ -1,7 +1,7 @@
 // Sparse rows times a panel that holds every pixel once: taps along x read the same operands, rotated by some lanes.
 //
-// A shuffle runs in parallel to the loads, which bind, and without a copy of the input for each tap a panel holds three times as
-// many channels: lists get longer, and sums are loaded and stored less often.
+// A shuffle runs in parallel to the loads, which bind, and without a copy of the input for each tap a panel holds three
+// times as many channels: lists get longer, and sums are loaded and stored less often.
 #pragma once
 
 #include "simd/kernel_table.h"

@@ -70,7 +70,8 @@ struct Tile {
     const Vec low = splat(direct.low);
     const Vec high = splat(direct.high);
     if (direct.non_temporal) {
-      for_each_place(direct.out + at, direct, [&](int v, float* to) { store_non_temporal(to, min(max(vec[v], low), high)); });
+      for_each_place(direct.out + at, direct,
+                     [&](int v, float* to) { store_non_temporal(to, min(max(vec[v], low), high)); });
     } else {
       for_each_place(direct.out + at, direct,
                      [&](int v, float* to) { store_unaligned(to, min(max(vec[v], low), high)); });
@@ -113,9 +114,8 @@ void rows_csr(const RowsArgs& args) {
 
 // sums[r] += the r-th weight times its operands.
 template <int Row, int RowsPerCall, typename Sums>
-[[gnu::always_inline]] inline void multiply_sell(const SomeWeights<Sums, RowsPerCall>& weights,
-                                                         const std::byte* panel, const std::uint16_t* offsets,
-                                                         std::ptrdiff_t pitch, Sums* sums) {
+[[gnu::always_inline]] inline void multiply_sell(const SomeWeights<Sums, RowsPerCall>& weights, const std::byte* panel,
+                                                 const std::uint16_t* offsets, std::ptrdiff_t pitch, Sums* sums) {
   if constexpr (Row < RowsPerCall) {
     sums[Row].multiply_add(weights.template splat<Row>(), panel + offsets[Row], pitch);
     multiply_sell<Row + 1, RowsPerCall>(weights, panel, offsets, pitch, sums);
@@ -261,8 +261,7 @@ void rows_dense(const RowsArgs& args) {
   using Sums = Tile<Rows, Cols>;
   float* acc = args.acc;
   for (std::uint32_t row = args.row_begin; row < args.row_end; row += RowsPerCall) {
-    const float* const value =
-        args.values + static_cast<std::size_t>(row / 4) * args.columns * 4 + row % 4;
+    const float* const value = args.values + static_cast<std::size_t>(row / 4) * args.columns * 4 + row % 4;
     Sums sums[RowsPerCall];
 #pragma GCC unroll 4
     for (int r = 0; r < RowsPerCall; ++r) {

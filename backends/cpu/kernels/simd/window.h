@@ -112,8 +112,6 @@ struct Window {
   }
 };
 
-inline void window(WindowKind kind, WindowArgs args) {
-  with_activation<Window>(args.activation.kind, kind, args);
-}
+inline void window(WindowKind kind, WindowArgs args) { with_activation<Window>(args.activation.kind, kind, args); }
 
 }  // namespace sift::cpu::SIFT_ISA

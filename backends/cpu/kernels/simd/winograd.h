@@ -57,7 +57,8 @@ inline void winograd_input(const float* patch, std::int64_t phases, float* point
       for (int y = 0; y < 6; ++y) {
         Vec transformed[6];
         winograd_points_of(rows[y], transformed);
-        for (int x = 0; x < 6; ++x) store(points + ((y * 6 + x) * phases + phase) * kBlock + v * kVecLanes, transformed[x]);
+        for (int x = 0; x < 6; ++x)
+          store(points + ((y * 6 + x) * phases + phase) * kBlock + v * kVecLanes, transformed[x]);
       }
     }
   }
@@ -89,8 +90,8 @@ inline void winograd_input(const float* patch, std::int64_t phases, float* point
   }
 }
 
-// Where the lanes of `Outputs` vectors, in turns, come from: [vector stored][vector taken][lane], those from kVecLanes on
-// out of the vector taken, the others as they are.
+// Where the lanes of `Outputs` vectors, in turns, come from: [vector stored][vector taken][lane], those from kVecLanes
+// on out of the vector taken, the others as they are.
 template <int Outputs>
 struct Turns {
   alignas(64) std::int32_t from[Outputs][Outputs][kVecLanes]{};

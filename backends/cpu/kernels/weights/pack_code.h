@@ -30,8 +30,8 @@ struct WeightRow {
   }
 };
 
-// Writes the slices of a convolution's group, one after the other. All but `pack` throw CodeMemoryError where the system
-// gives no memory for code.
+// Writes the slices of a convolution's group, one after the other. All but `pack` throw CodeMemoryError where the
+// system gives no memory for code.
 class CodePacker {
  public:
   // `rows` in full; `offsets` of the columns of the largest slice.

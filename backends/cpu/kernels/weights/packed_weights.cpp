@@ -19,7 +19,7 @@ constexpr std::int64_t kBandsPerThread = 4;
 std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
 
 void pack_csr(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-                 PackedSlice& slice) {
+              PackedSlice& slice) {
   slice.starts.push_back(0);
   for (const WeightRow& row : rows) {
     for (const std::uint32_t column : row.columns) slice.offsets.push_back(offsets[column - first]);
@@ -33,15 +33,14 @@ std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
   std::vector<std::uint16_t> order(band.size());
   std::iota(order.begin(), order.end(), std::uint16_t{0});
   // Stable: padding rows, which are not stored, stay last.
-  std::ranges::stable_sort(order, std::ranges::greater{},
-                           [&](std::uint16_t row) { return band[row].columns.size(); });
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint16_t row) { return band[row].columns.size(); });
   return order;
 }
 
 // Shorter lists are padded with zero times what follows the panel, which is zero too: times anything else it might be
 // NaN.
 void pack_sell(std::span<const WeightRow> rows, std::int64_t band_rows, int rows_per_call, std::uint32_t first,
-                       std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
+               std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
   const auto chunk = static_cast<std::size_t>(rows_per_call);
   const auto rows_of_band = static_cast<std::size_t>(band_rows);
   for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_band) {
@@ -69,7 +68,7 @@ void pack_sell(std::span<const WeightRow> rows, std::int64_t band_rows, int rows
 }
 
 void pack_csr_by_tap(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-                  std::uint32_t kernel_w, PackedSlice& slice) {
+                     std::uint32_t kernel_w, PackedSlice& slice) {
   slice.starts.push_back(0);
   for (const WeightRow& row : rows) {
     for (std::uint32_t tap = 0; tap < kernel_w; ++tap) {
@@ -84,7 +83,7 @@ void pack_csr_by_tap(std::span<const WeightRow> rows, std::uint32_t first, std::
 }
 
 void pack_csr_pairs(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-               PackedSlice& slice) {
+                    PackedSlice& slice) {
   std::vector<std::uint16_t> only_offsets[2];
   std::vector<float> only_values[2];
   for (std::size_t pair = 0; pair < rows.size(); pair += 2) {
@@ -179,8 +178,8 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 }
 
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
-                                      const ConvGeometry& geometry, const PanelShape& panel,
-                                      const Tiling& tiling, std::int64_t band_rows) {
+                                      const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
+                                      std::int64_t band_rows) {
   const WeightForm form = tiling.form;
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;

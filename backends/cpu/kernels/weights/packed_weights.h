@@ -21,9 +21,9 @@ struct PackedSlice {
   std::vector<std::uint32_t> value_starts;
   std::vector<std::uint16_t, PageAllocator<std::uint16_t>> offsets;
   std::vector<float, PageAllocator<float>> values;
-  std::vector<std::uint16_t> order;  // of sell, see RowsArgs
+  std::vector<std::uint16_t> order;          // of sell, see RowsArgs
   std::shared_ptr<const CodeMemory> memory;  // of rows that are code
-  std::vector<CodePart> code;  // [groups][parts], and an empty one
+  std::vector<CodePart> code;                // [groups][parts], and an empty one
   std::uint32_t parts = 0;
   std::int64_t code_bytes = 0;
   std::uint32_t columns = 0;
@@ -45,8 +45,8 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 
 // The slices of rows [first_row, first_row + rows), one group of a convolution.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
-                                      const ConvGeometry& geometry, const PanelShape& panel,
-                                      const Tiling& tiling, std::int64_t band_rows);
+                                      const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
+                                      std::int64_t band_rows);
 
 // What pack_weights was made from, out of all groups' slices. The dense form does not record which weights are active:
 // its source lists all.

@@ -23,9 +23,7 @@ TapAxis::TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation
   }
 }
 
-std::int64_t TapAxis::most_shifts() const {
-  return std::ranges::max_element(copies, {}, &Copy::shifts)->shifts;
-}
+std::int64_t TapAxis::most_shifts() const { return std::ranges::max_element(copies, {}, &Copy::shifts)->shifts; }
 
 PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
     : y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows),

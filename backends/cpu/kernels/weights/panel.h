@@ -1,15 +1,16 @@
 // How a convolution is cut into tiles, and where its taps find their operands in a tile's panel.
 //
 // A block is 16 lanes: 16 images at one pixel (NCHWn16), or lanes_h x lanes_w pixels of one image (NCHW), which may
-// be 8. A tile is rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice, all
-// blocks of input that the tile's taps read, so that a tap of an output block is an aligned block at a fixed distance
-// from its neighbour's:
+// be 8. A tile is rows x cols blocks of `images` images or groups of 16. A panel holds, for every channel of a slice,
+// all blocks of input that the tile's taps read, so that a tap of an output block is an aligned block at a fixed
+// distance from its neighbour's:
 //
 //   [channel][copy along y][copy along x][rows + shifts][pitch][images][16 or 8]
 //
 // Or, in NCHW, there is one copy along x: a row of a block has the pixels left and right of its outputs that the taps
-// read too, and the micro-kernel rotates its lanes. It then has fewer outputs than lanes. Or it has 16 floats for 8 outputs,
-// and each tap reads the 8 that begin where it does: 64 bytes, so that no operand lies in two lines of the cache.
+// read too, and the micro-kernel rotates its lanes. It then has fewer outputs than lanes. Or it has 16 floats for 8
+// outputs, and each tap reads the 8 that begin where it does: 64 bytes, so that no operand lies in two lines of the
+// cache.
 //
 // For generated code, channels are innermost: [copy along y][copy along x][rows + shifts][pitch][images][channel][16].
 //
@@ -29,7 +30,7 @@ namespace sift::cpu {
 // The taps of one axis.
 struct TapAxis {
   struct Copy {
-    std::int64_t first = 0;  // tap * dilation of the taps that read it unshifted
+    std::int64_t first = 0;   // tap * dilation of the taps that read it unshifted
     std::int64_t shifts = 0;  // blocks that it holds beyond the tile's
   };
   struct Tap {
@@ -69,7 +70,7 @@ struct TileShape {
 struct PanelShape {
   TapAxis y;
   TapAxis x;
-  std::int64_t pitch;               // blocks from one panel row to the next, images included
+  std::int64_t pitch;  // blocks from one panel row to the next, images included
   std::int64_t blocks_per_channel;
   std::vector<std::int64_t> copy_blocks;  // [copies along y][copies along x], block at which the copy begins
   std::int64_t block_floats;              // from one block to the next
@@ -98,10 +99,10 @@ std::vector<std::int32_t> lanes_of_rotations(const ConvGeometry& geometry, const
 
 struct Tiling {
   TileShape tile;
-  std::int64_t slice_channels;   // input channels in a panel
+  std::int64_t slice_channels;  // input channels in a panel
   RowsFunction rows;
-  WeightForm form;               // that `rows` takes; not always the one of the problem
-  int rows_per_call = 1;         // of sell
+  WeightForm form;        // that `rows` takes; not always the one of the problem
+  int rows_per_call = 1;  // of sell
 
   // Whether weights packed for the one suit the other.
   bool packs_like(const Tiling& other) const {

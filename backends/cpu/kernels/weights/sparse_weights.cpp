@@ -57,8 +57,8 @@ SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns,
   for (std::size_t major = 0; major < (transposed ? column_count : row_count); ++major) {
     if (!transposed) {
       const std::size_t first = major * column_count;
-      weights.starts_[major + 1] = mask.empty() ? count_non_zeros(dense.subspan(first, column_count))
-                                                : bits.count(first, first + column_count);
+      weights.starts_[major + 1] =
+          mask.empty() ? count_non_zeros(dense.subspan(first, column_count)) : bits.count(first, first + column_count);
     } else if (mask.empty()) {
       const float* const value = dense.data() + major * row_count;
       for (std::size_t row = 0; row < row_count; ++row) weights.starts_[row + 1] += value[row] != 0.0F;

@@ -52,7 +52,8 @@ void test_encodings() {
       0xc3,                                                        // ret
   };
   bool same = code.at() - written == std::ssize(expected);
-  for (std::size_t i = 0; same && i < std::size(expected); ++i) same = written[i] == static_cast<std::byte>(expected[i]);
+  for (std::size_t i = 0; same && i < std::size(expected); ++i)
+    same = written[i] == static_cast<std::byte>(expected[i]);
   check(same, "encodings");
 }
 

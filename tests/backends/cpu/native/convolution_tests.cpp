@@ -28,8 +28,8 @@ void test_conv(Random& random, const ConvGeometry& g, ThreadPool& pool, const Ke
   Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
   Tensor residual = random_tensor(random, element_count(out, Layout::nchw));
 
-  const auto sparse = std::make_shared<const SparseWeights>(
-      SparseWeights::from_dense(rows * g.groups, columns, weights));
+  const auto sparse =
+      std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows * g.groups, columns, weights));
   for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
     for (const WeightForm form : {WeightForm::csr, WeightForm::csr_pairs, WeightForm::dense, WeightForm::code}) {
       if (form == WeightForm::code && !(kernels.runs_generated && may_execute_code())) continue;
@@ -46,8 +46,7 @@ void test_conv(Random& random, const ConvGeometry& g, ThreadPool& pool, const Ke
               for (std::int64_t column = 0; column < columns; ++column) {
                 const float weight = weights[static_cast<std::size_t>(row * columns + column)];
                 const std::int64_t c = row / rows * channels + column / (g.kernel_h * g.kernel_w);
-                const std::int64_t iy =
-                    oy * g.stride_h + column / g.kernel_w % g.kernel_h * g.dilation_h - g.pad_top;
+                const std::int64_t iy = oy * g.stride_h + column / g.kernel_w % g.kernel_h * g.dilation_h - g.pad_top;
                 const std::int64_t ix = ox * g.stride_w + column % g.kernel_w * g.dilation_w - g.pad_left;
                 if (weight == 0 || iy < 0 || iy >= shape.h || ix < 0 || ix >= shape.w) continue;
                 sum += double{weight} * in[((n * shape.c + c) * shape.h + iy) * shape.w + ix];
@@ -101,8 +100,8 @@ void test_winograd(Random& random, std::int64_t kernel, std::int64_t stride, std
   for (float& weight : weights) weight = random.value();
   std::vector<float> bias(static_cast<std::size_t>(rows));
   for (float& b : bias) b = random.value();
-  const auto packed = std::make_shared<const SparseWeights>(
-      SparseWeights::from_dense(rows, channels * kernel * kernel, weights));
+  const auto packed =
+      std::make_shared<const SparseWeights>(SparseWeights::from_dense(rows, channels * kernel * kernel, weights));
   Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
   const Activation relu{ActivationKind::clip, 0, std::numeric_limits<float>::infinity()};
   for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {

@@ -68,8 +68,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       const bool fits = g.output_h(shape.h) > 0 && g.output_w(shape.w) > 0;
       if (!fits) continue;
       const std::vector<float> values(static_cast<std::size_t>(shape.c * taps), 1.0F);
-      const auto weights =
-          std::make_shared<const SparseWeights>(SparseWeights::from_dense(shape.c, taps, values));
+      const auto weights = std::make_shared<const SparseWeights>(SparseWeights::from_dense(shape.c, taps, values));
       std::vector<float> bias(static_cast<std::size_t>(shape.c), 2.0F);
       const auto agree = [&](const Op& planes, const Op& images, float expected) {
         Tensor a = run(planes, pool, kernels, shape, in, nullptr);
@@ -86,8 +85,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       if (shape.c == 0) continue;
       std::vector<float> rows(static_cast<std::size_t>(16 * shape.c * taps));
       for (float& weight : rows) weight = random.chance(0.5) ? random.value() : 0.0F;
-      const auto sparse =
-          std::make_shared<const SparseWeights>(SparseWeights::from_dense(16, shape.c * taps, rows));
+      const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(16, shape.c * taps, rows));
       const std::vector<float> biases(16, 3.0F);
       ConvOptions in_planes{.geometry = g, .activation = {}, .layout = Layout::nchw, .form = std::nullopt};
       ConvOptions in_images = in_planes;
