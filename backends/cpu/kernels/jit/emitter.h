@@ -8,8 +8,8 @@
 
 namespace sift::cpu {
 
-// What a general register holds. Emitters may give one register to two of these that are never alive together:
-// code_ahead and weights_ahead only inside a body, place, step and residual only outside, residual only after weights.
+// What a general register holds. Two of these may share a register if they are never live together:
+// code_ahead and weights_ahead are live only inside a body, place and step only outside, residual only after weights.
 enum class Pointer : std::uint8_t {
   argument,  // of the function that generated code is called as
   call,      // the CodeCall, throughout

@@ -24,13 +24,11 @@ class X86Emitter {
 
   std::byte* at() const { return at_; }
 
-  void load(VectorRegister to, Address from) {
-    vector({kMap0F, kNone, kLoadAligned, kVectorBytes}, to, 0, from);
-  }  // vmovaps
-  void store_aligned(Address to, VectorRegister from) {
-    vector({kMap0F, kNone, 0x29, kVectorBytes}, from, 0, to);
-  }  // vmovaps
-  void store(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x11, kVectorBytes}, from, 0, to); }  // vmovups
+  // vmovaps
+  void load(VectorRegister to, Address from) { vector({kMap0F, kNone, kLoadAligned, kVectorBytes}, to, 0, from); }
+  void store_aligned(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x29, kVectorBytes}, from, 0, to); }
+  // vmovups
+  void store(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x11, kVectorBytes}, from, 0, to); }
   // vmovntps
   void store_non_temporal(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x2B, kVectorBytes}, from, 0, to); }
   // vbroadcastss

@@ -75,12 +75,12 @@ void test_large_kernel(Random& random, ThreadPool& pool, const KernelTable& kern
   const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(2, columns, weights));
   Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
   options.layout = Layout::nchw;
-  const Conv planes(sparse, {}, options, kernels);
+  const Conv nchw(sparse, {}, options, kernels);
   options.layout = Layout::nchw_n16;
-  const Conv images(sparse, {}, options, kernels);
-  Tensor a = run(planes, pool, kernels, shape, in, nullptr);
-  Tensor b = run(images, pool, kernels, shape, in, nullptr);
-  const std::int64_t count = element_count(planes.output_shape(shape), Layout::nchw);
+  const Conv nchw_n16(sparse, {}, options, kernels);
+  Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+  Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+  const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
   for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "large kernel, " + isa);
 }
 

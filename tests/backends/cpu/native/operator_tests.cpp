@@ -34,10 +34,10 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   for (std::uint8_t& byte : mask) byte = static_cast<std::uint8_t>(random.between(0, 255));
   const auto weights = std::make_shared<const SparseWeights>(
       SparseWeights::from_dense(shape.c, g.kernel_h * g.kernel_w, values, false, mask));
-  const auto agree = [&](const Op& planes, const Op& images) {
-    Tensor a = run(planes, pool, kernels, shape, in, nullptr);
-    Tensor b = run(images, pool, kernels, shape, in, nullptr);
-    const std::int64_t count = element_count(planes.output_shape(shape), Layout::nchw);
+  const auto agree = [&](const Op& nchw, const Op& nchw_n16) {
+    Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+    Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+    const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
     for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "window, " + isa);
   };
   const Activation silu{ActivationKind::silu, 0, 0};
@@ -70,10 +70,10 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       const std::vector<float> values(static_cast<std::size_t>(shape.c * taps), 1.0F);
       const auto weights = std::make_shared<const SparseWeights>(SparseWeights::from_dense(shape.c, taps, values));
       std::vector<float> bias(static_cast<std::size_t>(shape.c), 2.0F);
-      const auto agree = [&](const Op& planes, const Op& images, float expected) {
-        Tensor a = run(planes, pool, kernels, shape, in, nullptr);
-        Tensor b = run(images, pool, kernels, shape, in, nullptr);
-        const std::int64_t count = element_count(planes.output_shape(shape), Layout::nchw);
+      const auto agree = [&](const Op& nchw, const Op& nchw_n16, float expected) {
+        Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+        Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+        const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
         for (std::int64_t j = 0; j < count; ++j) check(a[j] == expected && b[j] == expected, "empty input, " + isa);
       };
       agree(Depthwise(weights, bias, g, {}, Layout::nchw, kernels),
@@ -87,10 +87,10 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       for (float& weight : rows) weight = random.chance(0.5) ? random.value() : 0.0F;
       const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(16, shape.c * taps, rows));
       const std::vector<float> biases(16, 3.0F);
-      ConvOptions in_planes{.geometry = g, .activation = {}, .layout = Layout::nchw, .form = std::nullopt};
-      ConvOptions in_images = in_planes;
-      in_images.layout = Layout::nchw_n16;
-      agree(Conv(sparse, biases, in_planes, kernels), Conv(sparse, biases, in_images, kernels), 3.0F);
+      ConvOptions in_nchw{.geometry = g, .activation = {}, .layout = Layout::nchw, .form = std::nullopt};
+      ConvOptions in_nchw_n16 = in_nchw;
+      in_nchw_n16.layout = Layout::nchw_n16;
+      agree(Conv(sparse, biases, in_nchw, kernels), Conv(sparse, biases, in_nchw_n16, kernels), 3.0F);
     }
     ConvGeometry first{.kernel_h = 3, .kernel_w = 3, .pad_top = 2, .pad_left = 2, .pad_bottom = 2, .pad_right = 2};
     ConvGeometry window{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
@@ -176,8 +176,8 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
   Tensor in_lanes(shape.n * channels);
   Reorder(Layout::nchw_n16, kernels).run(pool, shape, blocks[3].data(), {}, in_lanes.data());
   options.layout = Layout::nchw;
-  Tensor in_planes(shape.n * channels);
-  Attention(options, kernels).run(pool, shape, x[0].data(), {x[1].data(), x[2].data(), mask.data()}, in_planes.data());
+  Tensor in_nchw(shape.n * channels);
+  Attention(options, kernels).run(pool, shape, x[0].data(), {x[1].data(), x[2].data(), mask.data()}, in_nchw.data());
 
   // One head is compared with plain arithmetic, all of them with each other.
   for (std::int64_t row = 0; row < shape.n; ++row) {
@@ -197,7 +197,7 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
     }
     for (std::int64_t c = 0; c < channels; ++c) {
       const float value = in_lanes[row * channels + c];
-      check(std::abs(value - in_planes[row * channels + c]) < 1e-5F, "attention in two layouts, " + isa);
+      check(std::abs(value - in_nchw[row * channels + c]) < 1e-5F, "attention in two layouts, " + isa);
       if (c < options.depth) {
         check(std::abs(value - expected[static_cast<std::size_t>(c)] / sum) < 1e-4, "attention, " + isa);
       }
