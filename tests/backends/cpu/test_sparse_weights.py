@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -50,3 +52,32 @@ def test_counting_sees_every_value(size: int) -> None:
 def test_factors_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="one factor per row"):
         _kernels.SparseWeights.from_dense(2, 3, np.ones(6, np.float32)).scaled(np.ones(3, np.float32))
+
+
+@given(st.lists(st.integers(-3, 40), max_size=6))
+def test_indices_must_ascend_within_the_matrix(indices: list[int]) -> None:
+    values = np.ones(len(indices), np.float32)
+    good = all(0 <= index < 35 for index in indices) and all(a < b for a, b in itertools.pairwise(indices))
+    if good:
+        weights = _kernels.SparseWeights.from_indices(5, 7, np.array(indices, np.int64), values)
+        assert weights.nnz == len(indices)
+    else:
+        with pytest.raises(ValueError, match="ascend strictly"):
+            _kernels.SparseWeights.from_indices(5, 7, np.array(indices, np.int64), values)
+
+
+def test_indices_and_dense_values_are_the_same_weights() -> None:
+    pool = _kernels.ThreadPool(2)
+    rng = np.random.default_rng(6)
+    dense = random_sparse(rng, (7, 11), 0.2)
+    dense[3:5] = 0
+    indices = np.flatnonzero(dense)
+    x = random_array(rng, (20, 11, 1, 1))
+    outputs = [
+        run(pool, _kernels.Conv(weights), x)
+        for weights in (
+            _kernels.SparseWeights.from_dense(7, 11, dense),
+            _kernels.SparseWeights.from_indices(7, 11, indices, dense.ravel()[indices]),
+        )
+    ]
+    np.testing.assert_array_equal(*outputs)

@@ -11,8 +11,8 @@
 namespace sift::cpu {
 namespace {
 
-// Shared by those who hold a ForkSafeMutex; a thread that forks has it alone. Without destructors, since threads may run
-// while the process exits.
+// Shared by those who hold a ForkSafeMutex; a thread that forks has it alone. Without destructors, since threads may
+// run while the process exits.
 alignas(std::shared_mutex) std::byte gate_memory[sizeof(std::shared_mutex)];
 std::shared_mutex* const gate = new (gate_memory) std::shared_mutex;
 thread_local int held = 0;  // mutexes of this thread

@@ -17,8 +17,8 @@ class ForkSafeMutex {
   std::mutex mutex_;
 };
 
-// How often the process was forked off another, counted from the one that loaded this code. What is not as many forks old
-// has threads that this process does not have.
+// How often the process was forked off another, counted from the one that loaded this code. What is not as many forks
+// old has threads that this process does not have.
 std::uint64_t fork_depth();
 
 }  // namespace sift::cpu

@@ -20,8 +20,8 @@ struct Feature {
   State state;
 };
 
-constexpr int kOsxsaveBit = 27;                   // of leaf1_ecx
-constexpr std::uint64_t kAvxState = 0x06;         // xmm, ymm
+constexpr int kOsxsaveBit = 27;                           // of leaf1_ecx
+constexpr std::uint64_t kAvxState = 0x06;                 // xmm, ymm
 constexpr std::uint64_t kAvx512State = 0xe0 | kAvxState;  // opmask, upper halves of zmm0-15, zmm16-31
 
 // Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E.

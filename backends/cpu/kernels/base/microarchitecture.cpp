@@ -7,7 +7,7 @@
 namespace sift::cpu {
 namespace {
 
-Core ask() {
+Microarchitecture detect() {
 #if defined(__x86_64__)
   std::uint32_t eax = 0;
   std::uint32_t ebx = 0;
@@ -15,25 +15,25 @@ Core ask() {
   std::uint32_t edx = 0;
   if (__get_cpuid(0, &eax, &ebx, &ecx, &edx)) {
     const bool intel = ebx == signature_INTEL_ebx && edx == signature_INTEL_edx && ecx == signature_INTEL_ecx;
-    if (intel) return Core::intel;
+    if (intel) return Microarchitecture::intel;
     const bool amd = ebx == signature_AMD_ebx && edx == signature_AMD_edx && ecx == signature_AMD_ecx;
     if (amd && __get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
       constexpr std::uint32_t kZen3And4 = 0x19;
       const std::uint32_t family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
       const bool has_leaf7 = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0;
-      if (family == kZen3And4 && has_leaf7 && (ebx & bit_AVX512F) != 0) return Core::zen4;
+      if (family == kZen3And4 && has_leaf7 && (ebx & bit_AVX512F) != 0) return Microarchitecture::zen4;
     }
   }
 #endif
-  return Core::amd;
+  return Microarchitecture::amd;
 }
 
 }  // namespace
 
 // In a virtual machine CPUID is answered by the host, which takes as long as a small layer.
-Core detected_core() {
-  static const Core core = ask();
-  return core;
+Microarchitecture detected_microarchitecture() {
+  static const Microarchitecture detected = detect();
+  return detected;
 }
 
 }  // namespace sift::cpu

@@ -1,14 +1,14 @@
-// Whose core it is. What the same instructions cost differs, and with it which tile takes the least time.
+// The processor's microarchitecture: it decides what instructions cost, and with that which tile is fastest.
 #pragma once
 
 #include <cstdint>
 
 namespace sift::cpu {
 
-// zen4: AMD's with AVX-512 in halves, one block a cycle; amd: AMD's others.
-enum class Core : std::uint8_t { amd, zen4, intel };
+// zen4: AVX-512 in two halves, one block a cycle; amd: AMD's others.
+enum class Microarchitecture : std::uint8_t { amd, zen4, intel };
 
-// This machine's. Others' processors are taken for AMD's.
-Core detected_core();
+// This machine's; processors of other makers count as amd.
+Microarchitecture detected_microarchitecture();
 
 }  // namespace sift::cpu

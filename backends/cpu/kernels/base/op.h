@@ -1,18 +1,20 @@
 // What an executor sees of the kernels: operators on float tensors in one of two layouts.
 //
-//   planes     [n][c][h][w]                     plain NCHW; a kernel's lanes are 16 pixels of one image
-//   images16   [ceil(n/16)][c][h][w][16]        a kernel's lanes are 16 images; lanes past n hold finite values
+//   nchw      [n][c][h][w]               a kernel's lanes are 16 pixels of one image
+//   nchw_n16  [ceil(n/16)][c][h][w][16]  NCHWn16: a kernel's lanes are 16 images; lanes past n hold finite values
 //
-// A matrix [m][k] is the tensor n=m, c=k, h=w=1: in images16 its lanes are 16 rows (tokens).
+// A matrix [m][k] is the tensor n=m, c=k, h=w=1: in NCHWn16 its lanes are 16 rows (tokens).
 //
 // An Op is immutable after construction, may run on several threads at once, and writes the same bits for any number of
 // threads. `run` never reads or writes outside the tensors; scratch memory belongs to the threads that run it.
-// Tensors in images16 are aligned to 64 bytes.
+// Tensors in NCHWn16 are aligned to 64 bytes.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
+
+#include "base/dtype.h"
 
 namespace sift::cpu {
 
@@ -22,7 +24,7 @@ inline constexpr std::int64_t kLanes = 16;
 
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-enum class Layout : std::uint8_t { planes, images16 };
+enum class Layout : std::uint8_t { nchw, nchw_n16 };
 
 struct Shape {
   std::int64_t n = 0;
@@ -46,11 +48,11 @@ inline std::int64_t element_count(const Shape& shape, Layout layout) {
     }
     if (size > 0) room /= size;  // an empty tensor is not a way around it
   }
-  const std::int64_t images = layout == Layout::images16 ? ceil_div(shape.n, kLanes) * kLanes : shape.n;
+  const std::int64_t images = layout == Layout::nchw_n16 ? ceil_div(shape.n, kLanes) * kLanes : shape.n;
   return images * shape.c * shape.h * shape.w;
 }
 
-// Operands beside the input; null where an operator has none.
+// Operands besides the input; null where an operator has none.
 struct Others {
   // One alone is the second: Others{} and a pointer both pass for it.
   Others(const float* second = nullptr, const float* third = nullptr, const float* mask = nullptr)  // NOLINT
@@ -79,6 +81,9 @@ class Op {
 
   // The shape of the output; throws std::invalid_argument if the operator does not take `in`.
   virtual Shape output_shape(const Shape& in) const = 0;
+
+  // Of input, output and other operands.
+  virtual DType dtype() const { return DType::float32; }
 
   virtual Layout input_layout() const = 0;
   virtual Layout output_layout() const { return input_layout(); }

@@ -9,11 +9,9 @@
 
 namespace sift::cpu {
 
-inline void prefetch_line(std::uintptr_t address) {
-  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
-}
+inline void prefetch_line(std::uintptr_t address) { __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2); }
 
-// The same places in each of a number of channels. They may lie outside the tensor: asking for them does nothing.
+// The same places in each of a number of channels. They may lie outside the tensor: prefetching them does nothing.
 class Prefetcher {
  public:
   Prefetcher() = default;

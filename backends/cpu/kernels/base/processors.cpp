@@ -26,7 +26,7 @@ int current_processor() {
 #endif
 }
 
-void leave_processor([[maybe_unused]] int processor) {
+void migrate_from([[maybe_unused]] int processor) {
 #if defined(__linux__)
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;

@@ -3,13 +3,13 @@
 
 namespace sift::cpu {
 
-// Processors that the calling thread may run on. How much of their time there is, is asked for where threads are counted.
+// Processors that the calling thread may run on. Quotas of processor time are counted elsewhere.
 int allowed_processors();
 
-// The one that this thread runs on; -1 where the system does not tell.
+// The one that this thread runs on; -1 where the system does not say.
 int current_processor();
 
-// Moves this thread off that processor, if it may run on another. What it may run on stays as it was.
-void leave_processor(int processor);
+// Migrates this thread from that processor to another that it may run on, if there is one. Its affinity stays the same.
+void migrate_from(int processor);
 
 }  // namespace sift::cpu

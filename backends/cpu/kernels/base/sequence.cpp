@@ -26,7 +26,10 @@ Workspace::Loan::~Loan() {
 }
 
 Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes)
-    : steps_(std::move(steps)), scratch_size_(scratch_size), array_sizes_(std::move(array_sizes)), writes_(array_sizes_.size()) {
+    : steps_(std::move(steps)),
+      scratch_size_(scratch_size),
+      array_sizes_(std::move(array_sizes)),
+      writes_(array_sizes_.size()) {
   for (const SequenceStep& step : steps_) {
     if (!step.op) throw std::invalid_argument("sequence: a step has no operator");
     if (step.in.array == Place::kNowhere || step.out.array == Place::kNowhere) {
@@ -39,7 +42,7 @@ Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, s
     const OtherSizes sizes = step.op->other_sizes(step.shape);
     check_other(step.second, sizes.second, layout);
     check_other(step.third, sizes.third, layout);
-    check_other(step.mask, sizes.mask, Layout::planes);
+    check_other(step.mask, sizes.mask, Layout::nchw);
   }
 }
 
@@ -53,12 +56,13 @@ void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
     throw std::invalid_argument("sequence: a tensor does not fit in its place");
   }
   if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
-  if (!scratch && layout == Layout::images16) aligned_.push_back(place);
+  if (!scratch && layout == Layout::nchw_n16) aligned_.push_back(place);
 }
 
 void Sequence::check_other(const Place& place, std::int64_t size, Layout layout) {
   if (place.array == Place::kNowhere) return;
-  if (size == OtherSizes::kNotTaken) throw std::invalid_argument("sequence: a step has an operand that its operator does not take");
+  if (size == OtherSizes::kNotTaken)
+    throw std::invalid_argument("sequence: a step has an operand that its operator does not take");
   check(place, size, layout);
 }
 

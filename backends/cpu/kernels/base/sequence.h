@@ -68,9 +68,9 @@ class Sequence {
   // Whether a step's output lies in the caller's array of this number; the others are only read.
   bool writes(std::size_t array) const { return writes_[array]; }
 
-  // `arrays` are the caller's, of at least `array_sizes()` floats. Throws std::invalid_argument, before anything is run,
-  // where a tensor in images16 would not be aligned to 64 bytes in one of them. `seconds`, if not empty, has one element per step, to
-  // which the step's time is added.
+  // `arrays` are the caller's, of at least `array_sizes()` floats. Throws std::invalid_argument, before anything is
+  // run, where a tensor in NCHWn16 would not be aligned to 64 bytes in one of them. `seconds`, if not empty, has one
+  // element per step, to which the step's time is added.
   void run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays, std::span<double> seconds) const;
 
  private:

@@ -28,7 +28,7 @@ void pause() {
 #endif
 }
 
-// Loops that may run at once, each with a caller of its own; what are more do without workers.
+// Loops that may run at once, each with its own caller; further ones do without workers.
 constexpr std::size_t kLoops = 8;
 
 constexpr std::uint32_t kOpen = 1U << 31;
@@ -46,7 +46,7 @@ struct ThreadPool::Loop {
   std::mutex busy;  // held by the caller
   std::vector<Range> ranges;
 
-  // Whether the loop takes in workers (kOpen), and how many are at work in it. Who comes too late is not waited for: a
+  // Whether the loop takes in workers (kOpen), and how many are at work in it. Late workers are not waited for: a
   // worker that the system does not run, because others need the processor, must not hold up what the rest have done.
   alignas(64) std::atomic<std::uint32_t> gate{0};
   std::atomic<std::uint32_t> number{0};  // what `generation` was when it opened
@@ -140,8 +140,8 @@ void ThreadPool::State::wait_for_loops(std::size_t self) {
   }
 }
 
-// Goes round the loops, from the latest on, until none is open that the worker has not been in. `worked` has the numbers
-// of those that it has: there is nothing left in them for it.
+// Goes round the loops, from the latest on, until none is open that the worker has not been in. `worked` has the
+// numbers of those that it has: there is nothing left in them for it.
 void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32_t, kLoops>& worked) {
   std::size_t at = latest.load(std::memory_order_relaxed);
   for (std::size_t passed = 0; passed < kLoops; ++passed, at = (at + 1) % kLoops) {
@@ -151,15 +151,14 @@ void ThreadPool::State::work_where_open(std::size_t self, std::array<std::uint32
     if (!loop.enter()) continue;
     worked[at] = loop.number.load(std::memory_order_relaxed);
     // Some systems wake a thread on the processor of the one that wakes it, and spread the two milliseconds later.
-    if (spreads && current_processor() == loop.callers_processor) leave_processor(loop.callers_processor);
+    if (spreads && current_processor() == loop.callers_processor) migrate_from(loop.callers_processor);
     loop.work(self);
     loop.leave();
     passed = 0;
   }
 }
 
-ThreadPool::State::State(int threads)
-    : spreads(threads <= allowed_processors() && current_processor() >= 0) {
+ThreadPool::State::State(int threads) : spreads(threads <= allowed_processors() && current_processor() >= 0) {
   const auto count = static_cast<std::size_t>(threads);
   for (Loop& loop : loops) loop.ranges = std::vector<Range>(count);
   workers.reserve(count - 1);
@@ -192,9 +191,7 @@ ThreadPool::~ThreadPool() {
   delete state;
 }
 
-int ThreadPool::threads() const {
-  return static_cast<int>(state_.load(std::memory_order_acquire)->workers.size()) + 1;
-}
+int ThreadPool::threads() const { return static_cast<int>(state_.load(std::memory_order_acquire)->workers.size()) + 1; }
 
 // The state of this process.
 ThreadPool::State* ThreadPool::started() {

@@ -24,9 +24,8 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 void bind_machine(nb::module_& module) {
-  module.def(
-      "cpu_features", &isa::cpu_features,
-      "Names of the features that this machine and its operating system allow, as /proc/cpuinfo spells them.");
+  module.def("cpu_features", &isa::cpu_features,
+             "Names of the features that this machine and its operating system allow, as /proc/cpuinfo spells them.");
 
   module.def(
       "supported_isas", [] { return isa::isas_of(isa::cpu_features()); },
@@ -46,9 +45,10 @@ void bind_machine(nb::module_& module) {
       nb::kw_only(), "leaf1_ecx"_a = 0, "leaf7_ebx"_a = 0, "leaf7_ecx"_a = 0, "leaf7_edx"_a = 0, "leaf7_1_eax"_a = 0,
       "xcr0"_a = 0, "Names of the features that an x86-64 machine with these CPUID and XGETBV words would allow.");
 
-  module.def("may_execute_code", &may_execute_code,
-             "Whether this process may generate code and execute it: on x86-64, unless a policy of the system forbids it "
-             "or SIFT_JIT is 0.");
+  module.def(
+      "may_execute_code", &may_execute_code,
+      "Whether this process may generate code and execute it: on x86-64, unless a policy of the system forbids it "
+      "or SIFT_JIT is 0.");
 
   module.def("isas_of", &isa::isas_of, "features"_a,
              "Instruction sets that a machine with these features would run, best first.");

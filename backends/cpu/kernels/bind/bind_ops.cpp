@@ -26,9 +26,11 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 constexpr Names<BinaryKind, 4> kBinaries{{{"first", BinaryKind::first},
-                                                                      {"add", BinaryKind::add},
-                                                                      {"subtract", BinaryKind::subtract},
-                                                                      {"multiply", BinaryKind::multiply}}};
+                                          {"add", BinaryKind::add},
+                                          {"subtract", BinaryKind::subtract},
+                                          {"multiply", BinaryKind::multiply}}};
+
+constexpr Names<DType, 1> kDTypes{{{"float32", DType::float32}}};
 
 Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
 
@@ -41,14 +43,15 @@ void check_array(const Array& array, std::int64_t size, Layout layout, const cha
                                 " values, the shape " + std::to_string(size));
   }
   if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
-  if (layout == Layout::images16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
+  if (layout == Layout::nchw_n16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
     throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
   }
 }
 
 const float* other_operand(const MaybeFloats& array, std::int64_t size, Layout layout, const char* what) {
   if (!array) return nullptr;
-  if (size == OtherSizes::kNotTaken) throw std::invalid_argument(std::string(what) + ": the operator takes no such operand");
+  if (size == OtherSizes::kNotTaken)
+    throw std::invalid_argument(std::string(what) + ": the operator takes no such operand");
   check_array(*array, size, layout, what);
   return array->data();
 }
@@ -61,14 +64,14 @@ void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn&
   const OtherSizes other = op.other_sizes(shape);
   const Others others{other_operand(second, other.second, op.output_layout(), "second"),
                       other_operand(third, other.third, op.output_layout(), "third"),
-                      other_operand(mask, other.mask, Layout::planes, "mask")};
+                      other_operand(mask, other.mask, Layout::nchw, "mask")};
   const Unlocked unlocked;
   op.run(pool, shape, in.data(), others, out.data());
 }
 
-void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads, std::int64_t depth,
-                    std::int64_t value_depth, float scale, const Pair& queries, const Pair& keys, const Pair& values,
-                    const std::optional<Shape4>& mask, bool nan_to_zero, const std::string& layout,
+void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
+                    std::int64_t depth, std::int64_t value_depth, float scale, const Pair& queries, const Pair& keys,
+                    const Pair& values, const std::optional<Shape4>& mask, bool nan_to_zero, const std::string& layout,
                     const std::string& isa) {
   const auto channels_of = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
   AttentionOptions options{.sequences = sequences,
@@ -103,10 +106,12 @@ void bind_ops(nb::module_& module) {
       .def_prop_ro("weight_bytes", &Op::weight_bytes, nb::call_guard<Unlocked>(),
                    "Bytes of packed weights and biases; the SparseWeights, which operators share, are not among them.")
       .def_prop_ro(
+          "dtype", [](const Op& op) { return name_of(kDTypes, op.dtype()); },
+          "Type of the elements of input, output and other operands.")
+      .def_prop_ro(
           "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")
       .def_prop_ro(
-          "output_layout", [](const Op& op) { return name_of(kLayouts, op.output_layout()); },
-          "Layout of the output.");
+          "output_layout", [](const Op& op) { return name_of(kLayouts, op.output_layout()); }, "Layout of the output.");
 
   nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
       .def(
@@ -129,9 +134,8 @@ void bind_ops(nb::module_& module) {
             new (self) MaxPool(geometry_of(kernel, stride, dilation, pads), ceil_mode,
                                named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
-          "pads"_a = Shape4{0, 0, 0, 0}, "ceil_mode"_a = false, "layout"_a = "images16", "isa"_a = "",
-          "Attributes as ONNX has them.");
+          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0},
+          "ceil_mode"_a = false, "layout"_a = "images16", "isa"_a = "", "Attributes as ONNX has them.");
 
   nb::class_<AveragePool, Op>(module, "AveragePool", "The mean of a sliding window.")
       .def(
@@ -141,9 +145,9 @@ void bind_ops(nb::module_& module) {
             new (self) AveragePool(geometry_of(kernel, stride, dilation, pads), ceil_mode, count_include_pad,
                                    named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
-          "pads"_a = Shape4{0, 0, 0, 0}, "ceil_mode"_a = false, "count_include_pad"_a = false,
-          "layout"_a = "images16", "isa"_a = "", "Attributes as ONNX has them.");
+          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0},
+          "ceil_mode"_a = false, "count_include_pad"_a = false, "layout"_a = "images16", "isa"_a = "",
+          "Attributes as ONNX has them.");
 
   nb::class_<GlobalAveragePool, Op>(module, "GlobalAveragePool", "The mean over all pixels of a channel.")
       .def(
@@ -187,12 +191,13 @@ void bind_ops(nb::module_& module) {
           "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1).");
 
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
-      .def("__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a,
-           "value_depth"_a, "scale"_a, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(),
-           "nan_to_zero"_a = false, "layout"_a = "images16", "isa"_a = "",
-           "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
-           "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
-           "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1.");
+      .def(
+          "__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a, "value_depth"_a,
+          "scale"_a, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(), "nan_to_zero"_a = false,
+          "layout"_a = "images16", "isa"_a = "",
+          "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
+          "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
+          "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1.");
 
   nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
       .def(

@@ -33,15 +33,17 @@ std::span<const std::uint8_t> bytes_of(const MaybeBytes& bytes) {
   return {bytes->data(), bytes->size()};
 }
 
-constexpr Names<Algorithm, 4> kAlgorithms{{{"single", Algorithm::single},
-                                           {"pair", Algorithm::pair},
-                                           {"dense", Algorithm::dense},
-                                           {"generated", Algorithm::generated}}};
-constexpr Names<Core, 3> kCores{{{"amd", Core::amd}, {"zen4", Core::zen4}, {"intel", Core::intel}}};
-constexpr Names<WeightForm, 6> kWeightForms{{{"by_row", WeightForm::by_row},
-                                             {"by_turn", WeightForm::by_turn},
-                                             {"side_by_side", WeightForm::side_by_side},
-                                             {"in_pairs", WeightForm::in_pairs},
+// The words of the argument `algorithm` and of profiles.
+constexpr Names<WeightForm, 4> kAlgorithms{{{"single", WeightForm::csr},
+                                            {"pair", WeightForm::csr_pairs},
+                                            {"dense", WeightForm::dense},
+                                            {"generated", WeightForm::code}}};
+constexpr Names<Microarchitecture, 3> kMicroarchitectures{
+    {{"amd", Microarchitecture::amd}, {"zen4", Microarchitecture::zen4}, {"intel", Microarchitecture::intel}}};
+constexpr Names<WeightForm, 6> kWeightForms{{{"csr", WeightForm::csr},
+                                             {"csr_by_tap", WeightForm::csr_by_tap},
+                                             {"sell", WeightForm::sell},
+                                             {"csr_pairs", WeightForm::csr_pairs},
                                              {"dense", WeightForm::dense},
                                              {"code", WeightForm::code}}};
 
@@ -57,12 +59,14 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
   }();
   const TileShape& tile = description.tile;
   nb::dict result;
-  result["algorithm"] = name_of(kAlgorithms, description.algorithm);
+  const WeightForm form = description.form;
+  const bool is_list = form == WeightForm::csr_by_tap || form == WeightForm::sell;
+  result["algorithm"] = name_of(kAlgorithms, is_list ? WeightForm::csr : form);
   result["lanes"] = std::make_tuple(tile.lanes_h, tile.lanes_w);
-  result["runs_on"] = tile.runs_on;
-  result["slides"] = tile.slides;
+  result["wraps_rows"] = tile.wraps_rows;
+  result["taps_overlap"] = tile.taps_overlap;
   result["tile"] = std::make_tuple(tile.rows, tile.cols, tile.images);
-  result["form"] = name_of(kWeightForms, description.form);
+  result["form"] = name_of(kWeightForms, form);
   result["slice_channels"] = description.slice_channels;
   result["packed_bytes"] = description.packed_bytes;
   return nb::typed<nb::dict, nb::str, nb::any>(result);
@@ -100,7 +104,8 @@ void bind_products(nb::module_& module) {
           "factors"_a, "A copy, each row multiplied by its factor.")
       .def_prop_ro("rows", &SparseWeights::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &SparseWeights::columns, "Columns of the matrix.")
-      .def_prop_ro("nnz", &SparseWeights::nnz, "Number of active weights, zeros among them; of all, where nearly all are.")
+      .def_prop_ro("nnz", &SparseWeights::nnz,
+                   "Number of active weights, zeros among them; of all, where nearly all are.")
       .def_prop_ro("density", &SparseWeights::density, "Share of them.")
       .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per active weight, or 4 where all are listed.");
 
@@ -121,23 +126,23 @@ void bind_products(nb::module_& module) {
           "__init__",
           [](Conv* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
              const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads, std::int64_t groups,
-             const ActivationSpec& activation, const std::string& layout,
-             const std::string& algorithm, const std::string& isa, const std::string& core) {
+             const ActivationSpec& activation, const std::string& layout, const std::string& algorithm,
+             const std::string& isa, const std::string& microarchitecture) {
             ConvOptions options;
             options.geometry = geometry_of(kernel, stride, dilation, pads, groups);
             options.activation = activation_of(activation);
             options.layout = named(kLayouts, layout, "layout");
-            if (algorithm != "auto") options.algorithm = named(kAlgorithms, algorithm, "algorithm");
-            if (!core.empty()) options.core = named(kCores, core, "core");
+            if (algorithm != "auto") options.form = named(kAlgorithms, algorithm, "algorithm");
+            if (!microarchitecture.empty())
+              options.microarchitecture = named(kMicroarchitectures, microarchitecture, "microarchitecture");
             const Unlocked unlocked;
             new (self) Conv(std::move(weights), vector_of(bias), options, kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1},
-          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
-          "activation"_a = kNoActivation, "layout"_a = "images16",
-          "algorithm"_a = "auto", "isa"_a = "", "core"_a = "",
+          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1, "activation"_a = kNoActivation,
+          "layout"_a = "images16", "algorithm"_a = "auto", "isa"_a = "", "microarchitecture"_a = "",
           "Pads are (top, left, bottom, right), as ONNX orders them. Columns of the weights are [c / groups][kh][kw]. "
-          "Tiles are chosen for this machine's core, or for that of 'amd', 'zen4' or 'intel'.")
+          "Tiles are chosen for this machine's microarchitecture, or for 'amd', 'zen4' or 'intel'.")
       .def(
           "prepare",
           [](const Conv& conv, const Shape4& shape, int threads) {
@@ -145,13 +150,13 @@ void bind_products(nb::module_& module) {
             conv.prepare(shape_of(shape), threads_of(threads));
           },
           "shape"_a, "threads"_a,
-          "Pack the weights for inputs of this shape, run by so many threads, now instead of in the first run.")
+          "Pack the weights for inputs of this shape, and this many threads now instead of in the first run.")
       .def("release_source", &Conv::release_source, nb::call_guard<Unlocked>(),
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.")
       .def("source", &Conv::source, nb::call_guard<Unlocked>(), "The weights; unpacked if they were given up.")
       .def("describe", &describe, "shape"_a, "threads"_a,
-           "How inputs of this shape are run by so many threads: algorithm, form of the weights, tile, slices, bytes.");
+           "How this many threads run inputs of this shape: algorithm, form of the weights, tile, slices, bytes.");
 
   nb::class_<Winograd, Op>(module, "Winograd", "A dense convolution of few channels, with the operands of Conv.")
       .def(
@@ -183,10 +188,10 @@ void bind_products(nb::module_& module) {
              const Pair& window, const Pair& window_stride, const Shape4& window_pads, bool ceil_mode,
              const std::string& layout, const std::string& isa) {
             const Unlocked unlocked;
-            new (self) PooledWinograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
-                                      activation_of(activation),
-                                      geometry_of(window, window_stride, {1, 1}, window_pads), ceil_mode,
-                                      named(kLayouts, layout, "layout"), kernels_of(isa));
+            new (self)
+                PooledWinograd(weights, vector_of(bias), geometry_of(kernel, stride, {1, 1}, pads),
+                               activation_of(activation), geometry_of(window, window_stride, {1, 1}, window_pads),
+                               ceil_mode, named(kLayouts, layout, "layout"), kernels_of(isa));
           },
           "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
           "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation, "window"_a, "window_stride"_a = Pair{1, 1},

@@ -87,8 +87,7 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
   if (seconds && seconds->size() != sequence.steps().size()) {
     throw std::invalid_argument("sequence: one time per step");
   }
-  const std::span<double> times =
-      seconds ? std::span<double>{seconds->data(), seconds->size()} : std::span<double>{};
+  const std::span<double> times = seconds ? std::span<double>{seconds->data(), seconds->size()} : std::span<double>{};
   const Unlocked unlocked;
   sequence.run(pool, workspace, pointers, times);
 }

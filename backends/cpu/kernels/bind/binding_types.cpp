@@ -5,16 +5,15 @@
 namespace sift::cpu {
 namespace {
 
-constexpr Names<ActivationKind, 9> kActivations{
-    {{"none", ActivationKind::none},
-     {"clip", ActivationKind::clip},
-     {"leaky", ActivationKind::leaky},
-     {"hard_sigmoid", ActivationKind::hard_sigmoid},
-     {"hard_swish", ActivationKind::hard_swish},
-     {"sigmoid", ActivationKind::sigmoid},
-     {"silu", ActivationKind::silu},
-     {"tanh", ActivationKind::tanh},
-     {"gelu", ActivationKind::gelu}}};
+constexpr Names<ActivationKind, 9> kActivations{{{"none", ActivationKind::none},
+                                                 {"clip", ActivationKind::clip},
+                                                 {"leaky", ActivationKind::leaky},
+                                                 {"hard_sigmoid", ActivationKind::hard_sigmoid},
+                                                 {"hard_swish", ActivationKind::hard_swish},
+                                                 {"sigmoid", ActivationKind::sigmoid},
+                                                 {"silu", ActivationKind::silu},
+                                                 {"tanh", ActivationKind::tanh},
+                                                 {"gelu", ActivationKind::gelu}}};
 
 }  // namespace
 
@@ -38,7 +37,7 @@ const KernelTable& kernels_of(const std::string& isa) {
 
 Shape shape_of(const Shape4& sizes) {
   const Shape shape{std::get<0>(sizes), std::get<1>(sizes), std::get<2>(sizes), std::get<3>(sizes)};
-  element_count(shape, Layout::images16);  // throws
+  element_count(shape, Layout::nchw_n16);  // throws
   return shape;
 }
 

@@ -23,8 +23,8 @@
 namespace sift::cpu {
 
 // Lets other threads of Python run, as nanobind's gil_scoped_release. When Python ends, its older versions end a thread
-// that wants the lock back, by unwinding its stack; C++ that may not be unwound would end the process then. Such a thread
-// waits for the process's end instead, as in Python 3.14.
+// that wants the lock back, by unwinding its stack; C++ that may not be unwound would end the process then. Such a
+// thread waits for the process's end instead, as in Python 3.14.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -65,7 +65,8 @@ bool is_aligned(const Array& array) {
 template <typename Value, std::size_t Size>
 using Names = std::array<std::pair<const char*, Value>, Size>;
 
-inline constexpr Names<Layout, 2> kLayouts{{{"planes", Layout::planes}, {"images16", Layout::images16}}};
+// The words of the Python interface and of profiles.
+inline constexpr Names<Layout, 2> kLayouts{{{"planes", Layout::nchw}, {"images16", Layout::nchw_n16}}};
 
 // Throws std::invalid_argument for a name that is not among them.
 template <typename Value, std::size_t Size>

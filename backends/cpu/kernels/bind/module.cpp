@@ -7,12 +7,13 @@
 
 namespace {
 
-// Each is asked for once, at the first call. A child forked meanwhile would wait for the thread that was asking: ask now.
-void ask_the_machine() {
+// Each is determined once, at the first call. A child forked meanwhile would wait for the thread that does it: do it
+// now.
+void detect_machine() {
   sift::cpu::level1_cache_bytes();
   sift::cpu::level2_cache_bytes();
   sift::cpu::level3_cache_bytes();
-  sift::cpu::detected_core();
+  sift::cpu::detected_microarchitecture();
 }
 
 }  // namespace
@@ -21,7 +22,7 @@ NB_MODULE(_kernels, module) {
   module.doc() = "Compiled kernels of the sparse CPU back end.";
   // Daemon threads may still be at work when the process exits: what they use is kept, and that is no mistake.
   nanobind::set_leak_warnings(false);
-  ask_the_machine();
+  detect_machine();
   sift::cpu::bind_machine(module);
   sift::cpu::bind_ops(module);
   sift::cpu::bind_products(module);

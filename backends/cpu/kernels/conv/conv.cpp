@@ -20,23 +20,24 @@ namespace {
 // Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
 constexpr std::size_t kPlanned = 4;
 constexpr std::int64_t kMostTaps = 4096;
-// Multiply-adds per output of a layer that waits for memory if its output is large: it stores past the caches, so that
-// lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
-constexpr double kMostStreamedWork = 192;
+// Multiply-adds per output of a layer that waits for memory if its output is large: its stores are non-temporal, so
+// that lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
+constexpr double kMostNonTemporalWork = 192;
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
 }
 
-Algorithm choose_algorithm(double density, const ConvOptions& options, const KernelTable& kernels) {
-  if (density > 0.85) return Algorithm::dense;
-  // Where the taps of a channel lie in one panel, unturned, lists are longer, and an end of each is paid for sooner.
+WeightForm choose_form(double density, const ConvOptions& options, const KernelTable& kernels) {
+  if (density > 0.85) return WeightForm::dense;
+  // Where the taps of a channel lie in one panel, without rotation, lists are longer, and an end of each is paid for
+  // sooner.
   const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
-  const bool long_lists = options.layout == Layout::images16 && several_taps;
-  return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? Algorithm::pair : Algorithm::single;
+  const bool long_lists = options.layout == Layout::nchw_n16 && several_taps;
+  return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? WeightForm::csr_pairs : WeightForm::csr;
 }
 
-// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth their
-// start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
+// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth
+// their start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
 bool suits_code(const TilingProblem& problem) {
   constexpr double kLeastShared = 2.0;
   constexpr double kLeastRow = 8.0;
@@ -46,7 +47,7 @@ bool suits_code(const TilingProblem& problem) {
   const double per_row = problem.density * static_cast<double>(problem.channels * g.kernel_h * g.kernel_w);
   const double shared = problem.density * static_cast<double>(std::min(problem.rows, kCodeRows));
   const std::int64_t pixels = problem.output_h * problem.output_w;
-  const std::int64_t blocks = problem.units * (problem.layout == Layout::planes ? ceil_div(pixels, kLanes) : pixels);
+  const std::int64_t blocks = problem.units * (problem.layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
   return shared >= kLeastShared && per_row >= kLeastRow &&
          blocks >= (problem.code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
 }
@@ -59,7 +60,7 @@ struct Conv::Packing {
   std::vector<std::vector<PackedSlice>> groups{};
   std::int64_t band_rows;
   std::vector<double> band_costs{};
-  std::vector<std::int32_t> turn_lanes{};
+  std::vector<std::int32_t> rotated_lanes{};
 
   std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -90,8 +91,8 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
       columns_(weights->columns()),
       density_(weights->density()),
       options_(options),
-      algorithm_(options.algorithm.value_or(choose_algorithm(density_, options, kernels))),
-      may_generate_(!options.algorithm.has_value() && algorithm_ != Algorithm::dense && kernels.runs_generated &&
+      form_(options.form.value_or(choose_form(density_, options, kernels))),
+      may_generate_(!options.form.has_value() && form_ != WeightForm::dense && kernels.runs_generated &&
                     may_execute_code()),
       kernels_(kernels),
       weights_(std::move(weights)) {
@@ -101,21 +102,21 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
           "kernel, stride, dilation and groups must be positive");
   // Offsets into a panel have 16 bits, and a panel holds at least the taps of one channel.
   require(g.kernel_h <= kMostTaps && g.kernel_w <= kMostTaps / g.kernel_h, "the kernel has too many taps");
-  require(algorithm_ != Algorithm::generated || kernels.runs_generated, "generated code needs AVX-512");
-  require(algorithm_ != Algorithm::generated || may_execute_code(), "this process may not execute generated code");
+  require(form_ != WeightForm::code || kernels.runs_generated, "generated code needs AVX-512");
+  require(form_ != WeightForm::code || may_execute_code(), "this process may not execute generated code");
   require(rows_ % g.groups == 0, "output channels are not a multiple of groups");
   require(rows_ > 0 && columns_ > 0, "the weights are empty");
   require(columns_ % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");
   require(bias.empty() || static_cast<std::int64_t>(bias.size()) == rows_, "one bias per output channel");
-  const std::vector<KernelPart> parts = kernel_parts(g, options.layout);
+  const std::vector<KernelPart> parts = kernel_parts(g, options.layout, options.dtype);
   if (parts.size() > 1) {
     for (const KernelPart& part : parts) {
       ConvOptions of_part = options;
       of_part.geometry = geometry_of_part(g, part);
       if (&part != &parts.back()) of_part.activation = {};
-      parts_.push_back(std::make_unique<Conv>(
-          std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
-          &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
+      parts_.push_back(
+          std::make_unique<Conv>(std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
+                                 &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
     }
     weights_.reset();
     return;
@@ -142,20 +143,20 @@ bool Conv::is_gathered() const {
   const ConvGeometry& g = options_.geometry;
   ConvGeometry plain = g;
   plain.stride_h = plain.stride_w = 1;
-  return options_.layout == Layout::planes && plain.is_pointwise() && !g.is_pointwise();
+  return options_.layout == Layout::nchw && plain.is_pointwise() && !g.is_pointwise();
 }
 
 Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
   const Shape out = output_shape(shape);
   const ConvGeometry& g = options_.geometry;
-  // What a strided 1x1 convolution reads of planes is gathered before: in it, no lane is left over at the ends of rows.
+  // What a strided 1x1 convolution reads in NCHW is gathered before: in it, no lane is left over at the ends of rows.
   const bool gathered = is_gathered();
   const bool flat = gathered || g.is_pointwise();
   const Shape read = gathered ? Shape{shape.n, shape.c, out.h, out.w} : shape;
   Problem problem;
   ConvTensors& t = problem.tensors;
   t.layout = options_.layout;
-  t.units = options_.layout == Layout::images16 ? ceil_div(shape.n, kLanes) : shape.n;
+  t.units = options_.layout == Layout::nchw_n16 ? ceil_div(shape.n, kLanes) : shape.n;
   t.in_channels = shape.c;
   t.in_h = flat ? 1 : read.h;
   t.in_w = flat ? read.h * read.w : read.w;
@@ -164,10 +165,19 @@ Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
   t.out_w = flat ? out.h * out.w : out.w;
   ConvGeometry geometry = g;
   if (gathered) geometry.stride_h = geometry.stride_w = 1;
-  problem.tiling = {geometry,       options_.layout,      algorithm_,       t.units,           t.out_h,
-                    t.out_w, shape.c / g.groups, out.c / g.groups, density_, options_.core};
-  problem.tiling.may_list = !options_.algorithm.has_value();
-  if (may_generate && suits_code(problem.tiling)) problem.tiling.algorithm = Algorithm::generated;
+  problem.tiling = {.geometry = geometry,
+                    .dtype = options_.dtype,
+                    .layout = options_.layout,
+                    .form = form_,
+                    .units = t.units,
+                    .output_h = t.out_h,
+                    .output_w = t.out_w,
+                    .channels = shape.c / g.groups,
+                    .rows = out.c / g.groups,
+                    .density = density_,
+                    .microarchitecture = options_.microarchitecture,
+                    .may_list = !options_.form.has_value()};
+  if (may_generate && suits_code(problem.tiling)) problem.tiling.form = WeightForm::code;
   return problem;
 }
 
@@ -207,17 +217,17 @@ std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Ti
   auto packing = std::make_shared<Packing>(
       Packing{.tiling = tiling, .panel = PanelShape(problem.tiling.geometry, tiling.tile), .band_rows = band_rows});
   if (tiling.form == WeightForm::code) {
-    packing->panel.turn_inside_out(problem.tiling.reads_in_place() ? problem.tensors.in_channels
-                                                                   : tiling.slice_channels);
+    packing->panel.make_channels_innermost(problem.tiling.reads_in_place() ? problem.tensors.in_channels
+                                                                           : tiling.slice_channels);
   }
   const std::int64_t rows = problem.tiling.rows;
   const std::shared_ptr<const SparseWeights> weights = locked_source();
   for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
-    packing->groups.push_back(pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel,
-                                           tiling, band_rows));
+    packing->groups.push_back(
+        pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel, tiling, band_rows));
   }
   packing->band_costs = band_costs(packing->groups, rows, band_rows);
-  packing->turn_lanes = turned_lanes(problem.tiling.geometry, tiling.tile);
+  packing->rotated_lanes = lanes_of_rotations(problem.tiling.geometry, tiling.tile);
   return packing;
 }
 
@@ -256,7 +266,7 @@ std::int64_t Conv::weight_bytes() const {
   for (const auto& part : parts_) {
     bytes += part->weight_bytes();
     const std::lock_guard lock(part->mutex_);
-    if (part->weights_) bytes += part->weights_->bytes();  // made for the part, shared with nobody
+    if (part->weights_) bytes += part->weights_->bytes();  // made for the part, not shared
   }
   const std::lock_guard lock(mutex_);
   for (auto planned = planned_.begin(); planned != planned_.end(); ++planned) {
@@ -276,7 +286,7 @@ Conv::Description Conv::describe(const Shape& shape, int threads) const {
   }
   const auto plan = plan_for(shape, threads);
   const Tiling& tiling = plan->packing->tiling;
-  return {tiling.algorithm(), tiling.form, tiling.tile, tiling.slice_channels, plan->packing->bytes()};
+  return {tiling.form, tiling.tile, tiling.slice_channels, plan->packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
@@ -296,7 +306,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
     static thread_local AlignedBuffer gathered;
     const Shape out_shape = output_shape(shape);
     const Shape read{shape.n, shape.c, out_shape.h, out_shape.w};
-    float* const pixels = gathered.floats(static_cast<std::size_t>(element_count(read, Layout::planes)));
+    float* const pixels = gathered.floats(static_cast<std::size_t>(element_count(read, Layout::nchw)));
     subsample(pool, shape, read, options_.geometry.stride_h, options_.geometry.stride_w, in, pixels);
     in = pixels;
   }
@@ -306,15 +316,14 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
   const std::int64_t tiles = counts.all() * groups;
   // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
   // and come from memory: those of few rows stay in a cache until the next tile needs them.
-  const bool weights_first = counts.y * counts.x == 1 && algorithm_ == Algorithm::dense;
+  const bool weights_first = counts.y * counts.x == 1 && form_ == WeightForm::dense;
   const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
-  const std::vector<std::int64_t> chunks =
-      balance_rows(packing->band_costs, rows, packing->band_rows, tile.blocks() * tile.lanes(), tiles, pool.threads(),
-                   for_sums);
+  const std::vector<std::int64_t> chunks = balance_rows(packing->band_costs, rows, packing->band_rows,
+                                                        tile.blocks() * tile.lanes(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
-  const bool streams = passes_caches(element_count(output_shape(shape), t.layout), out, residual) &&
-                       density_ * static_cast<double>(columns_) <= kMostStreamedWork;
+  const bool non_temporal = stores_non_temporally(element_count(output_shape(shape), t.layout), out, residual) &&
+                            density_ * static_cast<double>(columns_) <= kMostNonTemporalWork;
 
   struct Task {
     ConvTile place;
@@ -340,12 +349,13 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
   pool.parallel_for(tiles * chunk_count, [&](std::int64_t number) {
     const auto [place, group, chunk] = task_at(number);
     run_tile({.kernels = kernels_,
+              .dtype = options_.dtype,
               .rows = packing->tiling.rows,
               .geometry = problem.tiling.geometry,
               .tile = tile,
               .panel = packing->panel,
               .slices = packing->groups[static_cast<std::size_t>(group)],
-              .turn_lanes = packing->turn_lanes,
+              .rotated_lanes = packing->rotated_lanes,
               .bias = bias_.data() + group * padded_rows(rows),
               .activation = options_.activation,
               .tensors = t,
@@ -354,7 +364,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
               .first_out_channel = group * rows,
               .row_count = rows,
               .band_rows = packing->band_rows,
-              .streams = streams},
+              .non_temporal = non_temporal},
              place, task_at(number + 1).place, chunks[chunk], chunks[chunk + 1], in, residual, out);
   });
 }

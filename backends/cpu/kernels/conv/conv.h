@@ -18,9 +18,10 @@ namespace sift::cpu {
 struct ConvOptions {
   ConvGeometry geometry;
   Activation activation;
-  Layout layout = Layout::images16;
-  std::optional<Algorithm> algorithm;  // none: by density
-  Core core = detected_core();         // that tiles are chosen for
+  Layout layout = Layout::nchw_n16;
+  std::optional<WeightForm> form;  // csr, csr_pairs, dense or code; none: by density
+  Microarchitecture microarchitecture = detected_microarchitecture();  // that tiles are chosen for
+  DType dtype = DType::float32;
 };
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
@@ -36,25 +37,25 @@ class Conv final : public Op {
   ~Conv() override;
 
   Shape output_shape(const Shape& in) const override;
+  DType dtype() const override { return options_.dtype; }
   Layout input_layout() const override { return options_.layout; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
   std::int64_t weight_bytes() const override;
 
-  // Packs for inputs of this shape, run by so many threads, now instead of in the first run.
+  // Packs for inputs of this shape and this many threads now instead of in the first run.
   void prepare(const Shape& shape, int threads) const;
 
-  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero beside 6 packed. A
-  // shape that needs another packing is packed from one that is there, which takes about twice as long. False, and
-  // nothing given up, before anything is packed.
+  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6
+  // packed. A shape that needs another packing is packed from one that is there, which takes about twice as long.
+  // False, and nothing given up, before anything is packed.
   bool release_source() const;
 
   // The weights; from a packed form if the source was released.
   std::shared_ptr<const SparseWeights> source() const;
 
-  // How inputs of this shape are run by so many threads.
+  // How this many threads run inputs of this shape.
   struct Description {
-    Algorithm algorithm;
     WeightForm form;
     TileShape tile;
     std::int64_t slice_channels;
@@ -79,7 +80,7 @@ class Conv final : public Op {
   double density_;
   std::vector<float> bias_;  // [groups][padded_rows]
   ConvOptions options_;
-  Algorithm algorithm_;  // where no code is generated
+  WeightForm form_;  // where no code is generated
   bool may_generate_;
   const KernelTable& kernels_;
 
@@ -87,7 +88,7 @@ class Conv final : public Op {
   std::vector<std::unique_ptr<Conv>> parts_;
 
   mutable ForkSafeMutex mutex_;
-  mutable std::shared_ptr<const SparseWeights> weights_;  // null once released
+  mutable std::shared_ptr<const SparseWeights> weights_;      // null once released
   mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; several shapes may have one packing
 };
 

@@ -40,18 +40,18 @@ std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
   const Corner corner = corner_of(t, job.tile, place);
   return (corner.unit * t.in_channels * t.in_h * t.in_w + corner.y * job.geometry.stride_h * t.in_w +
           corner.x * job.geometry.stride_w) *
-         (t.layout == Layout::planes ? 1 : kLanes);
+         (t.layout == Layout::nchw ? 1 : kLanes);
 }
 
-// Copies what the tile reads of so many channels, the first of which is at `source`.
+// Copies what the tile reads of this many channels, the first of which is at `source`.
 void fill_panel(const ConvJob& job, const TileInput& input, const float* source, std::int64_t channels, float* panel) {
   const ConvTensors& t = job.tensors;
-  const bool planes = t.layout == Layout::planes;
+  const bool nchw = t.layout == Layout::nchw;
   GatherArgs gather{};
-  gather.width = static_cast<std::uint32_t>(planes ? job.tile.panel_w() : kLanes);
-  gather.lane_stride = static_cast<std::uint32_t>(planes ? job.geometry.stride_w : 1);
+  gather.width = static_cast<std::uint32_t>(nchw ? job.tile.panel_w() : kLanes);
+  gather.lane_stride = static_cast<std::uint32_t>(nchw ? job.geometry.stride_w : 1);
   gather.source = source;
-  gather.source_stride = t.in_h * t.in_w * (planes ? 1 : kLanes);
+  gather.source_stride = t.in_h * t.in_w * (nchw ? 1 : kLanes);
   gather.target = panel;
   gather.target_stride = job.panel.channel_floats;
   gather.channels = static_cast<std::uint32_t>(channels);
@@ -69,8 +69,8 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
               std::int64_t row_end, const float* in, const float* residual, float* out) {
   Scratch& scratch = thread_scratch();
   const ConvTensors& t = job.tensors;
-  const bool planes = t.layout == Layout::planes;
-  const std::int64_t lane_factor = planes ? 1 : kLanes;
+  const bool nchw = t.layout == Layout::nchw;
+  const std::int64_t lane_factor = nchw ? 1 : kLanes;
   const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
   const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
   const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
@@ -81,7 +81,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
   const bool ordered = !job.slices.front().order.empty();
-  // Zeros that lists of rows side by side are filled up with: as much as an entry reads.
+  // Zeros for the padding of lists in sell: as much as an entry reads.
   const std::size_t behind_floats =
       ordered ? static_cast<std::size_t>(job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
   float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats + behind_floats);
@@ -96,21 +96,21 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   list_scatters(job, scratch.runs, scratch.scatters);
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
 
-  const bool long_rows = job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >=
-                                                      kLongRow * job.row_count;
+  const bool long_rows =
+      job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >= kLongRow * job.row_count;
 
   RowsArgs rows{};
-  rows.block_bytes = job.panel.block_floats * static_cast<std::ptrdiff_t>(sizeof(float));
+  rows.block_bytes = job.panel.block_floats * bytes_of(job.dtype);
   rows.pitch = job.panel.pitch * rows.block_bytes;
   const std::int64_t tile_rows = kernel_rows(job.tile, job.panel);
   rows.tile_rows = static_cast<std::uint32_t>(tile_rows);
-  // In place there is nothing behind the last images.
+  // In place nothing follows the last images.
   rows.tile_columns = static_cast<std::uint32_t>(job.in_place ? std::min(job.tile.images, t.units - place.unit)
                                                               : job.tile.blocks() / tile_rows);
   rows.group_rows = static_cast<std::uint32_t>(job.band_rows);
   rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
-  rows.turns = static_cast<std::uint32_t>(job.geometry.kernel_w);
-  rows.turn_lanes = job.turn_lanes.data();
+  rows.lists_per_row = static_cast<std::uint32_t>(job.geometry.kernel_w);
+  rows.rotated_lanes = job.rotated_lanes.data();
   EpilogueArgs epilogue{};
   epilogue.entries = scratch.scatters.data();
   epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
@@ -130,15 +130,14 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
     slice.describe(rows);
     const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
     const bool last = &slice == &job.slices.back();
-    const std::int64_t step =
-        grouped ? job.band_rows
-        : last  ? kEpilogueRows
-                : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
+    const std::int64_t step = grouped ? job.band_rows
+                              : last  ? kEpilogueRows
+                                      : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     // After the last slice comes the first of the next tile.
-    Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
-                                        slice_channels)
-                           : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane,
-                                        (&slice)[1].channels);
+    Prefetcher next =
+        last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
+                          slice_channels)
+             : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane, (&slice)[1].channels);
     const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
     rows.ahead = grouped ? &next : nullptr;
     rows.ahead_lines = ceil_div(per_step, job.tile.blocks() * std::max<std::int64_t>(slice.parts, 1));
@@ -157,17 +156,17 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       const bool is_direct = last && direct.has_value() && stored == end - row;
       rows.direct = {};
       epilogue.order = ordered ? slice.order.data() + row : nullptr;
-      // Where rows are long, the lines that they go to are asked for before; where they are short, asking takes longer.
+      // Where rows are long, the lines that they go to are prefetched; where they are short, prefetching takes longer.
       // What is added to them is read, and waited for, as soon as a row is done.
-      const bool asks = last && !(grouped && is_direct);  // code does so by itself
-      const bool ask_for_output = asks && (!is_direct || (long_rows && !direct->streams));
-      const bool ask_for_residual = asks && residual != nullptr;
-      if (ask_for_output || ask_for_residual) {
+      const bool prefetches = last && !(grouped && is_direct);  // code does so by itself
+      const bool prefetch_output = prefetches && (!is_direct || (long_rows && !direct->non_temporal));
+      const bool prefetch_residual = prefetches && residual != nullptr;
+      if (prefetch_output || prefetch_residual) {
         for (std::int64_t i = 0; i < stored; ++i) {
           const std::int64_t plane = first + (ordered ? epilogue.order[i] : i) * out_plane;
           for (const Scatter& entry : scratch.scatters) {
-            if (ask_for_output) __builtin_prefetch(out + plane + entry.target, 1);
-            if (ask_for_residual) __builtin_prefetch(residual + plane + entry.target, 0);
+            if (prefetch_output) __builtin_prefetch(out + plane + entry.target, 1);
+            if (prefetch_residual) __builtin_prefetch(residual + plane + entry.target, 0);
           }
         }
       }
@@ -189,7 +188,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       }
     }
   }
-  if (direct.has_value() && direct->streams) job.kernels.end_streams();
+  if (direct.has_value() && direct->non_temporal) job.kernels.end_non_temporal_stores();
 }
 
 }  // namespace sift::cpu

@@ -4,10 +4,10 @@
 
 namespace sift::cpu {
 
-std::vector<KernelPart> kernel_parts(const ConvGeometry& geometry, Layout layout) {
+std::vector<KernelPart> kernel_parts(const ConvGeometry& geometry, Layout layout, DType dtype) {
   std::int64_t rows = geometry.kernel_h;
   std::int64_t cols = geometry.kernel_w;
-  const auto fits = [&] { return panel_fits(geometry_of_part(geometry, {0, rows, 0, cols}), layout); };
+  const auto fits = [&] { return panel_fits(geometry_of_part(geometry, {0, rows, 0, cols}), layout, dtype); };
   // Whole rows as long as one fits: their taps share more of the panel.
   while (!fits() && rows > 1) rows = (rows + 1) / 2;
   while (!fits() && cols > 1) cols = (cols + 1) / 2;

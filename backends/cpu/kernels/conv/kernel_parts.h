@@ -20,7 +20,7 @@ struct KernelPart {
 };
 
 // One part for all kernels but very large ones: from about 32 x 32 on.
-std::vector<KernelPart> kernel_parts(const ConvGeometry& geometry, Layout layout);
+std::vector<KernelPart> kernel_parts(const ConvGeometry& geometry, Layout layout, DType dtype);
 
 // The convolution with one part, whose output has the whole one's size. Taps that are left out on a side take padding
 // with them, so that what remains of it may be negative.

@@ -11,7 +11,7 @@ namespace sift::cpu {
 namespace {
 
 // Rows of tiles that a thread takes at a time are a strip. Strips with even numbers come first, all at once, then the
-// others: two that have parts of the same windows never run side by side.
+// others: two that have parts of the same windows never run at the same time.
 struct Strips {
   std::int64_t tiles;  // in each but the last
 
@@ -28,7 +28,7 @@ struct Part {
   std::int64_t pixel;
   std::int64_t begin;  // in the tile
   std::int64_t count;
-  bool is_first;       // none of this window has been seen before
+  bool is_first;  // none of this window has been seen before
 };
 
 // For each tile along an axis its parts of the windows.
@@ -50,7 +50,7 @@ std::vector<std::vector<Part>> cut_windows(std::int64_t size, std::int64_t pixel
   return parts;
 }
 
-// In memory of the calling thread, until it asks for those of another tile.
+// In memory of the calling thread, until the call for another tile.
 const std::vector<PoolPart>& list_parts(const std::vector<Part>& rows, const std::vector<Part>& columns,
                                         std::int64_t width, std::int64_t tile) {
   static thread_local std::vector<PoolPart> parts;
@@ -72,7 +72,7 @@ const std::vector<PoolPart>& list_parts(const std::vector<Part>& rows, const std
 PooledWinograd::PooledWinograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
                                Activation activation, const ConvGeometry& window, bool ceil_mode, Layout layout,
                                const KernelTable& kernels)
-    : conv_(weights, std::move(bias), geometry, layout == Layout::planes ? activation : Activation{}, layout, kernels),
+    : conv_(weights, std::move(bias), geometry, layout == Layout::nchw ? activation : Activation{}, layout, kernels),
       pool_(window, ceil_mode, layout, kernels),
       window_(window),
       activation_(activation),
@@ -90,28 +90,28 @@ void PooledWinograd::run(ThreadPool& pool, const Shape& shape, const float* in, 
   if (element_count(convolved, input_layout()) == 0) {
     // Windows over nothing but padding.
     pool_.run(pool, convolved, in, {}, out);
-  } else if (input_layout() == Layout::planes) {
-    run_planes(pool, shape, in, out);
+  } else if (input_layout() == Layout::nchw) {
+    run_nchw(pool, shape, in, out);
   } else {
-    run_images16(pool, shape, in, out);
+    run_nchw_n16(pool, shape, in, out);
   }
 }
 
 // Image by image: what lies between the two stays in a cache.
-void PooledWinograd::run_planes(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
+void PooledWinograd::run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
   static thread_local AlignedBuffer between;
   const Shape image{1, shape.c, shape.h, shape.w};
   const Shape convolved = conv_.output_shape(image);
-  float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::planes)));
-  const std::int64_t in_floats = element_count(image, Layout::planes);
-  const std::int64_t out_floats = element_count(output_shape(image), Layout::planes);
+  float* const sums = between.floats(static_cast<std::size_t>(element_count(convolved, Layout::nchw)));
+  const std::int64_t in_floats = element_count(image, Layout::nchw);
+  const std::int64_t out_floats = element_count(output_shape(image), Layout::nchw);
   for (std::int64_t n = 0; n < shape.n; ++n) {
     conv_.run(pool, image, in + n * in_floats, {}, sums);
     pool_.run(pool, convolved, sums, {}, out + n * out_floats);
   }
 }
 
-void PooledWinograd::run_images16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
+void PooledWinograd::run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const {
   const Shape convolved = conv_.output_shape(shape);
   const Shape pooled = pool_.output_shape(convolved);
   const std::int64_t units = ceil_div(shape.n, kLanes);
@@ -134,8 +134,8 @@ void PooledWinograd::run_images16(ThreadPool& pool, const Shape& shape, const fl
       const std::int64_t first = (2 * (task % each) + odd) * strips.tiles;
       for (std::int64_t y = first; y < std::min(first + strips.tiles, tile_rows); ++y) {
         for (std::int64_t x = 0; x < tile_columns; ++x) {
-          const std::vector<PoolPart>& parts = list_parts(down[static_cast<std::size_t>(y)],
-                                                          across[static_cast<std::size_t>(x)], pooled.w, tile());
+          const std::vector<PoolPart>& parts =
+              list_parts(down[static_cast<std::size_t>(y)], across[static_cast<std::size_t>(x)], pooled.w, tile());
           const Winograd::Block block{
               .rows = tile_rows, .columns = tile_columns, .first = (unit * tile_rows + y) * tile_columns + x};
           pool_tile(conv_.points_of(shape, block, in), parts, pooled.h * pooled.w * kLanes,

@@ -1,5 +1,6 @@
-// Winograd's convolution and the max pooling behind it, in one: as image models begin. The convolution's output, four
-// times as large as what is left of it, is not stored: each tile's part of a pooled pixel goes into the maximum there.
+// Winograd's convolution and the max pooling that follows it, in one operator: the beginning of image models. The
+// convolution's output, four times as large as the pooled one, is not stored: each tile's part of a pooled pixel goes
+// into the maximum there.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace sift::cpu {
 
 class PooledWinograd final : public Op {
  public:
-  // `geometry` and `activation` are the convolution's, `window` and `ceil_mode` those of the pooling behind them.
+  // `geometry` and `activation` are the convolution's, `window` and `ceil_mode` those of the pooling.
   // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit: see Winograd; the
   // window is not dilated, and larger than its padding.
   PooledWinograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
@@ -32,8 +33,8 @@ class PooledWinograd final : public Op {
   std::int64_t tile() const { return conv_.tile(); }  // outputs of the convolution along an axis
 
  private:
-  void run_planes(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
-  void run_images16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  void run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  void run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
   void pool_tile(const float* points, const std::vector<PoolPart>& parts, std::int64_t plane, float* out) const;
 
   Winograd conv_;

@@ -14,7 +14,7 @@ std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& grou
   for (const std::vector<PackedSlice>& slices : groups) {
     for (const PackedSlice& slice : slices) {
       if (slice.columns > 0) continue;  // dense: all alike
-      if (!slice.code.empty()) {  // a group is a band
+      if (!slice.code.empty()) {        // a group is a band
         for (std::size_t band = 0; band < costs.size(); ++band) {
           costs[band] += slice.starts[band + 1] - slice.starts[band];
         }
@@ -32,9 +32,9 @@ std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& grou
   return costs;
 }
 
-std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows,
-                                       std::int64_t band_rows, std::int64_t row_floats, std::int64_t tiles,
-                                       int threads, std::int64_t cache_bytes) {
+std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows, std::int64_t band_rows,
+                                       std::int64_t row_floats, std::int64_t tiles, int threads,
+                                       std::int64_t cache_bytes) {
   const auto bands = static_cast<std::int64_t>(band_costs.size());
   const std::int64_t band_bytes = band_rows * row_floats * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most_bands = std::max<std::int64_t>(cache_bytes / band_bytes, 1);

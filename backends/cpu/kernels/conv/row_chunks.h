@@ -13,9 +13,9 @@ std::vector<double> band_costs(const std::vector<std::vector<PackedSlice>>& grou
                                std::int64_t band_rows);
 
 // Bounds of chunks of rows, whole bands of about equal cost: as few as keep a chunk's sums within `cache_bytes` and
-// the threads evenly loaded, since each chunk packs the panels anew.
-std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows,
-                                       std::int64_t band_rows, std::int64_t row_floats, std::int64_t tiles,
-                                       int threads, std::int64_t cache_bytes);
+// the threads evenly loaded, since each chunk packs the panels again.
+std::vector<std::int64_t> balance_rows(const std::vector<double>& band_costs, std::int64_t rows, std::int64_t band_rows,
+                                       std::int64_t row_floats, std::int64_t tiles, int threads,
+                                       std::int64_t cache_bytes);
 
 }  // namespace sift::cpu

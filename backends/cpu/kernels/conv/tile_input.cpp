@@ -22,10 +22,10 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
   const ConvGeometry& g = job.geometry;
   const ConvTensors& t = job.tensors;
   const TileShape& tile = job.tile;
-  const bool planes = t.layout == Layout::planes;
-  const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
-  const std::int64_t lane_stride = planes ? g.stride_w : 0;
-  const std::uint32_t all = planes ? (1U << tile.panel_w()) - 1U : 1U;
+  const bool nchw = t.layout == Layout::nchw;
+  const std::int64_t floats_per_pixel = nchw ? 1 : kLanes;
+  const std::int64_t lane_stride = nchw ? g.stride_w : 0;
+  const std::uint32_t all = nchw ? (1U << tile.panel_w()) - 1U : 1U;
   input.full.clear();
   input.masked.clear();
   input.lines.clear();
@@ -39,12 +39,13 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
       for (std::int64_t row = 0; row < tile.rows + copy_y.shifts; ++row) {
         for (const LaneRun& run : input.runs) {
           const std::int64_t x = run.corner.x * g.stride_w + copy_x.first - g.pad_left;
-          const std::int64_t lanes_read = tile.slides ? tile.panel_w() : run.lanes;
+          const std::int64_t lanes_read = tile.taps_overlap ? tile.panel_w() : run.lanes;
           const std::uint32_t mask = lanes_inside(x, lane_stride, lanes_read, t.in_w) << run.lane;
           if (mask == 0) continue;
           const std::int64_t block = copy_block + row * job.panel.pitch + run.block;
           for (std::int64_t lane_row = 0; lane_row < tile.lanes_h; ++lane_row) {
-            const std::int64_t y = (run.corner.y + row * tile.lanes_h + lane_row) * g.stride_h + copy_y.first - g.pad_top;
+            const std::int64_t y =
+                (run.corner.y + row * tile.lanes_h + lane_row) * g.stride_h + copy_y.first - g.pad_top;
             if (y < 0 || y >= t.in_h) continue;
             const std::int64_t source =
                 (run.corner.unit * t.in_channels * t.in_h * t.in_w + y * t.in_w + x) * floats_per_pixel;
@@ -52,9 +53,9 @@ void list_gathers(const ConvJob& job, const ConvTile& place, TileInput& input) {
             const Gather entry{source - run.lane * lane_stride, static_cast<std::uint32_t>(target), mask};
             (mask == all ? input.full : input.masked).push_back(entry);
             lanes_filled += std::popcount(mask);
-            // In planes the copies along x are the same cache lines. What the tile above has read, too, has left the
+            // In NCHW the copies along x are the same cache lines. What the tile above has read, too, has left the
             // second-level cache by now where weights and sums are many.
-            if (!planes || &copy_x == &job.panel.x.copies.front()) input.lines.push_back(source);
+            if (!nchw || &copy_x == &job.panel.x.copies.front()) input.lines.push_back(source);
           }
         }
       }

@@ -8,9 +8,9 @@ namespace sift::cpu {
 void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::vector<Scatter>& scatters) {
   const ConvTensors& t = job.tensors;
   const TileShape& tile = job.tile;
-  const bool planes = t.layout == Layout::planes;
-  const std::int64_t floats_per_pixel = planes ? 1 : kLanes;
-  // Sums of rows that are code lie row behind row, those of others block behind block.
+  const bool nchw = t.layout == Layout::nchw;
+  const std::int64_t floats_per_pixel = nchw ? 1 : kLanes;
+  // Sums of rows that are code lie row after row, those of others block after block.
   const std::int64_t block_sums = job.slices.front().code.empty() ? tile.lanes() : job.band_rows * kLanes;
   scatters.clear();
   for (std::int64_t row = 0; row < tile.rows; ++row) {
@@ -23,7 +23,7 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
         const std::int64_t target =
             (run.corner.unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + run.corner.x) * floats_per_pixel;
         scatters.push_back({target, static_cast<std::uint32_t>(block * block_sums + lane_row * tile.lanes_w + run.lane),
-                            static_cast<std::uint32_t>(planes ? run.outputs : kLanes)});
+                            static_cast<std::uint32_t>(nchw ? run.outputs : kLanes)});
       }
     }
   }
@@ -37,7 +37,7 @@ std::optional<DirectOutput> direct_output(const ConvJob& job, const std::vector<
   const std::size_t cols = scatters.size() / static_cast<std::size_t>(kernel_rows(tile, job.panel));
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   DirectOutput direct{};
-  direct.row_stride = job.tensors.out_h * job.tensors.out_w * (job.tensors.layout == Layout::planes ? 1 : kLanes);
+  direct.row_stride = job.tensors.out_h * job.tensors.out_w * (job.tensors.layout == Layout::nchw ? 1 : kLanes);
   direct.step = cols > 1 ? scatters[1].target - scatters[0].target : 0;
   direct.pitch = scatters.size() > cols ? scatters[cols].target - scatters[0].target : 0;
   direct.low = bounded ? job.activation.a : -kInfinity;
@@ -50,7 +50,7 @@ std::optional<DirectOutput> direct_output(const ConvJob& job, const std::vector<
   }
   const bool aligned = (direct.row_stride | direct.step | direct.pitch | scatters[0].target) % kLanes == 0 &&
                        reinterpret_cast<std::uintptr_t>(out) % (kLanes * sizeof(float)) == 0;
-  direct.streams = job.streams && aligned;
+  direct.non_temporal = job.non_temporal && aligned;
   return direct;
 }
 

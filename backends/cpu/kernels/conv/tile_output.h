@@ -8,8 +8,8 @@
 
 namespace sift::cpu {
 
-// Fills `scatters` with the tile's blocks, or parts of blocks, that lie inside the output, in the tile's order. `runs` are
-// those of its columns.
+// Fills `scatters` with the tile's blocks, or parts of blocks, that lie inside the output, in the tile's order. `runs`
+// are those of its columns.
 void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::vector<Scatter>& scatters);
 
 // How the micro-kernel can store a row's sums by itself, counted from the first scatter's place in the first row;

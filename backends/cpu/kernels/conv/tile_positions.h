@@ -10,7 +10,7 @@
 namespace sift::cpu {
 
 struct ConvTensors {
-  Layout layout = Layout::planes;
+  Layout layout = Layout::nchw;
   std::int64_t units = 0;  // images, or groups of 16
   std::int64_t in_channels = 0;
   std::int64_t in_h = 0;
@@ -20,7 +20,7 @@ struct ConvTensors {
   std::int64_t out_w = 0;
 };
 
-// Where a tile lies, in blocks; one whose lanes run on is only counted, in `col`.
+// Where a tile lies, in blocks; one that wraps rows is only counted, in `col`.
 struct ConvTile {
   std::int64_t row = 0;
   std::int64_t col = 0;
@@ -45,18 +45,18 @@ struct Corner {
 };
 Corner corner_of(const ConvTensors& tensors, const TileShape& tile, const ConvTile& place);
 
-// Lanes, in a row of lanes of a block in the tile's first row, of outputs that lie side by side. The lanes of the blocks
+// Lanes, in a row of lanes of a block in the tile's first row, of adjacent outputs. The lanes of the blocks
 // below hold what lies below.
 struct LaneRun {
   std::int64_t block;    // in a row of the tile's blocks
   Corner corner;         // the output in the run's first lane
   std::int64_t lane;     // the run's first, in its row of lanes
   std::int64_t lanes;    // that read input
-  std::int64_t outputs;  // that are stored: not those only for turning, or beyond the last; none if not positive
+  std::int64_t outputs;  // that are stored: not those only for rotating, or beyond the last; none if not positive
 };
 
 // Fills `runs` with those of the first `cols` columns of blocks, which may be more than the tile's: copies of the input
-// hold the blocks beside it.
+// hold the blocks next to it.
 void list_runs(const ConvTensors& tensors, const TileShape& tile, const ConvTile& place, std::int64_t cols,
                std::vector<LaneRun>& runs);
 

@@ -12,8 +12,8 @@
 namespace sift::cpu {
 namespace {
 
-constexpr std::int64_t kExtent = 6;      // pixels of a phase along an axis of a tile
-constexpr std::int64_t kMostTaps = 4;    // of a phase
+constexpr std::int64_t kExtent = 6;       // pixels of a phase along an axis of a tile
+constexpr std::int64_t kMostTaps = 4;     // of a phase
 constexpr std::int64_t kMostPhases = 16;  // of all channels: their points fit the first-level cache, or nearly so
 
 struct Scratch {
@@ -40,7 +40,8 @@ TapFactors tap_factors(std::int64_t taps) {
     for (std::size_t j = 0; j < kPlaces.size(); ++j) {
       if (j != i) factor /= kPlaces[i] - kPlaces[j];
     }
-    for (std::int64_t tap = 0; tap < taps; ++tap, factor *= kPlaces[i]) factors[i][static_cast<std::size_t>(tap)] = factor;
+    for (std::int64_t tap = 0; tap < taps; ++tap, factor *= kPlaces[i])
+      factors[i][static_cast<std::size_t>(tap)] = factor;
   }
   factors.back()[static_cast<std::size_t>(taps - 1)] = 1.0;
   return factors;
@@ -132,8 +133,8 @@ std::int64_t Winograd::weight_bytes() const {
 // Fills [phases][36][16] with the pixels that the tiles read, zeros around the image.
 void Winograd::gather(const Shape& shape, const Block& block, const float* in, float* patch) const {
   const ConvGeometry& g = geometry_;
-  const bool planes = layout_ == Layout::planes;
-  const std::int64_t pixel = planes ? 1 : kLanes;
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : kLanes;
   std::memset(patch, 0, static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes) * sizeof(float));
   for (std::int64_t tile = 0; tile < block.tiles; ++tile) {
     const Block::Place place = block.place(tile);
@@ -148,7 +149,7 @@ void Winograd::gather(const Shape& shape, const Block& block, const float* in, f
         const std::int64_t phase = (channel * g.stride_h + y % g.stride_h) * g.stride_w;
         float* const to = patch + (phase * kWinogradPoints + y / g.stride_h * kExtent) * kLanes + tile;
         for (std::int64_t x = first_x; x < last_x; ++x) {
-          if (planes) {
+          if (nchw) {
             to[column_places_[static_cast<std::size_t>(x)]] = line[x];
           } else {
             std::memcpy(to + column_places_[static_cast<std::size_t>(x)], line + x * kLanes, kLanes * sizeof(float));
@@ -159,11 +160,11 @@ void Winograd::gather(const Shape& shape, const Block& block, const float* in, f
   }
 }
 
-// Fills `scatters` with where the outputs of the tiles go: in planes, up to 16 pixels of a row at a time.
+// Fills `scatters` with where the outputs of the tiles go: in NCHW, up to 16 pixels of a row at a time.
 void Winograd::list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const {
-  const bool planes = layout_ == Layout::planes;
-  const std::int64_t pixel = planes ? 1 : kLanes;
-  const std::int64_t step = planes ? kLanes : 1;
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : kLanes;
+  const std::int64_t step = nchw ? kLanes : 1;
   scatters.clear();
   for (std::int64_t tile = 0; tile < block.tiles;) {
     const Block::Place place = block.place(tile);
@@ -173,9 +174,8 @@ void Winograd::list_outputs(const Shape& shape, const Block& block, std::vector<
       const std::int64_t line =
           (place.unit * rows_ * shape.h * shape.w + (place.y * tile_ + y) * shape.w + place.x * tile_) * pixel;
       for (std::int64_t x = 0; x < width; x += step) {
-        scatters.push_back({line + x * pixel,
-                            static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
-                            static_cast<std::uint32_t>(planes ? std::min(kLanes, width - x) : kLanes)});
+        scatters.push_back({line + x * pixel, static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
+                            static_cast<std::uint32_t>(nchw ? std::min(kLanes, width - x) : kLanes)});
       }
     }
     tile += tiles;
@@ -198,7 +198,7 @@ float* Winograd::sums_of(const float* points, std::int64_t row) const {
                           .weights = weights_.data() + row * kWinogradPoints * phases_,
                           .phases = phases_,
                           .outputs = static_cast<int>(tile_),
-                          .in_turns = layout_ == Layout::planes,
+                          .in_turns = layout_ == Layout::nchw,
                           .bias = bias_.data() + row,
                           .out = sums});
   return sums;
@@ -208,15 +208,15 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   const Shape out_shape = output_shape(shape);
   const std::int64_t out_floats = element_count(out_shape, layout_);
   if (out_floats == 0) return;
-  const bool planes = layout_ == Layout::planes;
-  const std::int64_t pixel = planes ? 1 : kLanes;
-  const std::int64_t units = planes ? shape.n : ceil_div(shape.n, kLanes);
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : kLanes;
+  const std::int64_t units = nchw ? shape.n : ceil_div(shape.n, kLanes);
   const std::int64_t out_plane = out_shape.h * out_shape.w * pixel;
   const std::int64_t tile_rows = ceil_div(out_shape.h, tile_);
   const std::int64_t tile_columns = ceil_div(out_shape.w, tile_);
   const std::int64_t all = units * tile_rows * tile_columns;
-  const std::int64_t together = planes ? kLanes : 1;
-  const bool streams = !planes && passes_caches(out_floats, out, others.second);
+  const std::int64_t together = nchw ? kLanes : 1;
+  const bool non_temporal = !nchw && stores_non_temporally(out_floats, out, others.second);
   pool.parallel_for(ceil_div(all, together), [&](std::int64_t number) {
     const Block block{.tiles = std::min(together, all - number * together),
                       .rows = tile_rows,
@@ -231,13 +231,13 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
     epilogue.acc_stride = tile_floats();
     epilogue.out_stride = out_plane;
     epilogue.activation = activation_;
-    epilogue.streams = streams;
+    epilogue.non_temporal = non_temporal;
     for (std::int64_t row = 0; row < rows_; row += kWinogradRows) {
       const std::int64_t rows = std::min<std::int64_t>(kWinogradRows, rows_ - row);
       epilogue.out = out + row * out_plane;
       epilogue.residual = others.second == nullptr ? nullptr : others.second + row * out_plane;
       epilogue.rows = static_cast<std::uint32_t>(rows);
-      if (!streams) {
+      if (!non_temporal) {
         for (std::int64_t i = 0; i < rows; ++i) {
           for (const Scatter& entry : scatters) __builtin_prefetch(epilogue.out + i * out_plane + entry.target, 1);
         }
@@ -245,7 +245,7 @@ void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const 
       epilogue.acc = sums_of(points, row);
       kernels_.epilogue(epilogue);
     }
-    if (streams) kernels_.end_streams();
+    if (non_temporal) kernels_.end_non_temporal_stores();
   });
 }
 

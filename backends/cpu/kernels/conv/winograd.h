@@ -39,7 +39,7 @@ class Winograd final : public Op {
   std::int64_t rows() const { return rows_; }
   std::int64_t tile_floats() const { return tile_ * tile_ * kLanes; }  // of a row's sums
 
-  // Sixteen tiles: of sixteen images at one place, or, in planes, side by side, and from the end of a row of tiles on to
+  // Sixteen tiles: of sixteen images at one place, or, in NCHW, adjacent, and from the end of a row of tiles on to
   // the next row and the next image.
   struct Block {
     struct Place {
@@ -58,10 +58,10 @@ class Winograd final : public Op {
     }
   };
 
-  // The transformed input of a block. In memory of the calling thread, until it asks for another block's.
+  // The transformed input of a block. In memory of the calling thread, until the call for another block.
   const float* points_of(const Shape& shape, const Block& block, const float* in) const;
   // Bias and products of rows [row, row + kWinogradRows), tile_floats() each; those beyond the last row have weights of
-  // zero. In memory of the calling thread, until it asks for other rows'.
+  // zero. In memory of the calling thread, until the call for other rows.
   float* sums_of(const float* points, std::int64_t row) const;
 
  private:

@@ -65,7 +65,7 @@ void CodeMemory::seal(std::size_t used) {
 
 namespace {
 
-bool ask() {
+bool detect() {
   const char* const wish = std::getenv("SIFT_JIT");
   if (wish != nullptr && std::string_view(wish) == "0") return false;
   try {
@@ -87,16 +87,16 @@ CodeMemory::~CodeMemory() = default;
 void CodeMemory::seal(std::size_t) {}
 
 namespace {
-bool ask() { return false; }
+bool detect() { return false; }
 }  // namespace
 
 #endif
 
 bool may_execute_code() {
-  // A child of a fork would wait for a thread that it does not have, had that been caught asking.
-  static ForkSafeMutex asking;
-  const std::lock_guard lock(asking);
-  static const bool may = ask();
+  // A child of a fork would wait for a thread that it does not have, had that been interrupted here.
+  static ForkSafeMutex detecting;
+  const std::lock_guard lock(detecting);
+  static const bool may = detect();
   return may;
 }
 

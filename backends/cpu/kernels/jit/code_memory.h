@@ -24,7 +24,7 @@ class CodeMemory {
   const std::byte* begin() const { return begin_; }
   std::size_t size() const { return size_; }
 
-  // Gives back what lies behind the first `used` bytes; these can be executed from here on, and no longer written.
+  // Gives back what follows the first `used` bytes; these can be executed from here on, and no longer written.
   // Throws CodeMemoryError where the system forbids it.
   void seal(std::size_t used);
 
@@ -33,8 +33,8 @@ class CodeMemory {
   std::size_t size_ = 0;  // whole pages
 };
 
-// Whether this process may write code and execute it: on Linux and macOS on x86-64, if no policy of the system forbids it
-// and SIFT_JIT is not 0. Found out once; memory for code may be refused later all the same.
+// Whether this process may write code and execute it: on Linux and macOS on x86-64, if no policy of the system forbids
+// it and SIFT_JIT is not 0. Found out once; memory for code may be refused later all the same.
 bool may_execute_code();
 
 }  // namespace sift::cpu

@@ -18,7 +18,7 @@
 
 namespace sift::cpu {
 
-inline constexpr std::int64_t kCodeRows = 28;  // the other four registers hold operands
+inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other four hold operands
 
 // A non-zero of a group of rows: its row in the group, and where its operand lies, in bytes of the panel.
 struct CodeEntry {
@@ -28,16 +28,16 @@ struct CodeEntry {
   bool operator==(const CodeEntry&) const = default;
 };
 
-// Parts that a group of so many non-zeros and columns is cut into, so that each stays in the first-level cache while the
-// blocks of a tile go through it.
+// Parts that a group with this many non-zeros and columns is cut into, so that each stays in the first-level cache
+// while the blocks of a tile go through it.
 std::uint32_t body_parts(std::size_t nnz, std::size_t columns);
 
 // Bytes that a body takes at most, without its prefetching.
 std::size_t most_body_bytes(std::size_t nnz, std::size_t columns);
 inline constexpr std::size_t kPrefetchBytes = 7;  // of an instruction
 
-// Writes the body for non-zeros in ascending order of their offsets, which is that of their weights; returns its end. In
-// between, it prefetches so many lines of two places.
+// Writes the body for non-zeros in ascending order of their offsets, which is that of their weights; returns its end.
+// In between, it prefetches the given numbers of lines of two places.
 std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::uint32_t code_ahead,
                       std::uint32_t weights_ahead);
 

@@ -23,7 +23,7 @@ TileScratch& tile_scratch() {
   return scratch;
 }
 
-// Of the thread that calls `run` on planes; the others read it while they work for it.
+// Of the thread that calls `run` on NCHW; the others read it while they work for it.
 struct LanesScratch {
   AlignedBuffer queries;
   AlignedBuffer keys;
@@ -62,7 +62,7 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   check_channels(o.values, o.heads, o.value_depth);
   // Counted, so that no product below runs over.
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
-  element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::images16);
+  element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);
   if (!o.mask) return;
   check_mask_size(o.mask->sequences, o.sequences);
   check_mask_size(o.mask->heads, o.heads);
@@ -89,33 +89,34 @@ void Attention::run(ThreadPool& pool, const Shape& shape, const float* in, const
   if (others.second == nullptr || others.third == nullptr || (options_.mask && others.mask == nullptr)) {
     throw std::invalid_argument("attention: keys, values or the mask are missing");
   }
-  if (options_.layout == Layout::images16) {
+  if (options_.layout == Layout::nchw_n16) {
     return run_lanes(pool, in, others.second, others.third, others.mask, out);
   }
   LanesScratch& scratch = lanes_scratch();
-  const Reorder to_lanes(Layout::planes, kernels_);
+  const Reorder to_lanes(Layout::nchw, kernels_);
   const auto moved = [&](AlignedBuffer& buffer, const float* from, std::int64_t channels) {
     const Shape of{rows(), channels};
-    float* const to = floats(buffer, element_count(of, Layout::images16));
+    float* const to = floats(buffer, element_count(of, Layout::nchw_n16));
     to_lanes.run(pool, of, from, {}, to);
     return to;
   };
   const float* const queries = moved(scratch.queries, in, options_.queries.count);
   const float* const keys = others.second == in ? queries : moved(scratch.keys, others.second, options_.keys.count);
   const float* const values = others.third == in ? queries : moved(scratch.values, others.third, options_.values.count);
-  float* const lanes = floats(scratch.out, element_count(out_shape, Layout::images16));
+  float* const lanes = floats(scratch.out, element_count(out_shape, Layout::nchw_n16));
   run_lanes(pool, queries, keys, values, others.mask, lanes);
-  Reorder(Layout::images16, kernels_).run(pool, out_shape, lanes, {}, out);
+  Reorder(Layout::nchw_n16, kernels_).run(pool, out_shape, lanes, {}, out);
 }
 
-// The mask of one head for `blocks` blocks of queries from `first_query` on, as the kernel reads it. The block may begin
-// before the sequence and end behind it: what lies outside has the mask of the nearest query.
+// The mask of one head for `blocks` blocks of queries from `first_query` on, as the kernel reads it. The block may
+// begin before the sequence and end after it: what lies outside has the mask of the nearest query.
 const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,
                                   std::int64_t blocks) const {
   const MaskShape& shape = *options_.mask;
   const std::int64_t keys = options_.tokens;
-  const float* const of_head = mask + ((shape.sequences > 1 ? sequence : 0) * shape.heads +
-                                       (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
+  const float* const of_head =
+      mask +
+      ((shape.sequences > 1 ? sequence : 0) * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
   if (shape.queries == 1 && shape.keys == keys) return of_head;
   float* const turned = floats(tile_scratch().mask, blocks * keys * kLanes);
   if (shape.keys != keys) {
@@ -159,7 +160,7 @@ void Attention::run_lanes(ThreadPool& pool, const float* queries, const float* k
     const std::int64_t begin = first_block + block_count * tile / tiles;
     const std::int64_t blocks = first_block + block_count * (tile + 1) / tiles - begin;
     if (blocks == 0) return;
-    // Lanes behind the last sequence are written with it: they hold finite values.
+    // Lanes after the last sequence are written with it: they hold finite values.
     const std::int64_t end_query = sequence + 1 == o.sequences ? ceil_div(end_row, kLanes) * kLanes : end_row;
     const auto channels_of = [&](const float* tensor, const HeadChannels& channels, std::int64_t depth,
                                  std::int64_t block) {

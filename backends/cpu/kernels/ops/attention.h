@@ -9,7 +9,7 @@
 
 namespace sift::cpu {
 
-// The channels of an operand: `count` in all, those of the first head from `first` on, the other heads' behind them.
+// The channels of an operand: `count` in all, those of the first head from `first` on, the other heads' after them.
 struct HeadChannels {
   std::int64_t count = 0;
   std::int64_t first = 0;
@@ -37,7 +37,7 @@ struct AttentionOptions {
   HeadChannels values;
   std::optional<MaskShape> mask;  // added to the scores
   bool nan_to_zero = false;       // what a token gets whose weights are NaN, since it attends to nothing
-  Layout layout = Layout::images16;
+  Layout layout = Layout::nchw_n16;
 };
 
 // For each sequence and head softmax(queries keys^T scale + mask) values, with the softmax over the keys. Input, second
@@ -45,8 +45,8 @@ struct AttentionOptions {
 // [sequences tokens][heads value_depth]. Operands may be the same tensor.
 class Attention final : public Op {
  public:
-  // Throws std::invalid_argument for sizes below one, but for sequences and tokens, of which there may be none, heads that an operand has no channels for, and a mask that does
-  // not fit the scores.
+  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
+  // has no channels for, and for a mask that does not fit the scores.
   Attention(const AttentionOptions& options, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;

@@ -30,11 +30,7 @@ void Elementwise::run(ThreadPool& pool, const Shape& shape, const float* in, con
 
 ChannelScale::ChannelScale(std::vector<float> scale, std::vector<float> shift, Activation activation, Layout layout,
                            const KernelTable& kernels)
-    : scale_(std::move(scale)),
-      shift_(std::move(shift)),
-      activation_(activation),
-      layout_(layout),
-      kernels_(kernels) {
+    : scale_(std::move(scale)), shift_(std::move(shift)), activation_(activation), layout_(layout), kernels_(kernels) {
   if (scale_.size() != shift_.size()) throw std::invalid_argument("channel scale: one shift per scale");
 }
 
@@ -47,9 +43,9 @@ Shape ChannelScale::output_shape(const Shape& in) const {
 
 void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   output_shape(shape);
-  const bool planes = layout_ == Layout::planes;
-  const std::int64_t units = planes ? shape.n : (shape.n + kLanes - 1) / kLanes;
-  const std::int64_t plane = shape.h * shape.w * (planes ? 1 : kLanes);
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t units = nchw ? shape.n : (shape.n + kLanes - 1) / kLanes;
+  const std::int64_t plane = shape.h * shape.w * (nchw ? 1 : kLanes);
   pool.parallel_for(units * shape.c, [&](std::int64_t task) {
     const auto channel = static_cast<std::size_t>(task % shape.c);
     kernels_.elementwise({.kind = BinaryKind::first,

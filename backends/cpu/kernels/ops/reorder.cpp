@@ -19,7 +19,7 @@ void Reorder::run(ThreadPool& pool, const Shape& shape, const float* in, const O
     const int rows = static_cast<int>(std::min(kLanes, shape.n - group * kLanes));
     const std::int64_t plane_at = group * kLanes * image + first;
     const std::int64_t block_at = (group * image + first) * kLanes;
-    if (from_ == Layout::planes) {
+    if (from_ == Layout::nchw) {
       kernels_.interleave(in + plane_at, image, count, rows, out + block_at);
     } else {
       kernels_.deinterleave(in + block_at, image, count, rows, out + plane_at);

@@ -12,7 +12,7 @@ class Reorder final : public Op {
 
   Shape output_shape(const Shape& in) const override { return in; }
   Layout input_layout() const override { return from_; }
-  Layout output_layout() const override { return from_ == Layout::planes ? Layout::images16 : Layout::planes; }
+  Layout output_layout() const override { return from_ == Layout::nchw ? Layout::nchw_n16 : Layout::nchw; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
  private:

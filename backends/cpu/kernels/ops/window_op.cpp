@@ -27,8 +27,8 @@ WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode
       ceil_mode_(ceil_mode),
       layout_(layout) {
   const ConvGeometry& g = geometry;
-  const bool positive = g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
-                        g.dilation_w > 0;
+  const bool positive =
+      g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 && g.dilation_w > 0;
   const bool padded = g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0;
   if (!positive || !padded) {
     throw std::invalid_argument("window: kernel, stride and dilation must be positive, padding not negative");
@@ -48,16 +48,16 @@ void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const 
   const Shape out_shape = output_shape(shape);
   if (element_count(out_shape, layout_) == 0) return;
   const WindowRun run(layer_, shape, out_shape);
-  const std::int64_t planes = (layout_ == Layout::planes ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
+  const std::int64_t planes = (layout_ == Layout::nchw ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
   constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
   const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
   pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
     const std::int64_t first = task * together;
     const std::int64_t last = std::min(planes, first + together);
-    if (layout_ == Layout::planes) {
-      run.planes(first, last, in, out);
+    if (layout_ == Layout::nchw) {
+      run.run_nchw(first, last, in, out);
     } else {
-      run.images16(first, last, in, out);
+      run.run_nchw_n16(first, last, in, out);
     }
   });
 }

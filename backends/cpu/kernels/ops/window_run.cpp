@@ -31,7 +31,7 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
-// Copies `count` columns, the first of which lies behind `pad` columns of padding, sorted by their remainder modulo the
+// Copies `count` columns, the first of which follows `pad` columns of padding, sorted by their remainder modulo the
 // stride: `phase` floats for each remainder.
 void sort_columns(const KernelTable& kernels, const float* from, std::int64_t count, std::int64_t pad,
                   std::int64_t stride, std::int64_t phase, float* row) {
@@ -85,12 +85,13 @@ std::int64_t WindowRun::divisor_y(std::int64_t y) const {
 
 std::int64_t WindowRun::divisor_x(std::int64_t x) const {
   if (!layer_.count_padding) return taps_x(x).size();
-  return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, -g_.pad_left, in_.w + g_.pad_right).size();
+  return taps_inside(x, g_.kernel_w, g_.stride_w, g_.dilation_w, g_.pad_left, -g_.pad_left, in_.w + g_.pad_right)
+      .size();
 }
 
 void WindowRun::extend(std::vector<Stretch>& stretches, const Stretch& next) {
-  const bool alike = !stretches.empty() && stretches.back().taps == next.taps &&
-                     stretches.back().divisor == next.divisor;
+  const bool alike =
+      !stretches.empty() && stretches.back().taps == next.taps && stretches.back().divisor == next.divisor;
   if (alike) {
     stretches.back().end = next.end;
   } else {
@@ -109,8 +110,8 @@ WindowArgs WindowRun::start(std::size_t channel) const {
   return args;
 }
 
-// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those that
-// are listed, and their weights to scratch.weights.
+// Appends to scratch.taps place(i, j) of the taps in these rows and columns of the window; of weighted sums, of those
+// that are listed, and their weights to scratch.weights.
 template <typename Place>
 void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place place) const {
   Scratch& scratch = thread_scratch();
@@ -127,7 +128,7 @@ void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place plac
     const auto first = std::ranges::lower_bound(taps, static_cast<std::uint32_t>(rows.begin * g_.kernel_w));
     at = static_cast<std::size_t>(first - taps.begin());
   }
-  // Room for all of them: growing one by one shows beside a small plane.
+  // Room for all of them: growing one by one shows next to a small plane.
   const std::size_t before = scratch.taps.size();
   scratch.taps.resize(before + taps.size() - at);
   scratch.weights.resize(scratch.taps.size());
@@ -145,26 +146,24 @@ void WindowRun::add_taps(std::size_t channel, Range rows, Range cols, Place plac
   scratch.weights.resize(added);
 }
 
-void WindowRun::images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
-  pad_or_cut_images16(first, last, in, out);
-  if (streams()) layer_.kernels.end_streams();
+void WindowRun::run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+  pad_or_cut_nchw_n16(first, last, in, out);
+  if (non_temporal()) layer_.kernels.end_non_temporal_stores();
 }
 
 // Blocks are aligned, and what is larger than the shared cache will not be found there.
-bool WindowRun::streams() const {
-  return exceeds_caches(element_count(out_, Layout::images16));
-}
+bool WindowRun::non_temporal() const { return exceeds_caches(element_count(out_, Layout::nchw_n16)); }
 
 // Every pixel is a block. A small plane is copied with its padding, so that no window is cut: what a cut saves is less
-// than what it costs to begin anew, with other taps, three times in a row.
-void WindowRun::pad_or_cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+// than what it costs to begin again, with other taps, three times in a row.
+void WindowRun::pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
   const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
   const std::int64_t pitch = reach_w * kLanes;
   const std::int64_t size = reach_h * pitch;
   const bool averages = layer_.kind == WindowKind::sum;
   if (averages || size * static_cast<std::int64_t>(sizeof(float)) > level1_cache_bytes() / 2) {
-    cut_images16(first, last, in, out);
+    cut_nchw_n16(first, last, in, out);
     return;
   }
   Scratch& scratch = thread_scratch();
@@ -182,11 +181,10 @@ void WindowRun::pad_or_cut_images16(std::int64_t first, std::int64_t last, const
     }
     const auto channel = static_cast<std::size_t>(plane % in_.c);
     scratch.clear();
-    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w}, [&](std::int64_t i, std::int64_t j) {
-      return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes;
-    });
+    add_taps(channel, {0, g_.kernel_h}, {0, g_.kernel_w},
+             [&](std::int64_t i, std::int64_t j) { return i * g_.dilation_h * pitch + j * g_.dilation_w * kLanes; });
     WindowArgs args = start(channel);
-    args.streams = streams();
+    args.non_temporal = non_temporal();
     args.rows = static_cast<std::uint32_t>(out_.h);
     args.row_step = g_.stride_h * pitch;
     args.out_row_step = out_.w * kLanes;
@@ -202,16 +200,16 @@ void WindowRun::pad_or_cut_images16(std::int64_t first, std::int64_t last, const
 }
 
 // Windows are cut at the borders, and neighbours with the same cut run together.
-void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+void WindowRun::cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   Scratch& scratch = thread_scratch();
   // Few enough that the stretches at both ends of the rows find them in the cache.
   constexpr std::int64_t kTogether = 8;
-  // From memory, rows are asked for: what the processor prefetches by itself ends with each page.
-  const bool large = exceeds_caches(element_count(in_, Layout::images16));
+  // From memory, rows are prefetched: what the processor prefetches by itself ends with each page.
+  const bool large = exceeds_caches(element_count(in_, Layout::nchw_n16));
   for (std::int64_t plane = first; plane < last; ++plane) {
     const auto channel = static_cast<std::size_t>(plane % in_.c);
     WindowArgs args = start(channel);
-    args.streams = streams();
+    args.non_temporal = non_temporal();
     args.step = g_.stride_w * kLanes;
     args.row_step = g_.stride_h * in_.w * kLanes;
     args.out_row_step = out_.w * kLanes;
@@ -251,8 +249,8 @@ void WindowRun::cut_images16(std::int64_t first, std::int64_t last, const float*
 }
 
 // Sixteen neighbours are a block: the plane is copied with its padding, columns sorted by their remainder modulo the
-// stride, so that the operands of neighbours lie side by side.
-void WindowRun::planes(std::int64_t first, std::int64_t last, const float* in, float* out) const {
+// stride, so that the operands of neighbours are adjacent.
+void WindowRun::run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const {
   Scratch& scratch = thread_scratch();
   const std::int64_t reach_h = (out_.h - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
   const std::int64_t reach_w = (out_.w - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;

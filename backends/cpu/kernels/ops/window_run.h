@@ -28,8 +28,8 @@ class WindowRun {
  public:
   WindowRun(const WindowLayer& layer, const Shape& in, const Shape& out);
 
-  void images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
-  void planes(std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void run_nchw(std::int64_t first, std::int64_t last, const float* in, float* out) const;
 
  private:
   struct Range {
@@ -58,11 +58,11 @@ class WindowRun {
   std::int64_t divisor_x(std::int64_t x) const;
 
   WindowArgs start(std::size_t channel) const;
-  bool streams() const;
-  void pad_or_cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  bool non_temporal() const;
+  void pad_or_cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   template <typename Place>
   void add_taps(std::size_t channel, Range rows, Range cols, Place place) const;
-  void cut_images16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
+  void cut_nchw_n16(std::int64_t first, std::int64_t last, const float* in, float* out) const;
   // Of a plane that was copied with its padding, to rows `pitch` apart; its taps are listed.
   void copied_plane(std::size_t channel, const float* rows, std::int64_t pitch, float* out) const;
 

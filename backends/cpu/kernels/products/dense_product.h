@@ -1,4 +1,4 @@
-// activation(x weights^T + bias + second) with dense weights, rows (tokens) in lanes: x [m][columns] in images16.
+// activation(x weights^T + bias + second) with dense weights, rows (tokens) in lanes: x [m][columns] in NCHWn16.
 //
 // Tiles of as many rows of weights as registers hold, by one block of 16 tokens. Large products are made by one level
 // of Strassen's algorithm, with seven eighths of the multiply-adds: sums of quarters of the input are made once, those
@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/activation.h"
+#include "base/aligned_buffer.h"
 #include "base/op.h"
 #include "simd/kernel_table.h"
 #include "weights/sparse_weights.h"
@@ -34,7 +34,7 @@ class DenseProduct final : public Op {
                const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
-  Layout input_layout() const override { return Layout::images16; }
+  Layout input_layout() const override { return Layout::nchw_n16; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
   std::int64_t weight_bytes() const override;
 
@@ -81,7 +81,7 @@ class DenseProduct final : public Op {
   std::vector<float> bias_;        // [tiles][tile_rows]
   std::vector<float> row_scales_;  // [tiles][tile_rows], what the weights were divided by
   AlignedBuffer memory_;
-  float* weights_;                 // [slices][tiles][slice_columns][tile_rows]
+  float* weights_;  // [slices][tiles][slice_columns][tile_rows]
 };
 
 }  // namespace sift::cpu

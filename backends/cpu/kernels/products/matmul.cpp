@@ -19,7 +19,7 @@ constexpr std::int64_t kAlone = 1 << 14;
 ConvOptions tokens_in_lanes(Activation activation) {
   ConvOptions options;
   options.activation = activation;
-  options.layout = Layout::images16;
+  options.layout = Layout::nchw_n16;
   return options;
 }
 
@@ -156,17 +156,17 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   if (m == 0) return;
   if (m <= kLanes) return run_few(pool, m, in, second, out);
   Scratch& scratch = thread_scratch();
-  float* const x = scratch.x.floats(static_cast<std::size_t>(element_count(shape, Layout::images16)));
-  float* const y = scratch.y.floats(static_cast<std::size_t>(element_count(out_shape, Layout::images16)));
-  const Reorder to_lanes(Layout::planes, kernels_);
+  float* const x = scratch.x.floats(static_cast<std::size_t>(element_count(shape, Layout::nchw_n16)));
+  float* const y = scratch.y.floats(static_cast<std::size_t>(element_count(out_shape, Layout::nchw_n16)));
+  const Reorder to_lanes(Layout::nchw, kernels_);
   to_lanes.run(pool, shape, in, nullptr, x);
   float* residual = nullptr;
   if (second != nullptr) {
-    residual = scratch.second.floats(static_cast<std::size_t>(element_count(out_shape, Layout::images16)));
+    residual = scratch.second.floats(static_cast<std::size_t>(element_count(out_shape, Layout::nchw_n16)));
     to_lanes.run(pool, out_shape, second, nullptr, residual);
   }
   many()->run(pool, shape, x, residual, y);
-  Reorder(Layout::images16, kernels_).run(pool, out_shape, y, nullptr, out);
+  Reorder(Layout::nchw_n16, kernels_).run(pool, out_shape, y, nullptr, out);
 }
 
 void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const float* second, float* out) const {

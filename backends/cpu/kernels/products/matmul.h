@@ -14,7 +14,7 @@
 namespace sift::cpu {
 
 // For up to 16 rows the weights stream past once, 6 bytes per non-zero, and the rows lie interleaved in the cache. For
-// more, rows become lanes, and the product is a 1x1 convolution in images16; a chain of products is better built of
+// more, rows become lanes, and the product is a 1x1 convolution in NCHWn16; a chain of products is better built of
 // such convolutions, which need no reordering in between.
 class Matmul final : public Op {
  public:
@@ -22,7 +22,7 @@ class Matmul final : public Op {
          const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
-  Layout input_layout() const override { return Layout::planes; }
+  Layout input_layout() const override { return Layout::nchw; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
   std::int64_t weight_bytes() const override;
 

@@ -3,7 +3,10 @@
 // subtracted from, up to two quarters of the result.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
 
 namespace sift::cpu {
 
@@ -29,7 +32,7 @@ inline constexpr std::array<QuarterProduct, 7> kStrassen{{
 // Whether quarter (i, j) of the result gets the products of quarters (i, k) and (k, j), and nothing else.
 constexpr bool is_product(const std::array<QuarterProduct, 7>& products) {
   for (unsigned bits = 0; bits < 64; ++bits) {
-    const unsigned left = bits & 3;          // (left >> 1, left & 1) of the matrix
+    const unsigned left = bits & 3;  // (left >> 1, left & 1) of the matrix
     const unsigned right = bits >> 2 & 3;
     const unsigned result = bits >> 4;
     int factor = 0;
@@ -42,5 +45,29 @@ constexpr bool is_product(const std::array<QuarterProduct, 7>& products) {
   return true;
 }
 static_assert(is_product(kStrassen));
+
+// The one or two quarters that are taken, and their signs.
+struct Taken {
+  int quarters[2] = {0, 0};
+  float signs[2] = {0, 0};
+
+  explicit Taken(const QuarterSigns& from) {
+    int count = 0;
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const int sign = from[static_cast<std::size_t>(quarter)];
+      if (sign == 0) continue;
+      quarters[count] = quarter;
+      signs[count++] = static_cast<float>(sign);
+    }
+  }
+  bool is_one() const { return signs[1] == 0; }
+};
+
+// The exponent that brings a magnitude to [1/2, 1), such that neither power of two runs over.
+inline int exponent_of(float magnitude) {
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);
+  return std::clamp(exponent, -100, 100);
+}
 
 }  // namespace sift::cpu

@@ -64,7 +64,7 @@ template <ActivationKind Kind>
   return x;
 }
 
-// Calls Function<Kind>::run(arguments...) for the kind that is asked for.
+// Calls Function<Kind>::run(arguments...) for the given kind.
 template <template <ActivationKind> class Function, typename... Arguments>
 inline void with_activation(ActivationKind kind, const Arguments&... arguments) {
   switch (kind) {

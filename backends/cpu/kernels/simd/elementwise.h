@@ -11,8 +11,7 @@ template <ActivationKind Kind>
 struct Elementwise {
   static void run(ElementwiseArgs args) {
     switch (args.kind) {
-      case BinaryKind::first:
-        return each(args, [&](Vec a, Vec) { return a * args.scale + args.shift; });
+      case BinaryKind::first: return each(args, [&](Vec a, Vec) { return a * args.scale + args.shift; });
       case BinaryKind::add: return each(args, [](Vec a, Vec b) { return a + b; });
       case BinaryKind::subtract: return each(args, [](Vec a, Vec b) { return a - b; });
       case BinaryKind::multiply: return each(args, [](Vec a, Vec b) { return a * b; });

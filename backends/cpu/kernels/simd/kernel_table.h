@@ -15,13 +15,18 @@ namespace sift::cpu {
 class Prefetcher;
 
 // How a slice of the weights is stored and multiplied; see docs/cpu-runtime.md.
-enum class Algorithm : std::uint8_t { single, pair, dense, generated };
-
-// How a slice of the weights lies in memory. By row: a list of non-zeros for each. By turn: several lists for each row,
-// whose operands are turned alike. Side by side: those of two or four rows in turns, the rows of a band by the lengths
-// of their lists, longest first; the shorter ones are filled up to the longest with zeros times zeros. In pairs: for two
-// rows what both have, what the first has, what the second has. Dense: all. Code: instructions, see generated_rows.h.
-enum class WeightForm : std::uint8_t { by_row, by_turn, side_by_side, in_pairs, dense, code };
+//
+//   csr         a list of non-zeros per row
+//   csr_by_tap  a list per row and tap along x, whose operands are rotated alike
+//   sell        SELL-C-sigma (Kreutzer et al., "A Unified Sparse Matrix Data Format for Efficient General Sparse
+//               Matrix-Vector Multiplication", SIAM J. Sci. Comput. 36(5), 2014): chunks of C = 2 or 4 interleaved
+//               rows; the rows of a band (sigma) are sorted by length, and shorter lists padded with zeros
+//   csr_pairs   for two rows the columns that both have, that the first has, that the second has
+//   dense       all weights
+//   code        machine instructions, see jit/generated_rows.h
+//
+// Asked of a convolution, csr stands for the three forms of lists: which of them is used depends on the tile.
+enum class WeightForm : std::uint8_t { csr, csr_by_tap, sell, csr_pairs, dense, code };
 
 // Part of a group of rows that is machine code: some columns of it.
 struct CodePart {
@@ -41,61 +46,62 @@ struct DirectOutput {
   std::ptrdiff_t step;        // floats from one block of a tile row to the next
   float low;
   float high;
-  bool streams;               // past the caches; all places are aligned then
+  bool non_temporal;  // stores; all places are aligned then
 };
 
 // Rows [row_begin, row_end) of one slice of the weights times a panel: acc[row - row_begin] += or = bias + ...
-// An accumulator row is `blocks` blocks of 16 floats. `in_pairs` and `dense` need both ends to be multiples of 4.
-// Side by side, row_begin and row_end are places in `order`, multiples of the rows together, and acc and bias begin at the
-// row that it counts from.
+// An accumulator row is `blocks` blocks of 16 floats. csr_pairs and dense need both ends to be multiples of 4.
+// In sell, row_begin and row_end are positions in `order`, multiples of the rows per call, and acc and bias begin at
+// the row that it counts from.
 struct RowsArgs {
-  const std::byte* panel;         // aligned to 64 bytes
-  std::ptrdiff_t pitch;           // bytes from one panel row of blocks to the next
-  // Where lists start: by row [rows + 1]; by turn [turns rows + 1]; side by side [rows / together + 1]; in
-  // pairs [3 rows / 2 + 1].
+  const std::byte* panel;  // aligned to 64 bytes
+  std::ptrdiff_t pitch;    // bytes from one panel row of blocks to the next
+  // Where lists start: csr [rows + 1]; csr_by_tap [lists_per_row rows + 1]; sell [rows / rows per call + 1]; csr_pairs
+  // [3 rows / 2 + 1].
   const std::uint32_t* starts;
-  const std::uint32_t* value_starts;  // in pairs: [rows / 2]
-  const std::uint16_t* offsets;   // bytes into the panel; dense: one per column of the slice
-  const float* values;            // one per offset; in pairs: two in what both have; dense: [rows / 4][columns][4]
-  std::uint32_t columns;          // dense: columns of the slice
-  bool one_tap;                   // a column's operands lie behind those of the column before
-  std::uint32_t turns;            // by turn: lists of a row
-  const std::int32_t* turn_lanes; // by turn: [turns][16], the lane of the operand that each lane multiplies
-  const std::uint16_t* order;     // side by side: [rows], the row at each place
-  const CodePart* code;           // code: [groups][parts]
-  std::uint32_t parts;            // code: of each group
-  std::uint32_t group_rows;       // code: rows of each group but the last; row_begin is the first of one
-  std::uint32_t tile_rows;        // code: of blocks, `pitch` apart
+  const std::uint32_t* value_starts;  // csr_pairs: [rows / 2]
+  const std::uint16_t* offsets;       // bytes into the panel; dense: one per column of the slice
+  const float* values;                // one per offset; csr_pairs: two in what both have; dense: [rows / 4][columns][4]
+  std::uint32_t columns;              // dense: columns of the slice
+  bool one_tap;                       // a column's operands follow those of the column before
+  std::uint32_t lists_per_row;        // csr_by_tap
+  const std::int32_t*
+      rotated_lanes;           // csr_by_tap: [lists_per_row][16], the lane of the operand that each lane multiplies
+  const std::uint16_t* order;  // sell: [rows], the row at each position
+  const CodePart* code;        // code: [groups][parts]
+  std::uint32_t parts;         // code: of each group
+  std::uint32_t group_rows;    // code: rows of each group but the last; row_begin is the first of one
+  std::uint32_t tile_rows;     // code: of blocks, `pitch` apart
   std::uint32_t tile_columns;
-  Prefetcher* ahead;              // code: what comes after these rows
-  std::int64_t ahead_lines;       // code: of it, for each block
-  std::ptrdiff_t block_bytes;     // code: from one of a tile row to the next in the panel
-  const float* bias;              // null: continue from acc
-  float* acc;                     // aligned to 64 bytes
-  DirectOutput direct;            // of the row that acc begins at
+  Prefetcher* ahead;           // code: what comes after these rows
+  std::int64_t ahead_lines;    // code: of it, for each block
+  std::ptrdiff_t block_bytes;  // code: from one of a tile row to the next in the panel
+  const float* bias;           // null: continue from acc
+  float* acc;                  // aligned to 64 bytes
+  DirectOutput direct;         // of the row that acc begins at
   std::uint32_t row_begin;
   std::uint32_t row_end;
 };
 using RowsFunction = void (*)(const RowsArgs&);
 
-// The kernel that takes so many rows side by side; null if there is none.
-struct SideBySide {
+// A kernel of the form sell; null if there is none.
+struct SellRows {
   RowsFunction rows;
-  int together;  // 2 or 4
+  int rows_per_call;  // C of SELL-C-sigma: 2 or 4
 };
 
 // Lanes copied into a panel. Entries are the same for every channel.
 struct Gather {
   std::ptrdiff_t source;  // floats from the channel's first
   std::uint32_t target;   // floats from the channel's part of the panel
-  std::uint32_t mask;     // bit per lane, side by side; the lanes left out stay as they are
+  std::uint32_t mask;     // bit per lane, adjacent; the lanes left out stay as they are
 };
 
 // Copies `count` entries for each of `channels` channels. Lane l of an entry comes from source + l * lane_stride.
 struct GatherArgs {
   const Gather* entries;
   std::uint32_t count;
-  std::uint32_t width;        // lanes per entry: 16, 8 or 4
+  std::uint32_t width;  // lanes per entry: 16, 8 or 4
   std::uint32_t lane_stride;
   const float* source;
   std::ptrdiff_t source_stride;  // floats from one channel to the next
@@ -107,21 +113,21 @@ struct GatherArgs {
 struct Scatter {
   std::ptrdiff_t target;  // floats from the output channel's first
   std::uint32_t source;   // floats from the start of the accumulator row
-  std::uint32_t lanes;    // the first so many lanes are stored
+  std::uint32_t lanes;    // this many, from the first on, are stored
 };
 
 struct EpilogueArgs {
   const Scatter* entries;
   std::uint32_t count;
   const float* acc;
-  std::ptrdiff_t acc_stride;   // floats per accumulator row
-  const float* residual;       // null: none
+  std::ptrdiff_t acc_stride;  // floats per accumulator row
+  const float* residual;      // null: none
   float* out;
   std::ptrdiff_t out_stride;   // floats from one output channel to the next, of residual too
   const std::uint16_t* order;  // [rows], which rows of acc, out and residual; null: the first ones
   std::uint32_t rows;
   Activation activation;
-  bool streams;                // whole blocks go past the caches; all places are aligned then
+  bool non_temporal;  // stores of whole blocks; all places are aligned then
 };
 
 // What a sliding window does with its taps.
@@ -130,31 +136,31 @@ enum class WindowKind : std::uint8_t { weighted_sum, sum, maximum };
 // Rows of output blocks whose windows lie wholly inside the input or its padded copy, and are cut alike.
 struct WindowArgs {
   std::uint32_t rows;
-  std::ptrdiff_t row_step;     // floats from one row's operands to the next's
+  std::ptrdiff_t row_step;  // floats from one row's operands to the next's
   std::ptrdiff_t out_row_step;
   const float* in;
   const std::ptrdiff_t* taps;  // [tap_count] floats from `in`
   const float* weights;        // [tap_count], of weighted_sum
   std::uint32_t tap_count;
-  std::ptrdiff_t step;         // floats from one block's operands to the next's
-  float start;                 // bias, 0, or the least float
-  float scale;                 // of sum
-  const float* scales;         // of sum, one per output float; null: `scale`
+  std::ptrdiff_t step;  // floats from one block's operands to the next's
+  float start;          // bias, 0, or the least float
+  float scale;          // of sum
+  const float* scales;  // of sum, one per output float; null: `scale`
   float* out;
-  std::ptrdiff_t out_step;     // floats from one block's output to the next's
+  std::ptrdiff_t out_step;  // floats from one block's output to the next's
   std::uint32_t blocks;
-  std::uint32_t lanes;         // stored of each block but the last
-  std::uint32_t last_lanes;    // stored of the last block
+  std::uint32_t lanes;       // stored of each block but the last
+  std::uint32_t last_lanes;  // stored of the last block
   // Input rows, of contiguous blocks, that are prefetched for the next output row.
   std::uint32_t ahead_rows;
   std::ptrdiff_t ahead;        // floats from a block's operands to the first of these rows
   std::ptrdiff_t ahead_pitch;  // floats from one of them to the next
   Activation activation;
-  bool streams;                // whole blocks go past the caches; all places are aligned then
+  bool non_temporal;  // stores of whole blocks; all places are aligned then
 };
 
 // Winograd's convolution, see winograd.h.
-inline constexpr int kWinogradRows = 8;     // of weights, side by side
+inline constexpr int kWinogradRows = 8;     // of weights, interleaved
 inline constexpr int kWinogradPoints = 36;  // 6 x 6
 inline constexpr float kWinogradInner = 0.75F;
 inline constexpr float kWinogradOuter = 1.5F;
@@ -164,10 +170,10 @@ struct WinogradArgs {
   const float* points;   // [36][phases][16], aligned to 64 bytes
   const float* weights;  // [36][phases][kWinogradRows]
   std::int64_t phases;
-  int outputs;           // of a tile along an axis: 3 or 4
-  bool in_turns;         // tiles lie side by side: a row of outputs is that of the first, that of the second, ...
-  const float* bias;     // [kWinogradRows]
-  float* out;            // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
+  int outputs;        // of a tile along an axis: 3 or 4
+  bool in_turns;      // tiles are adjacent: a row of outputs is that of the first, that of the second, ...
+  const float* bias;  // [kWinogradRows]
+  float* out;         // [kWinogradRows][outputs][outputs][16], or in turns [..][outputs][16 outputs]; aligned
 };
 
 // Where a tile's outputs go that lie in the window of one pooled pixel.
@@ -176,15 +182,15 @@ struct PoolPart {
   std::uint32_t source;   // floats from the first of a row's sums
   std::uint16_t rows;     // of the window, in this tile
   std::uint16_t columns;
-  bool is_first;          // nothing is in the maximum yet
+  bool is_first;  // nothing is in the maximum yet
 };
 
 // out = max(out, activation(sums)), pixel by pixel.
 struct PoolArgs {
   const PoolPart* parts;
   std::uint32_t count;
-  std::uint32_t tile;         // along an axis
-  float* sums;                // [kWinogradRows][tile][tile][16], overwritten; aligned to 64 bytes, as is `out`
+  std::uint32_t tile;  // along an axis
+  float* sums;         // [kWinogradRows][tile][tile][16], overwritten; aligned to 64 bytes, as is `out`
   float* out;
   std::ptrdiff_t out_stride;  // floats from one output channel to the next
   std::uint32_t rows;         // of sums that are stored
@@ -208,14 +214,14 @@ struct ElementwiseArgs {
 // Rows of sparse weights times up to 16 vectors, which lie interleaved: x[column][width].
 struct StreamArgs {
   const float* x;
-  std::uint32_t width;           // 1, 4, 8 or 16
-  const std::uint32_t* starts;   // [rows + 1]
+  std::uint32_t width;          // 1, 4, 8 or 16
+  const std::uint32_t* starts;  // [rows + 1]
   const std::uint16_t* columns;
   const float* values;
   std::uint32_t row_begin;
   std::uint32_t row_end;
-  const float* bias;             // null: continue from acc
-  float* acc;                    // [rows][width]
+  const float* bias;  // null: continue from acc
+  float* acc;         // [rows][width]
 };
 
 // out = (x - mean) / sqrt(variance + epsilon) * scale + shift over the channels.
@@ -228,8 +234,8 @@ struct NormalizeArgs {
   float epsilon;
 };
 
-// softmax(queries keys^T scale + mask) values, of one head and a few blocks of queries. A tensor's channels begin at the
-// head's first, its rows at the block that holds the first one; keys and queries are counted from there.
+// softmax(queries keys^T scale + mask) values, of one head and a few blocks of queries. A tensor's channels begin at
+// the head's first, its rows at the block that holds the first one; keys and queries are counted from there.
 struct AttentionArgs {
   const float* queries;
   const float* keys;
@@ -239,20 +245,20 @@ struct AttentionArgs {
   std::ptrdiff_t key_stride;
   std::ptrdiff_t value_stride;
   std::ptrdiff_t out_stride;
-  std::int64_t depth;           // channels of queries and keys
-  std::int64_t value_depth;     // channels of values and out
-  std::int64_t blocks;          // of queries, up to most_query_blocks
-  std::int64_t first_query;     // whose result is stored
+  std::int64_t depth;        // channels of queries and keys
+  std::int64_t value_depth;  // channels of values and out
+  std::int64_t blocks;       // of queries, up to most_query_blocks
+  std::int64_t first_query;  // whose result is stored
   std::int64_t end_query;
-  std::int64_t first_key;       // in the first block
+  std::int64_t first_key;  // in the first block
   std::int64_t end_key;
   float scale;
-  bool nan_to_zero;             // what queries get whose weights are NaN
+  bool nan_to_zero;  // what queries get whose weights are NaN
   bool mask_by_query;
-  const float* mask;            // null: none; [keys], or by query [blocks][keys][16]
-  float* panel;                 // scratch: [depth][blocks][16]
-  float* scores;                // scratch: [end_key, in whole blocks][blocks][16]
-  float* sums;                  // scratch: [value_depth][blocks][16]
+  const float* mask;  // null: none; [keys], or by query [blocks][keys][16]
+  float* panel;       // scratch: [depth][blocks][16]
+  float* scores;      // scratch: [end_key, in whole blocks][blocks][16]
+  float* sums;        // scratch: [value_depth][blocks][16]
 };
 
 // Half of a small first-level cache.
@@ -268,18 +274,18 @@ struct DenseTileArgs {
     float sign;
   };
   Target targets[2];
-  const float* ahead;     // what is fetched meanwhile, a line of 64 bytes per step of the depth
+  const float* ahead;  // what is fetched meanwhile, a line of 64 bytes per step of the depth
   std::int64_t ahead_lines;
 };
 
 // out = first * first_scales + second * second_scales, [count / 16][16], all aligned to 64 bytes.
 struct CombineArgs {
   const float* first;
-  const float* first_scales;   // [16]
+  const float* first_scales;  // [16]
   const float* second;
   const float* second_scales;  // [16]
   float* out;
-  std::int64_t count;          // a multiple of 16
+  std::int64_t count;  // a multiple of 16
 };
 
 // out = activation(sums * row_scales * lane_scales + bias + residual), [rows][16], all aligned to 64 bytes.
@@ -292,34 +298,33 @@ struct DenseFinishArgs {
   float* out;
   std::int64_t rows;
   Activation activation;
-  bool streams;              // past the caches
+  bool non_temporal;  // stores
 };
 
 // Arguments of kernels that store with every step come by value: behind a reference, each store might change them as
 // far as the compiler knows, and it would read them again. Rows and streams store once per list: there copying them
 // takes longer.
 struct KernelTable {
-  // The kernel for a tile of `rows` x `columns` blocks, null if the registers do not hold it. The blocks of a tile row
-  // are contiguous in the panel.
-  RowsFunction (*rows)(Algorithm algorithm, int rows, int columns);
-  // As `rows` of algorithm single, but of several rows at a time, for tiles whose sums are too few for one row; null for
-  // others, and `rows` is null for these.
-  SideBySide (*rows_side_by_side)(int rows, int columns);
-  // As `rows` of one row of blocks, algorithm single, but the operands of a row's list are turned by a few lanes before
-  // they are multiplied. Null where turning takes longer than it saves.
+  // The kernel for csr, csr_pairs or dense, and a tile of `rows` x `columns` blocks; null if the registers do not hold
+  // it. The blocks of a tile row are contiguous in the panel.
+  RowsFunction (*rows)(WeightForm form, int rows, int columns);
+  // For csr's tiles whose sums are too few for one row at a time; null for others, and `rows` is null for these.
+  SellRows (*sell_rows)(int rows, int columns);
+  // For csr_by_tap and one row of blocks: the operands of a list are rotated by a few lanes before they are multiplied.
+  // Null where rotating takes longer than it saves.
   RowsFunction (*rotated_rows)(int columns);
-  // As `rows` of one row of blocks, algorithm single, but of blocks of 8 lanes; one of the two for each number of them.
-  // If they slide, blocks are 64 bytes apart and operands not aligned.
-  RowsFunction (*narrow_rows)(int blocks, bool slides);
-  SideBySide (*narrow_rows_side_by_side)(int blocks, bool slides);
+  // For one row of blocks of 8 lanes; one of the two for each number of them. If taps overlap, blocks are 64 bytes
+  // apart and operands not aligned.
+  RowsFunction (*narrow_rows)(int blocks, bool taps_overlap);
+  SellRows (*narrow_sell_rows)(int blocks, bool taps_overlap);
   int vec_bytes;  // of a register
   // Whether generated code may use this instruction set's registers.
   bool runs_generated;
-  // Density from which two rows that share operands are faster than one by one.
+  // Density from which csr_pairs is faster than csr.
   double pair_above;
   void (*gather_full)(GatherArgs);  // every lane of every entry is copied
   void (*gather_masked)(GatherArgs);
-  void (*end_streams)();  // after direct outputs that stream, before others read them
+  void (*end_non_temporal_stores)();  // before other threads read what was stored
   void (*epilogue)(EpilogueArgs);
 
   // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes.
@@ -340,7 +345,8 @@ struct KernelTable {
   void (*dense_tile)(const DenseTileArgs&);
   std::int64_t dense_rows;
   void (*combine)(CombineArgs);
-  // Of each of 16 lanes, [count / 16][16]: the largest magnitude, NaN if a value is not finite. All aligned to 64 bytes.
+  // Of each of 16 lanes, [count / 16][16]: the largest magnitude, NaN if a value is not finite. All aligned to 64
+  // bytes.
   void (*lane_magnitudes)(const float* in, std::int64_t count, float* out);
   void (*dense_finish)(DenseFinishArgs);
 

@@ -22,7 +22,7 @@ std::size_t most_code_bytes(std::span<const WeightRow> rows, std::size_t slice_c
   const std::size_t columns = std::min(nnz, static_cast<std::size_t>(groups) * slice_columns);
   const std::size_t parts = body_parts(nnz, columns) + 2 * static_cast<std::size_t>(groups);
   const std::size_t bytes = most_body_bytes(nnz, columns) + parts * most_body_bytes(0, 0);
-  // A line is asked for by one instruction or, in parts of few lines, by several.
+  // A line is prefetched by one instruction or, in parts of few lines, by several.
   const std::size_t lines = (bytes + nnz * sizeof(float)) / kLine + 2 * parts;
   return bytes + 2 * lines * kPrefetchBytes;
 }

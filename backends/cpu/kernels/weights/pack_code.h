@@ -30,15 +30,15 @@ struct WeightRow {
   }
 };
 
-// Writes the slices of a convolution's group, one after the other. All but `pack` throw CodeMemoryError where the system
-// gives no memory for code.
+// Writes the slices of a convolution's group, one after the other. All but `pack` throw CodeMemoryError where the
+// system gives no memory for code.
 class CodePacker {
  public:
   // `rows` in full; `offsets` of the columns of the largest slice.
   CodePacker(std::span<const WeightRow> rows, std::span<const std::uint32_t> offsets, std::int64_t slices,
              std::int64_t group_rows, std::int64_t tile_blocks);
 
-  // `rows` in the slice of so many columns that begins at column `first`.
+  // `rows` in the slice of this many columns that begins at column `first`.
   void pack(std::span<const WeightRow> rows, std::uint32_t first, std::size_t columns, PackedSlice& slice);
 
   // After the last slice: from here on the code can run.

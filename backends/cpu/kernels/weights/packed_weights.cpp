@@ -18,8 +18,8 @@ constexpr std::int64_t kBandsPerThread = 4;
 
 std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
 
-void pack_single(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-                 PackedSlice& slice) {
+void pack_csr(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+              PackedSlice& slice) {
   slice.starts.push_back(0);
   for (const WeightRow& row : rows) {
     for (const std::uint32_t column : row.columns) slice.offsets.push_back(offsets[column - first]);
@@ -28,21 +28,20 @@ void pack_single(std::span<const WeightRow> rows, std::uint32_t first, std::span
   }
 }
 
-// For each place of a band of rows the row that stands there.
+// The rows of a band, longest list first.
 std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
   std::vector<std::uint16_t> order(band.size());
   std::iota(order.begin(), order.end(), std::uint16_t{0});
-  // Rows of zeros that nobody stores come last, as they did.
-  std::ranges::stable_sort(order, std::ranges::greater{},
-                           [&](std::uint16_t row) { return band[row].columns.size(); });
+  // Stable: padding rows, which are not stored, stay last.
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint16_t row) { return band[row].columns.size(); });
   return order;
 }
 
-// Shorter lists are filled up with zero times what lies behind the panel, which is zero too: times anything else it
-// might be NaN.
-void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, int together, std::uint32_t first,
-                       std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
-  const auto sides = static_cast<std::size_t>(together);
+// Shorter lists are padded with zero times what follows the panel, which is zero too: times anything else it might be
+// NaN.
+void pack_sell(std::span<const WeightRow> rows, std::int64_t band_rows, int rows_per_call, std::uint32_t first,
+               std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
+  const auto chunk = static_cast<std::size_t>(rows_per_call);
   const auto rows_of_band = static_cast<std::size_t>(band_rows);
   for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_band) {
     const auto order = order_of_band(rows.subspan(begin, std::min(rows_of_band, rows.size() - begin)));
@@ -53,23 +52,23 @@ void pack_side_by_side(std::span<const WeightRow> rows, std::int64_t band_rows, 
   };
   // Of a few neighbours the first has the longest list.
   slice.starts.push_back(0);
-  for (std::size_t place = 0; place < rows.size(); place += sides) {
-    slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(row_at(place).columns.size() * sides));
+  for (std::size_t place = 0; place < rows.size(); place += chunk) {
+    slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(row_at(place).columns.size() * chunk));
   }
   slice.offsets.assign(slice.starts.back(), behind);
   slice.values.assign(slice.starts.back(), 0.0F);
   for (std::size_t place = 0; place < rows.size(); ++place) {
     const WeightRow& row = row_at(place);
-    std::size_t at = slice.starts[place / sides] + place % sides;
-    for (std::size_t i = 0; i < row.columns.size(); ++i, at += sides) {
+    std::size_t at = slice.starts[place / chunk] + place % chunk;
+    for (std::size_t i = 0; i < row.columns.size(); ++i, at += chunk) {
       slice.offsets[at] = offsets[row.columns[i] - first];
       slice.values[at] = row.values[i];
     }
   }
 }
 
-void pack_rotated(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-                  std::uint32_t kernel_w, PackedSlice& slice) {
+void pack_csr_by_tap(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+                     std::uint32_t kernel_w, PackedSlice& slice) {
   slice.starts.push_back(0);
   for (const WeightRow& row : rows) {
     for (std::uint32_t tap = 0; tap < kernel_w; ++tap) {
@@ -83,8 +82,8 @@ void pack_rotated(std::span<const WeightRow> rows, std::uint32_t first, std::spa
   }
 }
 
-void pack_pair(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
-               PackedSlice& slice) {
+void pack_csr_pairs(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+                    PackedSlice& slice) {
   std::vector<std::uint16_t> only_offsets[2];
   std::vector<float> only_values[2];
   for (std::size_t pair = 0; pair < rows.size(); pair += 2) {
@@ -159,7 +158,7 @@ std::int64_t padded_rows(std::int64_t rows) { return (rows + 3) / 4 * 4; }
 
 std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads) {
   if (form == WeightForm::code) return ceil_div(padded_rows(rows), ceil_div(padded_rows(rows), kCodeRows));
-  if (form != WeightForm::side_by_side) return 4;
+  if (form != WeightForm::sell) return 4;
   return std::clamp(padded_rows(rows / (kBandsPerThread * threads)), kLeastBandRows, kMostBandRows);
 }
 
@@ -179,8 +178,8 @@ std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const Pa
 }
 
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
-                                      const ConvGeometry& geometry, const PanelShape& panel,
-                                      const Tiling& tiling, std::int64_t band_rows) {
+                                      const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
+                                      std::int64_t band_rows) {
   const WeightForm form = tiling.form;
   const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
   const std::int64_t channels = weights.columns() / taps;
@@ -214,8 +213,8 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_dense(in_slice, first, slice_offsets, slice);
       continue;
     }
-    if (form == WeightForm::side_by_side) {
-      pack_side_by_side(in_slice, band_rows, tiling.together, first, slice_offsets, behind, slice);
+    if (form == WeightForm::sell) {
+      pack_sell(in_slice, band_rows, tiling.rows_per_call, first, slice_offsets, behind, slice);
       continue;
     }
     slice.values.reserve(nnz);
@@ -224,13 +223,13 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       continue;
     }
     slice.offsets.reserve(nnz);
-    if (form == WeightForm::in_pairs) {
-      pack_pair(in_slice, first, slice_offsets, slice);
+    if (form == WeightForm::csr_pairs) {
+      pack_csr_pairs(in_slice, first, slice_offsets, slice);
       slice.offsets.shrink_to_fit();
-    } else if (form == WeightForm::by_turn) {
-      pack_rotated(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
+    } else if (form == WeightForm::csr_by_tap) {
+      pack_csr_by_tap(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
     } else {
-      pack_single(in_slice, first, slice_offsets, slice);
+      pack_csr(in_slice, first, slice_offsets, slice);
     }
   }
   if (code.has_value()) code->seal();

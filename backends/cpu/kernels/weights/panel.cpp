@@ -4,22 +4,6 @@
 
 namespace sift::cpu {
 
-Algorithm Tiling::algorithm() const {
-  switch (form) {
-    case WeightForm::by_row:
-    case WeightForm::by_turn:
-    case WeightForm::side_by_side:
-      return Algorithm::single;
-    case WeightForm::in_pairs:
-      return Algorithm::pair;
-    case WeightForm::dense:
-      return Algorithm::dense;
-    case WeightForm::code:
-      break;
-  }
-  return Algorithm::generated;
-}
-
 TapAxis::TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t extent,
                  std::int64_t tile) {
   const std::int64_t period = extent * stride;
@@ -39,22 +23,20 @@ TapAxis::TapAxis(std::int64_t kernel, std::int64_t stride, std::int64_t dilation
   }
 }
 
-std::int64_t TapAxis::most_shifts() const {
-  return std::ranges::max_element(copies, {}, &Copy::shifts)->shifts;
-}
+std::int64_t TapAxis::most_shifts() const { return std::ranges::max_element(copies, {}, &Copy::shifts)->shifts; }
 
 PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
     : y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, tile.lanes_h, tile.rows),
-      x(tile.rotates() || tile.slides
+      x(tile.rotates() || tile.taps_overlap
             ? TapAxis(geometry.kernel_w)
             : TapAxis(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, tile.lanes_w, tile.cols)),
       pitch((tile.cols + x.most_shifts()) * tile.images),
       blocks_per_channel(0),
-      block_floats(tile.slides ? tile.panel_w() : tile.lanes()),
+      block_floats(tile.taps_overlap ? tile.panel_w() : tile.lanes()),
       channel_floats(0),
       images_(tile.images),
       block_width_(block_floats),
-      tap_step_(tile.slides ? geometry.dilation_w : 0) {
+      tap_step_(tile.taps_overlap ? geometry.dilation_w : 0) {
   for (const TapAxis::Copy& copy : y.copies) {
     for (std::size_t i = 0; i < x.copies.size(); ++i) {
       copy_blocks.push_back(blocks_per_channel);
@@ -64,7 +46,7 @@ PanelShape::PanelShape(const ConvGeometry& geometry, const TileShape& tile)
   channel_floats = blocks_per_channel * block_floats;
 }
 
-void PanelShape::turn_inside_out(std::int64_t channels) {
+void PanelShape::make_channels_innermost(std::int64_t channels) {
   block_floats = channels * kLanes;
   channel_floats = kLanes;
 }
@@ -80,7 +62,7 @@ std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel) {
   return panel.pitch == tile.cols * tile.images ? 1 : tile.rows;
 }
 
-std::vector<std::int32_t> turned_lanes(const ConvGeometry& geometry, const TileShape& tile) {
+std::vector<std::int32_t> lanes_of_rotations(const ConvGeometry& geometry, const TileShape& tile) {
   std::vector<std::int32_t> lanes;
   for (std::int64_t tap = 0; tap < (tile.rotates() ? geometry.kernel_w : 0); ++tap) {
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {

@@ -10,7 +10,7 @@ namespace sift::cpu {
 namespace {
 
 // Above this density 4 bytes for every value are less than 8 for each that is active, and the kernels that read all
-// values are chosen (choose_algorithm).
+// values are chosen (choose_form).
 constexpr double kListAllAbove = 0.85;
 
 void require_size(std::int64_t rows, std::int64_t columns, std::span<const float> dense) {
@@ -57,8 +57,8 @@ SparseWeights SparseWeights::from_dense(std::int64_t rows, std::int64_t columns,
   for (std::size_t major = 0; major < (transposed ? column_count : row_count); ++major) {
     if (!transposed) {
       const std::size_t first = major * column_count;
-      weights.starts_[major + 1] = mask.empty() ? count_non_zeros(dense.subspan(first, column_count))
-                                                : bits.count(first, first + column_count);
+      weights.starts_[major + 1] =
+          mask.empty() ? count_non_zeros(dense.subspan(first, column_count)) : bits.count(first, first + column_count);
     } else if (mask.empty()) {
       const float* const value = dense.data() + major * row_count;
       for (std::size_t row = 0; row < row_count; ++row) weights.starts_[row + 1] += value[row] != 0.0F;
@@ -115,7 +115,7 @@ void SparseWeights::list_active(std::span<const float> dense, bool transposed, M
 void SparseWeights::list_non_zeros(std::span<const float> dense, bool transposed) {
   const auto row_count = static_cast<std::size_t>(rows_);
   const auto column_count = static_cast<std::size_t>(columns_);
-  // One more: without a branch, what is no non-zero is written too, and then overwritten.
+  // One more: without a branch, zeros are written too, and then overwritten.
   column_of_.resize(starts_.back() + 1);
   values_.resize(starts_.back() + 1);
   if (transposed) {

@@ -16,13 +16,13 @@
 
 namespace sift::cpu {
 
-// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one does
-// not need the interpreter's lock for it.
+// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one
+// does not need the interpreter's lock for it.
 class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
  public:
-  // Takes those of `dense`, [rows][columns], that are active: in `mask`, which has a bit for each in the order of `dense`
-  // (see MaskBits), or, if that is empty, by not being zero. If `dense` is transposed, it is [columns][rows]. Throws
-  // std::invalid_argument if a size does not fit.
+  // Takes those of `dense`, [rows][columns], that are active: in `mask`, which has a bit for each in the order of
+  // `dense` (see MaskBits), or, if that is empty, by not being zero. If `dense` is transposed, it is [columns][rows].
+  // Throws std::invalid_argument if a size does not fit.
   static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
                                   bool transposed = false, std::span<const std::uint8_t> mask = {});
 
@@ -34,7 +34,7 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
   static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                     std::span<const float> values);
 
-  // Appends the weights of one row after the other, for those who make weights from another form of them.
+  // Appends the weights of one row after the other, to make weights from another form of them.
   class Builder;
 
   std::int64_t rows() const { return rows_; }
@@ -61,7 +61,8 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
   std::int64_t rows_;
   std::int64_t columns_;
   std::vector<std::size_t> starts_;  // [rows + 1]
-  std::vector<std::uint32_t, PageAllocator<std::uint32_t>> column_of_;  // [nnz], or [columns] if every row lists all of them
+  std::vector<std::uint32_t, PageAllocator<std::uint32_t>>
+      column_of_;  // [nnz], or [columns] if every row lists all of them
   bool lists_all_ = false;
   std::vector<float, PageAllocator<float>> values_;
 };

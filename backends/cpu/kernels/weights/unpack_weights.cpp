@@ -8,30 +8,30 @@
 namespace sift::cpu {
 namespace {
 
-// Calls take(list, offset, value) for the weights of one row of a slice, in no particular order; side by side, of one
-// place. `list` counts the `lists` lists of a row that is stored by turn.
+// Calls take(list, offset, value) for the weights of one row of a slice, in no particular order; in sell, of the row at
+// a position. `list` counts the `lists` lists of a row in csr_by_tap.
 template <typename Take>
 void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& tiling, std::size_t lists, Take take) {
   const auto take_list = [&](std::size_t list, std::size_t begin, std::size_t end, std::size_t step) {
     for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.values[i]);
   };
   switch (tiling.form) {
-    case WeightForm::by_row:
-    case WeightForm::by_turn: {
+    case WeightForm::csr:
+    case WeightForm::csr_by_tap: {
       const std::uint32_t* const starts = slice.starts.data() + row * lists;
       for (std::size_t list = 0; list < lists; ++list) take_list(list, starts[list], starts[list + 1], 1);
       return;
     }
-    case WeightForm::side_by_side: {
-      const auto together = static_cast<std::size_t>(tiling.together);
-      const std::uint32_t* const starts = slice.starts.data() + row / together;
-      take_list(0, starts[0] + row % together, starts[1], together);
+    case WeightForm::sell: {
+      const auto chunk = static_cast<std::size_t>(tiling.rows_per_call);
+      const std::uint32_t* const starts = slice.starts.data() + row / chunk;
+      take_list(0, starts[0] + row % chunk, starts[1], chunk);
       return;
     }
     case WeightForm::dense:  // unpack_dense
     case WeightForm::code:   // unpack_code
       return;
-    case WeightForm::in_pairs: {
+    case WeightForm::csr_pairs: {
       const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
       const float* value = slice.values.data() + slice.value_starts[row / 2];
       for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(0, slice.offsets[i], value[row % 2]);
@@ -119,7 +119,7 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
     }
   }
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
-  const std::size_t lists = tiling.form == WeightForm::by_turn ? static_cast<std::size_t>(geometry.kernel_w) : 1;
+  const std::size_t lists = tiling.form == WeightForm::csr_by_tap ? static_cast<std::size_t>(geometry.kernel_w) : 1;
   const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
   const auto panel_bytes = static_cast<std::size_t>(panel.floats(most_channels)) * sizeof(float);
   std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float));
@@ -144,7 +144,7 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
         row_of_slice.clear();
         for_each_packed(slice, places[i][static_cast<std::size_t>(row)], tiling, lists,
                         [&](std::size_t list, std::uint16_t offset, float value) {
-                          if (offset >= panel_bytes) return;  // fills up a list
+                          if (offset >= panel_bytes) return;  // padding
                           const std::uint32_t column = column_at[offset / sizeof(float)];
                           row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
                         });
