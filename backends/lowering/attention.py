@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import onnx
-
 from sift_onnx.backends.lowering.dims import Dim, Dims, divided
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.specs import Attention
 from sift_onnx.backends.lowering.strided_views import (
@@ -261,4 +260,4 @@ def _closed(graph: GraphView, core: set[int], result: int, operands: set[str]) -
 
 # Operators that sizes are computed with.
 _SIZES = frozenset({"Shape", "Slice", "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Mul", "Div", "Sqrt"})
-_FLOAT = onnx.TensorProto.FLOAT
+_FLOAT = DType.FLOAT32.onnx_type

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
-
 from sift_onnx.backends.lowering.attention import SpelledAttention, find_attentions
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.gelu import find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
-from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node
+from sift_onnx.backends.lowering.rules import NotLowered, Step, View, check_type, lower_node
 from sift_onnx.backends.lowering.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
@@ -105,7 +104,8 @@ def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 
-def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: dict[str, View]) -> Step:
+def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: Mapping[str, View]) -> Step:
+    check_type(graph, operand, DType.FLOAT32)
     dims = graph.dims(operand)
     if operand not in views and (dims is None or len(dims) < 2):
         raise NotLowered(f"the rank of {operand!r} is unknown or below 2")
@@ -118,8 +118,7 @@ def _attention_step(graph: GraphView, found: SpelledAttention, views: Mapping[st
     for name in found.operands:
         if views.get(name, "rows") != "rows" or name in graph.constants:
             raise NotLowered(f"{name!r} is a constant, or comes in the layout of images")
-        if graph.elem_type(name) != onnx.TensorProto.FLOAT:
-            raise NotLowered(f"{name!r} is not known to be float")
+        check_type(graph, name, DType.FLOAT32)
     output = graph.nodes[found.nodes[-1]].output[0]
     others = tuple(index for index in found.nodes if index != found.softmax)
     return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)

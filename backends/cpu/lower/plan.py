@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.lower.profitability import is_sparse, why_not_profit
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView, node_name
 from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
@@ -57,20 +58,23 @@ class Region:
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
 
+    @cached_property
+    def dtypes(self) -> Mapping[str, DType]:
+        """Element types of what its steps read and make, by name."""
+        return {name: step.dtype for step in self.steps for name in (*step.inputs, step.output)}
+
 
 @dataclass(frozen=True)
 class Plan:
     """What is run, in order.
 
     Attributes:
-        parts: regions and sub-graphs.
+        parts: regions and sub-graphs; none where onnxruntime has all of the model.
         placements: every node of the model, in its order.
-        whole: the reason why onnxruntime has all of the model; empty if it has not.
     """
 
     parts: tuple[Region | Subgraph, ...]
     placements: tuple[Placement, ...]
-    whole: str = ""
 
 
 def lower(graph: GraphView, threads: int = 1) -> Plan:
@@ -79,11 +83,11 @@ def lower(graph: GraphView, threads: int = 1) -> Plan:
     groups, parts = _settle(graph, groups, dims)
     placements = _placements(graph, groups)
     if not any(part.on_kernels for part in parts):
-        return Plan((), placements, "no layer is sparse enough to gain from the kernels")
+        return Plan((), placements)
     reason = _indivisible(graph, parts)
     if reason:
         everything = [replace(group, step=None, reason=reason if group.step else group.reason) for group in groups]
-        return Plan((), _placements(graph, everything), reason)
+        return Plan((), _placements(graph, everything))
     made: list[Region | Subgraph] = []
     for part in parts:
         if part.on_kernels:

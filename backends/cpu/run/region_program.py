@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.run.schedule import LANES, Schedule, Shape, input_ke
 from sift_onnx.backends.cpu.run.slabs import Slab, cut
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
 from sift_onnx.errors import UsageError
@@ -40,7 +41,7 @@ class _Prepared:
     """A region for one set of input shapes."""
 
     shapes: dict[str, Shape]
-    output_sizes: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[tuple[int, ...], DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
 
 
@@ -108,7 +109,7 @@ class RegionProgram:
             _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
         ]
         prepared = self.prepare([array.shape for array in inputs])
-        outputs = [self._output(sizes) for sizes in prepared.output_sizes]
+        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         arrays = [*inputs, *outputs]
         # Images and rows lie one behind the other in all of them: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
@@ -178,9 +179,10 @@ class RegionProgram:
         kind = "conv" if isinstance(spec, Conv) else "matmul"
         return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
 
-    def _output(self, sizes: tuple[int, ...]) -> Array:
-        large = 4 * math.prod(sizes) >= _POOLED_BYTES
-        return self._arrays.empty(sizes) if large else np.empty(sizes, np.float32)
+    def _output(self, sizes: tuple[int, ...], dtype: DType) -> Array:
+        # The pool's arrays are float32.
+        pooled = dtype is DType.FLOAT32 and dtype.itemsize * math.prod(sizes) >= _POOLED_BYTES
+        return self._arrays.empty(sizes) if pooled else np.empty(sizes, dtype.numpy)
 
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))
@@ -225,7 +227,7 @@ class RegionProgram:
             if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
                 raise _too_small(step, name_of_step, dims[step.inputs[0]])
             shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
-        outputs = tuple(concrete(dims[name]) for name in self.region.outputs)
+        outputs = tuple((concrete(dims[name]), self.region.dtypes[name]) for name in self.region.outputs)
         count = next(iter(shapes.values()))[0]
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
@@ -253,8 +255,9 @@ class RegionProgram:
         for step in self.region.steps:
             if not isinstance(step.spec, Reshaped):
                 names = [name if name in shapes else input_key(name, step.view) for name in step.inputs]
-                most = max(most, sum(math.prod(shapes[name][1:]) for name in (*names, step.output)))
-        return 4 * LANES * most
+                elements = sum(math.prod(shapes[name][1:]) for name in (*names, step.output))
+                most = max(most, step.dtype.itemsize * elements)
+        return LANES * most
 
     def _only_rows(self) -> bool:
         return all(step.view == "rows" for step in self.region.steps)

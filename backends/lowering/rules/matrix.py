@@ -72,4 +72,4 @@ def _constant_matrix(node: NodeView) -> tuple[gs.Constant, bool]:
         orders = [list(a.ints) for a in turn.attribute if a.name == "perm"] or [[1, 0]]
         if constant is not None and orders == [[1, 0]]:
             return constant, True
-    raise NotLowered(f"the second operand {node.input(1)!r} is no constant")
+    raise NotLowered(f"the second operand {node.input(1)!r} is {node.why_not_constant(1)}")

@@ -285,7 +285,7 @@ def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPa
 
     def why_not_profitable(steps: list[Step], *_: object) -> str:
         judged.append(len(steps))
-        return "" if any(is_sparse(step) for step in steps) else "no layer near it is sparse"
+        return "" if any(is_sparse(step) for step in steps) else "no sparse layer near it runs in the kernels"
 
     monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
     net = AttentionNet()

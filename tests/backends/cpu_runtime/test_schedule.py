@@ -34,7 +34,7 @@ def test_rows_are_not_cut_since_every_slab_reads_the_weights():
 
 lifetimes = st.builds(
     lambda size, first, length: Lifetime(size, first, first + length),
-    st.integers(0, 100),
+    st.integers(0, 400),
     st.integers(0, 10),
     st.integers(0, 5),
 )
@@ -54,8 +54,8 @@ def test_tensors_of_one_time_do_not_overlap(tensors):
 
 
 def test_memory_is_used_again():
-    _, total = pack({"a": Lifetime(32, 0, 1), "b": Lifetime(32, 1, 2), "c": Lifetime(32, 2, 3)})
-    assert total == 64
+    _, total = pack({"a": Lifetime(128, 0, 1), "b": Lifetime(128, 1, 2), "c": Lifetime(128, 2, 3)})
+    assert total == 256
 
 
 def test_sizes_that_are_provably_equal():
