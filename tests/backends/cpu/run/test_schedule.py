@@ -1,11 +1,10 @@
-"""Batches in slabs, tensors in scratch memory, sizes as expressions."""
+"""Batches in slabs, tensors in scratch memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sift_onnx.backends.cpu.run.scratch import ALIGNMENT, Lifetime, pack
 from sift_onnx.backends.cpu.run.slabs import cut
-from sift_onnx.backends.lowering.dims import product, quotient, window
 
 
 @given(st.integers(0, 200), st.integers(1, 1 << 26), st.booleans())
@@ -56,11 +55,3 @@ def test_tensors_of_one_time_do_not_overlap(tensors):
 def test_memory_is_used_again():
     _, total = pack({"a": Lifetime(128, 0, 1), "b": Lifetime(128, 1, 2), "c": Lifetime(128, 2, 3)})
     assert total == 256
-
-
-def test_sizes_that_are_provably_equal():
-    assert product(["n", 4, 2]) == product([8, "n"])
-    assert quotient(product(["n", 128, 512]), 512) == product(["n", 128])
-    assert window("h", 3, 1, 1, (1, 1)) == "h"
-    assert window("h", 3, 2, 1, (1, 1)) != "h"
-    assert window(9, 2, 2, 1, (0, 0), ceil_mode=True) == 5
