@@ -126,10 +126,13 @@ def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims])
                 refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
         if not refused:
             return groups, parts
-        groups = needed([_left(graph, u, refused[u.nodes]) if u.nodes in refused else u for u in groups], graph)
+        groups = needed(
+            [_for_onnxruntime(graph, each, refused[each.nodes]) if each.nodes in refused else each for each in groups],
+            graph,
+        )
 
 
-def _left(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
+def _for_onnxruntime(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
     """``group`` for onnxruntime; nodes that compute on constants go to it with their readers."""
     return replace(group, step=None, reason=reason, reads=tuple(n for n in group.reads if n not in graph.derived))
 
@@ -161,7 +164,7 @@ def _nodes(part: Part) -> list[int]:
 
 
 def _regions(graph: GraphView, part: Part) -> list[Region]:
-    """One region, or one that runs image by image and the one behind it."""
+    """One region, or one that runs image by image and the one after it."""
     steps = fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
     count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
     early, late = steps[:count], steps[count:]
@@ -192,18 +195,18 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
 
 
 def _placements(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
-    told: dict[int, Placement] = {}
+    placed: dict[int, Placement] = {}
     for group in groups:
         for index in group.nodes:
             node = graph.nodes[index]
             place = KERNELS if group.step is not None else ONNXRUNTIME
-            told[index] = Placement(node_name(node), node.op_type, place, group.reason or _kernel_reason(group))
+            placed[index] = Placement(node_name(node), node.op_type, place, group.reason or _kernel_reason(group))
     for index, node in enumerate(graph.nodes):
-        if index not in told:
-            told[index] = Placement(
+        if index not in placed:
+            placed[index] = Placement(
                 node_name(node), node.op_type, "folded", "its result is a constant, or is not needed"
             )
-    return tuple(told[index] for index in range(len(graph.nodes)))
+    return tuple(placed[index] for index in range(len(graph.nodes)))
 
 
 def _kernel_reason(group: NodeGroup) -> str:

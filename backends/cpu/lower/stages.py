@@ -1,7 +1,7 @@
 """Where a region changes from one image at a time to sixteen in the lanes.
 
 In lanes, sixteen images pass each operator together. While their tensors are larger than the last-level cache, each
-operator fetches them from memory anew; an image by itself stays in the cache, and has pixels enough for all lanes.
+operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes.
 """
 
 from __future__ import annotations

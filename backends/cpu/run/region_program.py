@@ -30,9 +30,9 @@ __all__ = ["RegionProgram", "StepTime"]
 
 Array = npt.NDArray[Any]
 
-# Input shapes whose schedules are kept. A schedule is small; operators keep the packed weights of their own.
+# Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
-# Arrays of so many bytes get pages of their own from the system, which clears them.
+# Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
 
 
@@ -76,7 +76,7 @@ class RegionProgram:
         arrays: _kernels.ArrayPool,
         isa: str,
     ) -> None:
-        """Pack the weights of ``region``; what they were packed from is let go of."""
+        """Pack the weights of ``region``, and release what they were packed from."""
         self.pool = pool
         self._workspace = workspace
         self._arrays = arrays
@@ -111,7 +111,7 @@ class RegionProgram:
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         arrays = [*inputs, *outputs]
-        # Images and rows lie one behind the other in all of them: a slab is a range of their elements.
+        # Images and rows are consecutive in all of them: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
         begin = time.perf_counter()
         for slab, planned in prepared.slabs:
@@ -162,7 +162,7 @@ class RegionProgram:
         return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
 
     def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
-        """What runs a step on an operand of ``shape``, for people: kernel, layout and tile."""
+        """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
         spec = self.region.steps[step].spec
         if isinstance(spec, Attention):
             return f"attention {layout}"
@@ -189,7 +189,7 @@ class RegionProgram:
         if found is None:
             weights = self._weights.get(step)
             if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
-                # Given up by now: out of what another layout's operator has packed.
+                # Released by now: unpack them from another layout's operator.
                 weights = next(op.source() for op in self._packing(step))
                 self._unpacked.add(step)
             found = build(self.region.steps[step].spec, layout, weights, self.isa)
@@ -202,13 +202,13 @@ class RegionProgram:
         return [op for op in ops if isinstance(op, (_kernels.Conv, _kernels.DenseProduct, _kernels.Matmul))]
 
     def _release(self) -> None:
-        """Let go of the weights that every operator has packed in a run: packed and not, they take twice the memory."""
+        """Release weights that every operator has packed in a run: packed and unpacked, they take twice the memory."""
         before = len(self._weights)
         with self._lock:
             for step in tuple(self._unpacked):
                 ops = self._packing(step)
                 if not ops and any(of == step for of, _ in self._ops):
-                    # Made into something else, which nobody can unpack: another layout's operator needs the weights.
+                    # Transformed into a form that cannot be unpacked: another layout's operator needs the weights.
                     self._unpacked.discard(step)
                 elif ops and all(op.release_source() for op in ops):
                     self._unpacked.discard(step)

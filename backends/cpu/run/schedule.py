@@ -67,7 +67,7 @@ class _Call:
 
 @dataclass
 class _Builder:
-    """Collects calls. Values are named after the model's, with a layout behind them."""
+    """Collects calls. Values are named after the model's, with a layout as suffix."""
 
     layout: Layout
     isa: str
@@ -177,7 +177,7 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
         if name in builder.places:
             continue
         home[name], first[name] = name, i
-        # A result takes the place of a second operand that nobody reads any more: it is read just before.
+        # A result takes the place of a second operand that no later call reads: it is read just before the write.
         if len(call.inputs) == 2:
             second = call.inputs[1]
             dies = second in home and last[second] == i and second != call.inputs[0]

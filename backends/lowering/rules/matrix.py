@@ -47,11 +47,11 @@ def gemm(node: NodeView) -> Step:
 
 
 def _weights(node: NodeView, transposed: bool) -> WeightMatrix:
-    constant, turned = _constant_matrix(node)
+    constant, is_transposed = _constant_matrix(node)
     shape = tuple(int(n) for n in constant.shape)
     if len(shape) != 2 or 0 in shape:
         raise NotLowered(f"the second operand {node.input(1)!r} is no matrix, but {list(shape)}")
-    transposed ^= turned
+    transposed ^= is_transposed
     columns, rows = shape if transposed else shape[::-1]
     if node.dims(0)[-1] != columns:
         raise NotLowered(f"the operand's last axis is {node.dims(0)[-1]}, the matrix takes {columns}")

@@ -194,6 +194,16 @@ class TestWorth:
         program = assert_same_as_onnxruntime(net.model(), net.feeds)
         assert "its region has sparse layers, but would take" in reasons(program)["conv"]
 
+    def test_what_a_reshape_reads_of_sizes_does_not_cross_the_border(self):
+        net = SparseNet()
+        net.density = 0.1
+        x = net.conv(net.input("x", 1, 64, 28, 28, declared=["n", 64, 28, 28]), 64, 128, 3, name="conv")
+        batch = net.op("Slice", net.op("Shape", "x"), *(net.constant([i], dtype=np.int64) for i in (0, 1)))
+        target = net.op("Concat", batch, net.constant([-1], dtype=np.int64), axis=0)
+        net.output(net.op("Reshape", net.op("GlobalAveragePool", x), target, name="flat"))
+        program = assert_same_at_batches(net.model(), [1, 2])
+        assert (places(program)["conv"], places(program)["flat"]) == ("kernels", "kernels")
+
     def test_a_large_sparse_layer_runs_in_kernels(self):
         net = SparseNet()
         net.density = 0.1
