@@ -98,14 +98,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class NodeProfile(Placement):
-    """A node as it was executed. What a back end does not tell is None.
+    """A node as it was executed. What a back end does not report is None.
 
     Attributes:
         ms: median over the runs of its time in one run, in milliseconds.
         kernel: what ran it.
         density: share of its weights that are active: that its mask leaves, or, without one, that are not zero.
         gflops: operations on active weights per second, in 10**9.
-        share_of_peak: these, in units of what the machine does if it does nothing but multiply and add.
+        share_of_peak: these, as a share of the machine's rate of multiply-adds alone.
     """
 
     ms: float
@@ -133,7 +133,7 @@ class Profile:
         return sum(node.ms for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; what a back end does not tell of a node is left out."""
+        """As JSON has it; what a back end does not report of a node is left out."""
         nodes = [{key: value for key, value in asdict(node).items() if value is not None} for node in self.nodes]
         return {"runs": self.runs, "total_ms": self.total_ms, "nodes": nodes}
 
@@ -161,7 +161,7 @@ class Program(ABC):
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where each node of the model went, and why; empty where the back end does not tell."""
+        """Where each node of the model went, and why; empty where the back end does not report it."""
         return ()
 
     @property
@@ -189,7 +189,7 @@ class Backend(ABC):
 
     Attributes:
         name: as ``--backend`` has it.
-        presets: what may stand after a colon behind the name.
+        presets: what may follow the name after a colon.
         preset: the one chosen, or None.
     """
 
@@ -302,7 +302,7 @@ def _from_file(path: Path, attribute: str) -> Backend:
 
 
 def _execute(path: Path) -> ModuleType:
-    # Under a name of its own: two files may have the same one, and neither may shadow an installed module.
+    # Under a unique name: two files may have the same one, and neither may shadow an installed module.
     unique = f"_sift_onnx_backend_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(unique, path)
     assert spec is not None and spec.loader is not None  # holds for every name that ends in .py

@@ -1,7 +1,7 @@
-"""Multi-head attention as exporters spell it: softmax(scale q k^T + mask) v, between what parts and joins the heads.
+"""Multi-head attention as exporters write it: softmax(scale q k^T + mask) v, between splitting and merging the heads.
 
-The heads of queries, keys and values are parted by Reshape and Transpose, and what one layer has made for all three by
-Split, Slice or Gather as well, in many orders: what is multiplied is followed back to what a layer has made.
+Heads are split by Reshape and Transpose, in many orders. Where one layer computes queries, keys and values, Split,
+Slice or Gather separate them. The operands of both products are traced back to the outputs of layers.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import onnx
-
 from sift_onnx.backends.lowering.dims import Dim, Dims, divided
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.specs import Attention
 from sift_onnx.backends.lowering.strided_views import (
@@ -27,11 +26,11 @@ from sift_onnx.backends.lowering.strided_views import (
     whole,
 )
 
-__all__ = ["SpelledAttention", "find_attentions"]
+__all__ = ["AttentionMatch", "find_attentions"]
 
 
 @dataclass(frozen=True)
-class SpelledAttention:
+class AttentionMatch:
     """One occurrence.
 
     Attributes:
@@ -49,13 +48,13 @@ class SpelledAttention:
     nodes: tuple[int, ...]
 
 
-def find_attentions(graph: GraphView) -> list[SpelledAttention]:
-    """All occurrences whose intermediate values nobody else reads."""
+def find_attentions(graph: GraphView) -> list[AttentionMatch]:
+    """All occurrences whose intermediate values no other node reads."""
     found = (_match(graph, i) for i, node in enumerate(graph.nodes) if node.op_type == "Softmax")
     return [attention for attention in found if attention is not None]
 
 
-def _match(graph: GraphView, softmax: int) -> SpelledAttention | None:
+def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
     try:
         return _attention(graph, softmax)
     except NoMatch:
@@ -64,7 +63,7 @@ def _match(graph: GraphView, softmax: int) -> SpelledAttention | None:
         return None  # nodes that contradict themselves; onnxruntime says what is wrong with them
 
 
-def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
+def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     product_of_keys, scale, mask, upper = _scores(graph, softmax)
     weighed, nan_to_zero, lower = _weights(graph, softmax)
     if len(graph.nodes[product_of_keys].input) != 2 or len(graph.nodes[weighed].input) != 2:
@@ -74,9 +73,9 @@ def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
     values = view_of(graph, graph.nodes[weighed].input[1])
     if any(len(view.axes) != 4 for view in (queries, keys, values)) or values.scale != 1:
         raise NoMatch
-    turned = replace(keys, axes=(*keys.axes[:2], keys.axes[3], keys.axes[2]))
+    keys_as_queries = replace(keys, axes=(*keys.axes[:2], keys.axes[3], keys.axes[2]))
     heads, depth, tokens = _heads(queries)
-    if _heads(turned) != (heads, depth, tokens) or turned.dims[:-1] != queries.dims[:-1]:
+    if _heads(keys_as_queries) != (heads, depth, tokens) or keys_as_queries.dims[:-1] != queries.dims[:-1]:
         raise NoMatch
     value_heads, value_depth, value_tokens = _heads(values)
     if (value_heads, value_tokens) != (heads, tokens) or values.dims[:-1] != queries.dims[:-1]:
@@ -88,7 +87,7 @@ def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
     core = {softmax, product_of_keys, weighed, *upper, *lower, *joining}
     core |= queries.nodes | keys.nodes | values.nodes
     operands = (queries.source, keys.source, values.source)
-    # What one is followed through may be where another one ends.
+    # Nodes on the way of one operand may produce another.
     if any(graph.producers.get(name) in core for name in (*operands, mask)):
         raise NoMatch
     nodes = _closed(graph, core, joining[-1], {*operands, mask})
@@ -103,7 +102,7 @@ def _attention(graph: GraphView, softmax: int) -> SpelledAttention:
         nan_to_zero,
         joins_rows,
     )
-    return SpelledAttention(spec, operands, mask, softmax, nodes)
+    return AttentionMatch(spec, operands, mask, softmax, nodes)
 
 
 def _scores(graph: GraphView, softmax: int) -> tuple[int, float, str, list[int]]:
@@ -172,7 +171,7 @@ def _heads(view: StridedView) -> tuple[int, int, int | None]:
         raise NoMatch
     if heads != ((Factor(last, head_count, depth_size),) if head_count > 1 else ()):
         raise NoMatch
-    # Each row is a token, and those of a sequence lie one behind the other.
+    # Each row is a token, and those of a sequence are consecutive.
     if last == 0 or not _in_order([*sequences, *tokens], view.dims[:-1]):
         raise NoMatch
     count = axis_size(tokens)
@@ -184,7 +183,7 @@ def _heads(view: StridedView) -> tuple[int, int, int | None]:
 
 
 def _in_order(factors: list[Factor], dims: Dims) -> bool:
-    """Whether the factors, one behind the other, are the axes of sizes ``dims``."""
+    """Whether the factors in sequence are the axes of sizes ``dims``."""
     expected: Iterator[tuple[int, Dim]] = ((i, size) for i, size in enumerate(dims) if size != 1)
     axis, left = next(expected, (-1, 1))
     for factor in factors:
@@ -211,7 +210,7 @@ def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple
     axes = whole(sizes)
     sequences, heads, tokens, depth = axes
     name = graph.nodes[weighed].output[0]
-    # Behind a mask whose sizes are unknown, the graph does not know those of the result.
+    # After a mask of unknown sizes, the graph does not know those of the result.
     known = dict(zip(graph.dims(name) or (), sizes, strict=False))
     nodes: list[int] = []
     while len(axes) == 4:
@@ -219,14 +218,14 @@ def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple
         if index is None:
             raise NoMatch
         node = graph.nodes[index]
-        behind: tuple[Axis, ...] | None = None
+        after: tuple[Axis, ...] | None = None
         if node.op_type == "Transpose":
-            behind = transposed(node, axes)
+            after = transposed(node, axes)
         elif node.op_type == "Reshape" and node.input[0] == name:
-            behind = regrouped(graph, index, axes, known)
-        if behind is None:
+            after = regrouped(graph, index, axes, known)
+        if after is None:
             raise NoMatch
-        axes, name = behind, node.output[0]
+        axes, name = after, node.output[0]
         nodes.append(index)
     if not axes or axes[-1] != (*heads, *depth) or sum(axes[:-1], ()) != (*sequences, *tokens):
         raise NoMatch
@@ -238,7 +237,7 @@ def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple
 
 
 def _closed(graph: GraphView, core: set[int], result: int, operands: set[str]) -> tuple[int, ...]:
-    """The core, and what computes the sizes of its reshapes for nobody else; NoMatch if others read what is inside."""
+    """The core, and what computes sizes for its reshapes alone; NoMatch if other nodes read a value inside."""
     nodes = set(core)
     waiting = list(core)
     while waiting:
@@ -261,4 +260,4 @@ def _closed(graph: GraphView, core: set[int], result: int, operands: set[str]) -
 
 # Operators that sizes are computed with.
 _SIZES = frozenset({"Shape", "Slice", "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Mul", "Div", "Sqrt"})
-_FLOAT = onnx.TensorProto.FLOAT
+_FLOAT = DType.FLOAT32.onnx_type

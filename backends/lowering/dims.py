@@ -17,9 +17,9 @@ Dims = tuple[Dim, ...]
 
 
 def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool = False) -> Dim:
-    """Positions of a sliding window along an axis of ``size``, padded by ``pads`` before and behind.
+    """Positions of a sliding window along an axis of ``size``, padded by ``pads`` before and after it.
 
-    With ``ceil_mode`` the last window may reach beyond the padding, but not begin in the padding behind.
+    With ``ceil_mode`` the last window may reach beyond the padding, but not begin in the padding after it.
     """
     reach = dilation * (kernel - 1) + 1
     if isinstance(size, int):

@@ -1,13 +1,13 @@
-"""What follows a convolution or matrix product joins it: normalization, residual, activation, pooling.
+"""Fusion of normalization, residual, activation and pooling into the convolution or matrix product before them.
 
 Five rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and that
 does not leave the region.
 
-1. A step per channel behind a sole result without activation is folded into weights and bias. Zeros stay zeros.
+1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
 3. An addition to a sole result without activation becomes that operator's second operand.
-4. An activation behind a sole result without activation is applied where the result is stored.
-5. Max pooling behind the sole result of a convolution joins it where one operator does both.
+4. An activation after a sole result without activation is applied where the result is stored.
+5. Max pooling after the sole result of a convolution joins it where one operator does both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
     Args:
         steps: of one region, in topological order.
         outputs: values that leave the region.
-        pools_at_once: whether the back end has one operator for a convolution and the pooling behind it.
+        pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
     region = _Region(list(steps), frozenset(outputs), pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pool):

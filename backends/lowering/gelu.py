@@ -1,4 +1,4 @@
-"""GELU as exporters without the operator spell it: x/2 (1 + erf(x / sqrt(2))), in any order of its factors."""
+"""GELU as exporters without the operator write it: x/2 (1 + erf(x / sqrt(2))), in any order of its factors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from sift_onnx.backends.lowering.graph import GraphView
 
-__all__ = ["SpelledGelu", "find_gelus"]
+__all__ = ["GeluMatch", "find_gelus"]
 
 
 @dataclass(frozen=True)
-class SpelledGelu:
+class GeluMatch:
     """One occurrence.
 
     Attributes:
@@ -23,13 +23,13 @@ class SpelledGelu:
     nodes: tuple[int, ...]
 
 
-def find_gelus(graph: GraphView) -> list[SpelledGelu]:
-    """All occurrences whose intermediate values nobody else reads."""
+def find_gelus(graph: GraphView) -> list[GeluMatch]:
+    """All occurrences whose intermediate values no other node reads."""
     found = (_match(graph, i) for i, node in enumerate(graph.nodes) if node.op_type == "Erf")
     return [gelu for gelu in found if gelu is not None]
 
 
-def _match(graph: GraphView, erf: int) -> SpelledGelu | None:
+def _match(graph: GraphView, erf: int) -> GeluMatch | None:
     scaling = graph.producers.get(graph.nodes[erf].input[0])
     if scaling is None:
         return None
@@ -53,7 +53,7 @@ def _match(graph: GraphView, erf: int) -> SpelledGelu | None:
         missing -= taken
         nodes.add(product)
         value = graph.nodes[product].output[0]
-    return SpelledGelu(operand, tuple(sorted(nodes)))
+    return GeluMatch(operand, tuple(sorted(nodes)))
 
 
 def _factor(graph: GraphView, name: str, operand: str, nodes: set[int]) -> set[str]:

@@ -32,7 +32,7 @@ class GraphView:
     Attributes:
         proto: the model without the data of large constants.
         nodes: in topological order.
-        constants: initializers by name, what Constant nodes hold, and what Identity names anew.
+        constants: initializers by name, what Constant nodes hold, and their aliases by Identity.
         derived: values that depend on constants alone, with the index of the node that makes them; who reads one
             brings that node along.
         inputs: names of the graph's inputs, without those that have a default.
@@ -76,13 +76,13 @@ class GraphView:
 
     @cached_property
     def _inference(self) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
-        told = onnx.ModelProto()
-        told.CopyFrom(self.proto)
-        forget_recorded_shapes(told)
+        bare = onnx.ModelProto()
+        bare.CopyFrom(self.proto)
+        forget_recorded_shapes(bare)
         try:
-            return infer_values(told)
+            return infer_values(bare)
         except Exception:  # native code: a damaged model makes it fail in many ways
-            return told, {}
+            return bare, {}
 
     @cached_property
     def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
@@ -116,7 +116,7 @@ class GraphView:
         return info.type.tensor_type.elem_type if info is not None else onnx.TensorProto.UNDEFINED
 
     def dims(self, name: str) -> Dims | None:
-        """Sizes of a value; those that inference does not know have a name of their own."""
+        """Sizes of a value; those that inference does not know get names."""
         return self._sizes.dims(name)
 
     def vector(self, name: str) -> tuple[Dim, ...] | None:

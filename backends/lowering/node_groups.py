@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
-
-from sift_onnx.backends.lowering.attention import SpelledAttention, find_attentions
+from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.gelu import find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
-from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node
+from sift_onnx.backends.lowering.rules import NotLowered, Step, View, check_type, lower_node
 from sift_onnx.backends.lowering.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
@@ -58,15 +57,15 @@ def find_node_groups(
         found = {matrix.name for matrix in weights if not matrix.is_finite}
         if not found:
             return groups, dims
-        # What comes behind such a layer may be another thing, now that the kernels have not made its operand.
+        # The nodes after such a layer may be lowered differently: kernels no longer produce their operand.
         graph.not_finite |= found
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
-    spelled = {index: found.nodes for index, found in (gelus | attentions).items()}
-    absorbed = {index for nodes in spelled.values() for index in nodes[:-1]}
+    matched = {index: found.nodes for index, found in (gelus | attentions).items()}
+    absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
     groups: list[NodeGroup] = []
@@ -75,7 +74,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
         if index in absorbed or any(graph.derived.get(name) == index for name in node.output):
             continue
         writes = tuple(filter(None, node.output))
-        nodes = spelled.get(index, (index,))
+        nodes = matched.get(index, (index,))
         try:
             if index in gelus:
                 step = _gelu_step(graph, gelus[index].operand, nodes, views)
@@ -105,7 +104,8 @@ def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 
-def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: dict[str, View]) -> Step:
+def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: Mapping[str, View]) -> Step:
+    check_type(graph, operand, DType.FLOAT32)
     dims = graph.dims(operand)
     if operand not in views and (dims is None or len(dims) < 2):
         raise NotLowered(f"the rank of {operand!r} is unknown or below 2")
@@ -114,12 +114,11 @@ def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: di
     return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (operand,), output, view, view, nodes)
 
 
-def _attention_step(graph: GraphView, found: SpelledAttention, views: Mapping[str, View]) -> Step:
+def _attention_step(graph: GraphView, found: AttentionMatch, views: Mapping[str, View]) -> Step:
     for name in found.operands:
         if views.get(name, "rows") != "rows" or name in graph.constants:
             raise NotLowered(f"{name!r} is a constant, or comes in the layout of images")
-        if graph.elem_type(name) != onnx.TensorProto.FLOAT:
-            raise NotLowered(f"{name!r} is not known to be float")
+        check_type(graph, name, DType.FLOAT32)
     output = graph.nodes[found.nodes[-1]].output[0]
     others = tuple(index for index in found.nodes if index != found.softmax)
     return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)

@@ -1,4 +1,4 @@
-"""Groups of nodes into parts that run one after the other: regions for the kernels, sub-graphs for onnxruntime."""
+"""Partition of the graph into parts that run in sequence: regions for the kernels, sub-graphs for onnxruntime."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _BROADCAST = frozenset({
 
 
 def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:
-    """Sizes behind a Reshape to ``target``; None where what -1 stands for is no known quotient."""
+    """Sizes after a Reshape to ``target``; None where what -1 stands for is no known quotient."""
     sizes: list[Dim] = []
     for axis, size in enumerate(target):
         if size == 0 and copies_zeros:

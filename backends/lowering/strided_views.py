@@ -1,7 +1,7 @@
 """Values as views of what they are made from: the same numbers in another order, some left out, times a number.
 
 Each axis of a view is a product of factors of the axes of its source, the slowest first. Transpose exchanges axes,
-Reshape groups their factors anew, and Split, Slice and Gather take one position or a range of one.
+Reshape regroups their factors, and Split, Slice and Gather take one position or a range of one.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def axis_size(axis: Axis) -> Dim:
 
 
 def transposed(node: onnx.NodeProto, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The axes behind a Transpose."""
+    """The axes after a Transpose."""
     order = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
     return tuple(axes[axis] for axis in order) if order else axes[::-1]
 
@@ -146,7 +146,7 @@ def _through(graph: GraphView, index: int, name: str, most: int) -> StridedView 
 def regrouped(
     graph: GraphView, index: int, before: tuple[Axis, ...], known: Mapping[Dim, Dim] | None = None
 ) -> tuple[Axis, ...] | None:
-    """The axes behind a Reshape; None if they are not products of factors of those before it.
+    """The axes after a Reshape; None if they are not products of factors of those before it.
 
     Args:
         graph: the model.

@@ -1,4 +1,4 @@
-"""Part of a model as a model of its own, for onnxruntime."""
+"""Part of a model as a separate model, for onnxruntime."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Subgraph:
     """Nodes that onnxruntime runs.
 
     Attributes:
-        model: of their own.
+        model: with these nodes alone.
         inputs: values from outside.
         outputs: values that are read outside.
         arrays: large initializers, of which the model has but the type and sizes.

@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.graphs.constants import array_of, explicit_mask_of, is_masked, sparse_weight_of, stored_values_of
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.graphs.constants import (
+    array_of,
+    explicit_mask_of,
+    is_masked,
+    sparse_weight_of,
+    stored_values_of,
+)
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["Floats", "Reading", "WeightMatrix"]
@@ -43,6 +50,7 @@ class WeightMatrix:
         columns: weights per output channel.
         transposed: the constant is [columns][rows], as MatMul has it.
         scale: factor per row, [rows]; a normalization that was folded in. None is 1.
+        dtype: element type that the values are read in.
         reading: shared by all that are made from this one.
     """
 
@@ -51,6 +59,7 @@ class WeightMatrix:
     columns: int
     transposed: bool = False
     scale: Floats | None = None
+    dtype: DType = DType.FLOAT32
     reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
     @property
@@ -92,7 +101,7 @@ class WeightMatrix:
 
     def stored(self) -> Floats:
         """All values, in the constant's order."""
-        return np.ascontiguousarray(array_of(self.constant), np.float32)
+        return np.ascontiguousarray(array_of(self.constant), self.dtype.numpy)
 
     def mask_bits(self) -> npt.NDArray[np.uint8] | None:
         """Which of the stored weights are active, a bit each; None where those are active that are not zero."""
@@ -107,5 +116,5 @@ class WeightMatrix:
 
     def released(self) -> WeightMatrix:
         """Without the values: only what is known of them. A constant may hold the whole file that it is a part of."""
-        nothing = gs.Constant(self.name, np.empty(0, np.float32))
+        nothing = gs.Constant(self.name, np.empty(0, self.dtype.numpy))
         return replace(self, constant=nothing, scale=None, reading=Reading(self.nnz, self.is_finite))

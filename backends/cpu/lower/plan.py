@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.lower.profitability import is_sparse, why_not_profit
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView, node_name
 from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
@@ -57,20 +58,23 @@ class Region:
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
 
+    @cached_property
+    def dtypes(self) -> Mapping[str, DType]:
+        """Element types of what its steps read and make, by name."""
+        return {name: step.dtype for step in self.steps for name in (*step.inputs, step.output)}
+
 
 @dataclass(frozen=True)
 class Plan:
     """What is run, in order.
 
     Attributes:
-        parts: regions and sub-graphs.
+        parts: regions and sub-graphs; none where onnxruntime has all of the model.
         placements: every node of the model, in its order.
-        whole: the reason why onnxruntime has all of the model; empty if it has not.
     """
 
     parts: tuple[Region | Subgraph, ...]
     placements: tuple[Placement, ...]
-    whole: str = ""
 
 
 def lower(graph: GraphView, threads: int = 1) -> Plan:
@@ -79,11 +83,11 @@ def lower(graph: GraphView, threads: int = 1) -> Plan:
     groups, parts = _settle(graph, groups, dims)
     placements = _placements(graph, groups)
     if not any(part.on_kernels for part in parts):
-        return Plan((), placements, "no layer is sparse enough to gain from the kernels")
+        return Plan((), placements)
     reason = _indivisible(graph, parts)
     if reason:
         everything = [replace(group, step=None, reason=reason if group.step else group.reason) for group in groups]
-        return Plan((), _placements(graph, everything), reason)
+        return Plan((), _placements(graph, everything))
     made: list[Region | Subgraph] = []
     for part in parts:
         if part.on_kernels:
@@ -122,10 +126,13 @@ def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims])
                 refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
         if not refused:
             return groups, parts
-        groups = needed([_left(graph, u, refused[u.nodes]) if u.nodes in refused else u for u in groups], graph)
+        groups = needed(
+            [_for_onnxruntime(graph, each, refused[each.nodes]) if each.nodes in refused else each for each in groups],
+            graph,
+        )
 
 
-def _left(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
+def _for_onnxruntime(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
     """``group`` for onnxruntime; nodes that compute on constants go to it with their readers."""
     return replace(group, step=None, reason=reason, reads=tuple(n for n in group.reads if n not in graph.derived))
 
@@ -157,7 +164,7 @@ def _nodes(part: Part) -> list[int]:
 
 
 def _regions(graph: GraphView, part: Part) -> list[Region]:
-    """One region, or one that runs image by image and the one behind it."""
+    """One region, or one that runs image by image and the one after it."""
     steps = fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
     count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
     early, late = steps[:count], steps[count:]
@@ -188,18 +195,18 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
 
 
 def _placements(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
-    told: dict[int, Placement] = {}
+    placed: dict[int, Placement] = {}
     for group in groups:
         for index in group.nodes:
             node = graph.nodes[index]
             place = KERNELS if group.step is not None else ONNXRUNTIME
-            told[index] = Placement(node_name(node), node.op_type, place, group.reason or _kernel_reason(group))
+            placed[index] = Placement(node_name(node), node.op_type, place, group.reason or _kernel_reason(group))
     for index, node in enumerate(graph.nodes):
-        if index not in told:
-            told[index] = Placement(
+        if index not in placed:
+            placed[index] = Placement(
                 node_name(node), node.op_type, "folded", "its result is a constant, or is not needed"
             )
-    return tuple(told[index] for index in range(len(graph.nodes)))
+    return tuple(placed[index] for index in range(len(graph.nodes)))
 
 
 def _kernel_reason(group: NodeGroup) -> str:

@@ -52,13 +52,13 @@ def why_not_profitable(
         batch: symbol of the batch, which is taken as 1.
     """
     if not any(is_sparse(step) for step in steps):
-        return "no layer near it is sparse"
+        return "no sparse layer near it runs in the kernels"
     estimates = [_estimate(step, dims, batch) for step in steps]
-    # A mask is read as it is, and small beside the scores; its sizes are often unknown, and the guess is far off.
-    masks = {step.mask for step in steps}
-    crossing = [name for name in (*inputs, *outputs) if name not in masks]
-    floats = sum(math.prod(_size(dim, batch) for dim in dims[name]) for name in crossing)
-    border = _BORDER_SECONDS + 4 * floats / _BORDER_BYTES_PER_SECOND
+    # Masks and targets of reshapes are not among them: they keep their layout, and their sizes are often unknown.
+    itemsizes = {name: step.dtype.itemsize for step in steps for name in (*step.inputs, step.output)}
+    crossing = [name for name in (*inputs, *outputs) if name in itemsizes]
+    nbytes = sum(itemsizes[name] * math.prod(_size(dim, batch) for dim in dims[name]) for name in crossing)
+    border = _BORDER_SECONDS + nbytes / _BORDER_BYTES_PER_SECOND
     kernels = sum(e.kernels for e in estimates)
     dense = sum(e.onnxruntime for e in estimates)
     if kernels + border < dense:

@@ -1,7 +1,7 @@
 """Where a region changes from one image at a time to sixteen in the lanes.
 
 In lanes, sixteen images pass each operator together. While their tensors are larger than the last-level cache, each
-operator fetches them from memory anew; an image by itself stays in the cache, and has pixels enough for all lanes.
+operator fetches them from memory again. A single image stays in the cache, and has enough pixels for all lanes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import result_dims
 
@@ -36,12 +37,12 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
         known[step.output] = result_dims(step.spec, known[step.inputs[0]])
         if step.view == "rows" or step.result_view == "rows":
             break
-        if any(_bytes(known[name]) > _LARGE_BYTES for name in (*step.inputs, step.output)):
+        if any(_bytes(known[name], step.dtype) > _LARGE_BYTES for name in (*step.inputs, step.output)):
             count = number + 1
     return count
 
 
-def _bytes(dims: Dims) -> int:
+def _bytes(dims: Dims, dtype: DType) -> int:
     """Of sixteen images; 0 where their size is not known before the run."""
     sizes = [size for size in dims[1:] if isinstance(size, int)]
-    return 4 * _LANES * math.prod(sizes) if len(sizes) == len(dims) - 1 else 0
+    return dtype.itemsize * _LANES * math.prod(sizes) if len(sizes) == len(dims) - 1 else 0

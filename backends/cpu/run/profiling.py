@@ -1,4 +1,4 @@
-"""Time per step of a region, beside what the machine could do."""
+"""Time per step of a region, compared with the peak rate of the machine."""
 
 from __future__ import annotations
 

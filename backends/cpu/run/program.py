@@ -81,7 +81,7 @@ class PartTime:
 
 @dataclass(frozen=True)
 class _Part:
-    """A program, what it reads and makes, and which values nobody needs after it."""
+    """A program, what it reads and makes, and which values are not needed after it."""
 
     program: RegionProgram | OnnxRuntimeProgram
     inputs: tuple[str, ...]
@@ -187,7 +187,7 @@ class CpuProgram(Program):
 
     @property
     def peak_gflops(self) -> float:
-        """Multiply-adds per second of all threads, twice, in 10**9; the best that was measured, beside profiles too."""
+        """Multiply-adds per second of all threads, twice, in 10**9; the best measured so far, in profiles too."""
         return self._peak.gflops
 
     def profile(self, feeds: Mapping[str, Array] | None = None) -> Profile:

@@ -21,6 +21,7 @@ from sift_onnx.backends.cpu.run.schedule import LANES, Schedule, Shape, input_ke
 from sift_onnx.backends.cpu.run.slabs import Slab, cut
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
 from sift_onnx.errors import UsageError
@@ -29,9 +30,9 @@ __all__ = ["RegionProgram", "StepTime"]
 
 Array = npt.NDArray[Any]
 
-# Input shapes whose schedules are kept. A schedule is small; operators keep the packed weights of their own.
+# Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
 _KEPT = 32
-# Arrays of so many bytes get pages of their own from the system, which clears them.
+# Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
 
 
@@ -40,7 +41,7 @@ class _Prepared:
     """A region for one set of input shapes."""
 
     shapes: dict[str, Shape]
-    output_sizes: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[tuple[int, ...], DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
 
 
@@ -75,7 +76,7 @@ class RegionProgram:
         arrays: _kernels.ArrayPool,
         isa: str,
     ) -> None:
-        """Pack the weights of ``region``; what they were packed from is let go of."""
+        """Pack the weights of ``region``, and release what they were packed from."""
         self.pool = pool
         self._workspace = workspace
         self._arrays = arrays
@@ -108,9 +109,9 @@ class RegionProgram:
             _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
         ]
         prepared = self.prepare([array.shape for array in inputs])
-        outputs = [self._output(sizes) for sizes in prepared.output_sizes]
+        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         arrays = [*inputs, *outputs]
-        # Images and rows lie one behind the other in all of them: a slab is a range of their elements.
+        # Images and rows are consecutive in all of them: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
         begin = time.perf_counter()
         for slab, planned in prepared.slabs:
@@ -161,7 +162,7 @@ class RegionProgram:
         return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
 
     def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
-        """What runs a step on an operand of ``shape``, for people: kernel, layout and tile."""
+        """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
         spec = self.region.steps[step].spec
         if isinstance(spec, Attention):
             return f"attention {layout}"
@@ -178,16 +179,17 @@ class RegionProgram:
         kind = "conv" if isinstance(spec, Conv) else "matmul"
         return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
 
-    def _output(self, sizes: tuple[int, ...]) -> Array:
-        large = 4 * math.prod(sizes) >= _POOLED_BYTES
-        return self._arrays.empty(sizes) if large else np.empty(sizes, np.float32)
+    def _output(self, sizes: tuple[int, ...], dtype: DType) -> Array:
+        # The pool's arrays are float32.
+        pooled = dtype is DType.FLOAT32 and dtype.itemsize * math.prod(sizes) >= _POOLED_BYTES
+        return self._arrays.empty(sizes) if pooled else np.empty(sizes, dtype.numpy)
 
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))
         if found is None:
             weights = self._weights.get(step)
             if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
-                # Given up by now: out of what another layout's operator has packed.
+                # Released by now: unpack them from another layout's operator.
                 weights = next(op.source() for op in self._packing(step))
                 self._unpacked.add(step)
             found = build(self.region.steps[step].spec, layout, weights, self.isa)
@@ -200,13 +202,13 @@ class RegionProgram:
         return [op for op in ops if isinstance(op, (_kernels.Conv, _kernels.DenseProduct, _kernels.Matmul))]
 
     def _release(self) -> None:
-        """Let go of the weights that every operator has packed in a run: packed and not, they take twice the memory."""
+        """Release weights that every operator has packed in a run: packed and unpacked, they take twice the memory."""
         before = len(self._weights)
         with self._lock:
             for step in tuple(self._unpacked):
                 ops = self._packing(step)
                 if not ops and any(of == step for of, _ in self._ops):
-                    # Made into something else, which nobody can unpack: another layout's operator needs the weights.
+                    # Transformed into a form that cannot be unpacked: another layout's operator needs the weights.
                     self._unpacked.discard(step)
                 elif ops and all(op.release_source() for op in ops):
                     self._unpacked.discard(step)
@@ -225,7 +227,7 @@ class RegionProgram:
             if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
                 raise _too_small(step, name_of_step, dims[step.inputs[0]])
             shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
-        outputs = tuple(concrete(dims[name]) for name in self.region.outputs)
+        outputs = tuple((concrete(dims[name]), self.region.dtypes[name]) for name in self.region.outputs)
         count = next(iter(shapes.values()))[0]
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
@@ -253,8 +255,9 @@ class RegionProgram:
         for step in self.region.steps:
             if not isinstance(step.spec, Reshaped):
                 names = [name if name in shapes else input_key(name, step.view) for name in step.inputs]
-                most = max(most, sum(math.prod(shapes[name][1:]) for name in (*names, step.output)))
-        return 4 * LANES * most
+                elements = sum(math.prod(shapes[name][1:]) for name in (*names, step.output))
+                most = max(most, step.dtype.itemsize * elements)
+        return LANES * most
 
     def _only_rows(self) -> bool:
         return all(step.view == "rows" for step in self.region.steps)

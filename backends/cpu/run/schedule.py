@@ -10,6 +10,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import View
 from sift_onnx.backends.lowering.specs import Elementwise, Layout, Reshaped
 from sift_onnx.errors import BackendError
@@ -19,6 +20,8 @@ __all__ = ["LANES", "Schedule", "Shape", "kernel_shape", "schedule"]
 LANES = 16
 Shape = tuple[int, int, int, int]
 _SCRATCH = -1
+# Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
+_SCRATCH_UNIT = DType.FLOAT32.itemsize
 _Place = tuple[int, int] | None
 _OtherPlaces = tuple[_Place, _Place, _Place]
 
@@ -47,9 +50,9 @@ def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
     return (math.prod(sizes[:-1]), sizes[-1], 1, 1)
 
 
-def _floats(shape: Shape, layout: Layout) -> int:
+def _bytes(shape: Shape, layout: Layout, dtype: DType) -> int:
     n = shape[0] if layout == "planes" else -(-shape[0] // LANES) * LANES
-    return n * shape[1] * shape[2] * shape[3]
+    return dtype.itemsize * n * shape[1] * shape[2] * shape[3]
 
 
 @dataclass
@@ -64,21 +67,28 @@ class _Call:
 
 @dataclass
 class _Builder:
-    """Collects calls. Values are named after the model's, with a layout behind them."""
+    """Collects calls. Values are named after the model's, with a layout as suffix."""
 
     layout: Layout
     isa: str
     calls: list[_Call] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
+    nbytes: dict[str, int] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def call(
-        self, op: _kernels.Op, shape: Shape, inputs: tuple[str, ...], output: str, step: int | None, mask: str = ""
+        self,
+        op: _kernels.Op,
+        shape: Shape,
+        inputs: tuple[str, ...],
+        output: str,
+        dtype: DType,
+        step: int | None = None,
+        mask: str = "",
     ) -> Shape:
         """Add a call; the shape of its result."""
         made = op.output_shape(shape)
         self.calls.append(_Call(op, shape, inputs, output, step, mask))
-        self.sizes[output] = _floats(made, op.output_layout)  # type: ignore[arg-type]
+        self.nbytes[output] = _bytes(made, op.output_layout, dtype)  # type: ignore[arg-type]
         return made
 
 
@@ -104,6 +114,7 @@ def schedule(
     array_sizes: list[int] = []
     where: dict[tuple[str, View | None], str] = {}
     made = {step.output for step in region.steps}
+    dtypes = region.dtypes
     for name, view in region.inputs:
         array = f"{name}:{view}:array"
         builder.places[array] = (len(array_sizes), 0)
@@ -123,7 +134,8 @@ def schedule(
         found = where[name, view]
         if layout == "images16" and builder.places.get(found):
             moved = f"{name}:{view}:lanes"
-            builder.call(_kernels.Reorder("planes", isa=isa), shapes[input_key(name, view)], (found,), moved, None)
+            shape = shapes[input_key(name, view)]
+            builder.call(_kernels.Reorder("planes", isa=isa), shape, (found,), moved, dtypes[name])
             where[name, view] = found = moved
         return found
 
@@ -137,17 +149,17 @@ def schedule(
             in_place = layout == "planes" and step.output in direct
             result = direct[step.output] if in_place else f"{step.output}:lanes"
             mask = where[step.mask, "array"] if step.mask else ""
-            made_shape = builder.call(op_of(index, layout), shape, inputs, result, index, mask)
+            made_shape = builder.call(op_of(index, layout), shape, inputs, result, step.dtype, index, mask)
             if made_shape != shapes[step.output]:
                 raise BackendError(f"{step.output!r} comes out as {made_shape}, and {shapes[step.output]} was expected")
         where[step.output, None] = result
         if step.output in direct and result != direct[step.output]:
             out = direct[step.output]
             if layout == "images16" and not builder.places.get(result):
-                builder.call(_kernels.Reorder("images16", isa=isa), shapes[step.output], (result,), out, None)
+                builder.call(_kernels.Reorder("images16", isa=isa), shapes[step.output], (result,), out, step.dtype)
             else:
                 copy = build(Elementwise("first"), "planes", None, isa)
-                builder.call(copy, shapes[step.output], (result,), out, None)
+                builder.call(copy, shapes[step.output], (result,), out, step.dtype)
     return _placed(builder, array_sizes)
 
 
@@ -165,20 +177,20 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
         if name in builder.places:
             continue
         home[name], first[name] = name, i
-        # A result takes the place of a second operand that nobody reads any more: it is read just before.
+        # A result takes the place of a second operand that no later call reads: it is read just before the write.
         if len(call.inputs) == 2:
             second = call.inputs[1]
             dies = second in home and last[second] == i and second != call.inputs[0]
-            if dies and builder.sizes[second] == builder.sizes[name]:
+            if dies and builder.nbytes[second] == builder.nbytes[name]:
                 home[name] = home[second]
     lifetimes: dict[str, Lifetime] = {}
     for name, owner in home.items():
         ends = last.get(name, first[name])
         known = lifetimes.get(owner)
         begin = first[name] if known is None else known.first
-        lifetimes[owner] = Lifetime(builder.sizes[owner], begin, ends if known is None else max(known.last, ends))
+        lifetimes[owner] = Lifetime(builder.nbytes[owner], begin, ends if known is None else max(known.last, ends))
     offsets, total = pack(lifetimes)
-    places = builder.places | {name: (_SCRATCH, offsets[owner]) for name, owner in home.items()}
+    places = builder.places | {name: (_SCRATCH, offsets[owner] // _SCRATCH_UNIT) for name, owner in home.items()}
     sequence = _kernels.Sequence(
         [
             (
@@ -190,7 +202,7 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
             )
             for call in builder.calls
         ],
-        total,
+        total // _SCRATCH_UNIT,
         array_sizes,
     )
     return Schedule(

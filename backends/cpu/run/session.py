@@ -136,7 +136,7 @@ class InferenceSession:
         user_data: Any,
         run_options: ort.RunOptions | None = None,
     ) -> None:
-        """Begin a run, and call ``callback(outputs, user_data, error)`` on a thread of its own when it is over.
+        """Begin a run, and call ``callback(outputs, user_data, error)`` on a separate thread when it is over.
 
         Args:
             output_names: as of :meth:`run`.
@@ -199,7 +199,7 @@ class InferenceSession:
         return [_argument(spec) for spec in self._program.outputs]
 
     def get_providers(self) -> list[str]:
-        """Who runs the model's nodes: ``kernels``, ``onnxruntime`` or both."""
+        """What runs the model's nodes: ``kernels``, ``onnxruntime`` or both."""
         places = dict.fromkeys(placement.placement for placement in self.placements)
         return [place for place in ("kernels", "onnxruntime") if place in places]
 

@@ -12,7 +12,7 @@ _LANES = 16
 # A slab's operands are to stay in the last-level cache from one operator to the next; where not even one group of 16
 # does, it is one group.
 _SLAB_BYTES = 8 << 20
-# From so many on, sixteen lanes of which some are idle take less time than as many images one by one.
+# From this many images on, sixteen lanes of which some are idle take less time than images one by one.
 _WORTH_LANES = 12
 
 

@@ -17,7 +17,7 @@ def convolution(node: NodeView) -> Step:
     node.operand(0, "image")
     constant = node.constant(1)
     if constant is None:
-        raise NotLowered(f"the weights {node.input(1)!r} are no constant")
+        raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")
     shape = tuple(int(n) for n in constant.shape)
     if len(shape) != 4:
         raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
@@ -40,12 +40,11 @@ def check_weights(node: NodeView, weights: WeightMatrix) -> None:
     """Leave weights to onnxruntime that the kernels cannot have.
 
     Raises:
-        NotLowered: they are not float32, or not finite: a zero that is left out would hide 0 x inf = NaN.
+        NotLowered: they are of another type, or not finite: a zero that is left out would hide 0 x inf = NaN.
     """
-    if np.dtype(weights.constant.dtype) != np.float32:
-        raise NotLowered(
-            f"the weights {weights.name!r} are {np.dtype(weights.constant.dtype)}; the kernels are for float"
-        )
+    stored = np.dtype(weights.constant.dtype)
+    if stored != weights.dtype.numpy:
+        raise NotLowered(f"the weights {weights.name!r} are {stored}; the kernels are for {weights.dtype.numpy}")
     if weights.name in node.graph.not_finite:
         raise NotLowered(f"the weights {weights.name!r} hold NaN or infinity")
 

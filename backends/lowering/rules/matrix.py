@@ -47,11 +47,11 @@ def gemm(node: NodeView) -> Step:
 
 
 def _weights(node: NodeView, transposed: bool) -> WeightMatrix:
-    constant, turned = _constant_matrix(node)
+    constant, is_transposed = _constant_matrix(node)
     shape = tuple(int(n) for n in constant.shape)
     if len(shape) != 2 or 0 in shape:
         raise NotLowered(f"the second operand {node.input(1)!r} is no matrix, but {list(shape)}")
-    transposed ^= turned
+    transposed ^= is_transposed
     columns, rows = shape if transposed else shape[::-1]
     if node.dims(0)[-1] != columns:
         raise NotLowered(f"the operand's last axis is {node.dims(0)[-1]}, the matrix takes {columns}")
@@ -72,4 +72,4 @@ def _constant_matrix(node: NodeView) -> tuple[gs.Constant, bool]:
         orders = [list(a.ints) for a in turn.attribute if a.name == "perm"] or [[1, 0]]
         if constant is not None and orders == [[1, 0]]:
             return constant, True
-    raise NotLowered(f"the second operand {node.input(1)!r} is no constant")
+    raise NotLowered(f"the second operand {node.input(1)!r} is {node.why_not_constant(1)}")

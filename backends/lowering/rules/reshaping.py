@@ -1,4 +1,4 @@
-"""Operators that only name the axes anew: Flatten, Reshape, Squeeze, Identity, Dropout."""
+"""Operators that only change the axes: Flatten, Reshape, Squeeze, Identity, Dropout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def identity(node: NodeView) -> Step:
 
 
 def flatten(node: NodeView) -> Step:
-    """Flatten behind the batch."""
+    """Flatten all axes after the batch."""
     dims = node.dims(0)
     axis = int(node.attribute("axis", 1)) % max(len(dims), 1)
     if axis != 1 and not (axis == len(dims) - 1 and axis):

@@ -12,10 +12,11 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
 
-__all__ = ["NodeView", "NotLowered", "Step", "View"]
+__all__ = ["NodeView", "NotLowered", "Step", "View", "check_type"]
 
 # How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
 # mask, which has neither images nor rows, and no layout.
@@ -38,6 +39,7 @@ class Step:
         result_view: of the result.
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
         mask: name of an array that is read as it is, in no layout of the kernels'; empty if there is none.
+        dtype: element type of the operands and the result.
     """
 
     spec: Spec
@@ -47,6 +49,19 @@ class Step:
     result_view: View
     nodes: tuple[int, ...]
     mask: str = ""
+    dtype: DType = DType.FLOAT32
+
+
+def check_type(graph: GraphView, name: str, dtype: DType) -> None:
+    """Refuse a value whose elements are not known to be of ``dtype``.
+
+    Raises:
+        NotLowered: the message names both types.
+    """
+    kind = graph.elem_type(name)
+    if kind != dtype.onnx_type:
+        found = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
+        raise NotLowered(f"{name!r} is {found}; the kernels are for {dtype.numpy}")
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,13 @@ class NodeView:
         """The constant that an input is; None if it is none."""
         return self.graph.constants.get(self.input(position))
 
+    def why_not_constant(self, position: int) -> str:
+        """What makes an input that has to be a constant, for people."""
+        producer = self.graph.producers.get(self.input(position))
+        if producer is None:
+            return "an input of the model; the kernels take stored constants"
+        return f"computed by {self.graph.nodes[producer].op_type}; the kernels take stored constants"
+
     def array(self, position: int) -> npt.NDArray[Any] | None:
         """The values of a constant input."""
         return self.graph.values_of(self.input(position))
@@ -123,21 +145,19 @@ class NodeView:
             raise NotLowered(f"the rank of {name!r} is unknown")
         return dims
 
-    def operand(self, position: int = 0, view: View | None = None) -> View:
+    def operand(self, position: int = 0, view: View | None = None, dtype: DType = DType.FLOAT32) -> View:
         """Check an input that is an activation, and say how kernels read it.
 
         Args:
             position: of the input.
             view: that the operator needs; None takes what there is.
+            dtype: that the operator needs.
 
         Raises:
             NotLowered: it is of another type, rank or view.
         """
         name = self.input(position)
-        kind = self.graph.elem_type(name)
-        if kind != onnx.TensorProto.FLOAT:
-            said = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
-            raise NotLowered(f"{name!r} is {said}; the kernels are for float")
+        check_type(self.graph, name, dtype)
         if name in self.graph.constants:
             raise NotLowered(f"{name!r} is a constant")
         rank = len(self.dims(position))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from sparse_nets import ONE_THREAD, SparseNet, assert_same_as_onnxruntime, assert_same_at_batches, places
+from attention_nets import BATCH, DEPTH, HEADS, TOKENS, WIDTH, AttentionNet, attentions_of
+from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime, assert_same_at_batches, places
 
 from sift_onnx.backends.cpu.lower import plan
 from sift_onnx.backends.cpu.lower.profitability import is_sparse
@@ -20,51 +20,7 @@ from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
-BATCH, TOKENS, HEADS, DEPTH = 2, 21, 3, 4
-WIDTH = HEADS * DEPTH
 LEAST = float(np.finfo(np.float32).min)
-
-
-class AttentionNet(SparseNet):
-    """A layer of attention between sparse layers, spelled in one of many ways."""
-
-    def __init__(self, opset: int = 17, tokens: int = TOKENS) -> None:
-        super().__init__(opset)
-        self.tokens = tokens
-        stem = self.dense(self.input("x", BATCH, tokens, 5, declared=["n", tokens, 5]), 5, WIDTH, name="stem")
-        self.x = str(self.op("Relu", stem))
-
-    def parted(self, value: str, turned: bool = False) -> str:
-        """[n, heads, tokens, depth], or the last two axes exchanged."""
-        shape = self.constant([0, self.tokens, HEADS, DEPTH], dtype=np.int64)
-        perm = [0, 2, 3, 1] if turned else [0, 2, 1, 3]
-        return str(self.op("Transpose", self.op("Reshape", value, shape), perm=perm))
-
-    def projections(self) -> tuple[str, str, str]:
-        q, k, v = (self.op("Add", self.dense(self.x, WIDTH, WIDTH), self.weight(WIDTH, fan_in=1)) for _ in range(3))
-        return q, k, v
-
-    def attend(self, q: str, k: str, v: str, mask: str = "", nan_to_zero: bool = False) -> str:
-        scores = self.op("MatMul", q, k, name="scores")
-        if mask:
-            scores = self.op("Add", scores, mask)
-        weights = self.op("Softmax", scores, name="softmax", axis=-1)
-        if nan_to_zero:
-            weights = self.op("Where", self.op("IsNaN", weights), self.constant(0.0), weights)
-        return str(self.op("MatMul", weights, v, name="weighed"))
-
-    def joined(self, value: str, *shape: int) -> str:
-        turned = self.op("Transpose", value, perm=[0, 2, 1, 3])
-        return str(self.op("Reshape", turned, self.constant(shape or [0, 0, WIDTH], dtype=np.int64), name="joined"))
-
-    def ends(self, value: str) -> AttentionNet:
-        self.output(self.dense(value, WIDTH, 7, name="head"))
-        return self
-
-
-def found(program: CpuProgram) -> list[Attention]:
-    steps = [step for part in program.parts if isinstance(part, RegionProgram) for step in part.region.steps]
-    return [step.spec for step in steps if isinstance(step.spec, Attention)]
 
 
 def plain() -> AttentionNet:
@@ -220,7 +176,7 @@ def dynamic_net() -> DynamicNet:
 def test_sizes_that_only_a_run_knows() -> None:
     model = dynamic_net().model()
     program = CpuProgram(model, ONE_THREAD)
-    assert len(found(program)) == 1
+    assert len(attentions_of(program)) == 1
     for batch, tokens, heads, queries in ((1, 5, 1, 1), (2, 40, HEADS, 1), (3, 17, 1, 17), (2, 1, 1, 1)):
         rng = np.random.default_rng(tokens)
         shapes = {"x": (batch, tokens, 5), "mask": (batch, heads, queries, tokens)}
@@ -263,12 +219,12 @@ SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_every_spelling_runs_in_the_kernels(name: str) -> None:
     program = assert_same_at_batches(SPELLINGS[name]().model(), [1, 2, 3, 16])
-    assert len(found(program)) == 1
+    assert len(attentions_of(program)) == 1
     assert places(program)["softmax" if "scaled" not in name else "joined"] == "kernels"
 
 
 def test_no_sequences() -> None:
-    assert len(found(assert_same_at_batches(masked("by key").model(), [0, 2]))) == 1
+    assert len(attentions_of(assert_same_at_batches(masked("by key").model(), [0, 2]))) == 1
 
 
 def test_sequences_share_blocks_of_lanes() -> None:
@@ -276,7 +232,7 @@ def test_sequences_share_blocks_of_lanes() -> None:
         net = AttentionNet(tokens=tokens)
         q, k, v = net.projections()
         net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
-        assert len(found(assert_same_at_batches(net.model(), [1, 2, 5, 33]))) == 1
+        assert len(attentions_of(assert_same_at_batches(net.model(), [1, 2, 5, 33]))) == 1
 
 
 def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +241,7 @@ def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPa
 
     def why_not_profitable(steps: list[Step], *_: object) -> str:
         judged.append(len(steps))
-        return "" if any(is_sparse(step) for step in steps) else "no layer near it is sparse"
+        return "" if any(is_sparse(step) for step in steps) else "no sparse layer near it runs in the kernels"
 
     monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
     net = AttentionNet()
@@ -295,7 +251,7 @@ def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPa
     net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
     program = assert_same_at_batches(net.model(), [1, 3])
     assert len([part for part in program.parts if isinstance(part, RegionProgram)]) == 1
-    assert len(found(program)) == 1
+    assert len(attentions_of(program)) == 1
     assert judged[0] == 2  # subtraction and product
     assert len(judged) == 2
 
@@ -308,88 +264,7 @@ def test_a_value_is_followed_through_as_many_nodes_as_exporters_need() -> None:
     for _ in range(3000):
         turned = net.op("Mul", turned, net.constant(1.0))
     net.ends(net.joined(net.attend(turned, net.parted(k, turned=True), net.parted(v))))
-    assert not found(CpuProgram(net.model(), ONE_THREAD))
-
-
-def read_twice(of: str) -> AttentionNet:
-    net = AttentionNet()
-    q, k, v = net.projections()
-    weighed = net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))
-    net.output(net.op("Neg", {"scores": "scores", "weights": "softmax", "weighed": "weighed"}[of]))
-    return net.ends(net.joined(weighed))
-
-
-def other_axis() -> AttentionNet:
-    net = AttentionNet()
-    q, k, v = net.projections()
-    scores = net.op("MatMul", net.parted(q), net.parted(k, turned=True))
-    weighed = net.op("MatMul", net.op("Softmax", scores, name="softmax", axis=2), net.parted(v))
-    return net.ends(net.joined(weighed))
-
-
-def heads_stay_apart() -> AttentionNet:
-    """What is joined is [n, heads, tokens, depth], without a transpose: other rows."""
-    net = AttentionNet()
-    q, k, v = net.projections()
-    weighed = net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))
-    return net.ends(net.op("Reshape", weighed, net.constant([0, TOKENS, WIDTH], dtype=np.int64)))
-
-
-def heads_between_channels() -> AttentionNet:
-    """A head's channels are not side by side."""
-    net = AttentionNet()
-    shape = net.constant([0, TOKENS, DEPTH, HEADS], dtype=np.int64)
-    q, k, v = (net.op("Reshape", y, shape) for y in net.projections())
-    q, v = (net.op("Transpose", y, perm=[0, 3, 1, 2]) for y in (q, v))
-    return net.ends(net.joined(net.attend(q, net.op("Transpose", k, perm=[0, 3, 2, 1]), v)))
-
-
-def masked_before_scaling() -> AttentionNet:
-    net = AttentionNet()
-    q, k, v = net.projections()
-    scores = net.op("Add", net.op("MatMul", net.parted(q), net.parted(k, turned=True)), net.constant(np.ones(TOKENS)))
-    weights = net.op("Softmax", net.op("Mul", scores, net.constant(0.5)), name="softmax", axis=-1)
-    return net.ends(net.joined(net.op("MatMul", weights, net.parted(v))))
-
-
-def values_of_other_tokens() -> AttentionNet:
-    net = AttentionNet()
-    q, k, v = net.projections()
-    reversed_rows = net.op("Gather", v, net.constant(np.arange(TOKENS)[::-1].copy()), axis=1)
-    whole = net.parted(reversed_rows)
-    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), whole)))
-
-
-def queries_end_within_the_keys() -> AttentionNet:
-    """Keys are followed back to the layer, queries only to what they share with the keys."""
-    net = AttentionNet()
-    q, _, v = net.projections()
-    shape = net.constant([0, TOKENS, HEADS, DEPTH], dtype=np.int64)
-    shared = net.op("Reshape", q, shape)
-    halves = net.op("Mul", shared, net.constant(np.full(DEPTH, 0.5)))
-    q, k = net.op("Transpose", halves, perm=[0, 2, 1, 3]), net.op("Transpose", shared, perm=[0, 2, 3, 1])
-    return net.ends(net.joined(net.attend(q, k, net.parted(v))))
-
-
-OTHERS: dict[str, tuple[Callable[[], AttentionNet], int]] = {
-    "scores are an output": (lambda: read_twice("scores"), 0),
-    "weights are an output": (lambda: read_twice("weights"), 0),
-    "values are an output": (lambda: read_twice("weighed"), 0),
-    "softmax over another axis": (other_axis, 0),
-    "queries end within the keys": (queries_end_within_the_keys, 0),
-    "heads stay apart": (heads_stay_apart, 0),
-    "heads between channels": (heads_between_channels, 0),
-    "mask before scaling": (masked_before_scaling, 0),
-    # This one is attention: the values merely come from a node that the kernels do not have.
-    "values of other tokens": (values_of_other_tokens, 1),
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_attention_is_left_alone(name: str) -> None:
-    make, count = OTHERS[name]
-    program: Any = assert_same_at_batches(make().model(), [1, 2, 3])
-    assert len(found(program)) == count
+    assert not attentions_of(CpuProgram(net.model(), ONE_THREAD))
 
 
 def test_attention_that_is_given_up_takes_its_mask_of_constants_along(monkeypatch: pytest.MonkeyPatch) -> None:

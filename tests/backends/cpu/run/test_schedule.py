@@ -1,11 +1,10 @@
-"""Batches in slabs, tensors in scratch memory, sizes as expressions."""
+"""Batches in slabs, tensors in scratch memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sift_onnx.backends.cpu.run.scratch import ALIGNMENT, Lifetime, pack
 from sift_onnx.backends.cpu.run.slabs import cut
-from sift_onnx.backends.lowering.dims import product, quotient, window
 
 
 @given(st.integers(0, 200), st.integers(1, 1 << 26), st.booleans())
@@ -34,7 +33,7 @@ def test_rows_are_not_cut_since_every_slab_reads_the_weights():
 
 lifetimes = st.builds(
     lambda size, first, length: Lifetime(size, first, first + length),
-    st.integers(0, 100),
+    st.integers(0, 400),
     st.integers(0, 10),
     st.integers(0, 5),
 )
@@ -54,13 +53,5 @@ def test_tensors_of_one_time_do_not_overlap(tensors):
 
 
 def test_memory_is_used_again():
-    _, total = pack({"a": Lifetime(32, 0, 1), "b": Lifetime(32, 1, 2), "c": Lifetime(32, 2, 3)})
-    assert total == 64
-
-
-def test_sizes_that_are_provably_equal():
-    assert product(["n", 4, 2]) == product([8, "n"])
-    assert quotient(product(["n", 128, 512]), 512) == product(["n", 128])
-    assert window("h", 3, 1, 1, (1, 1)) == "h"
-    assert window("h", 3, 2, 1, (1, 1)) != "h"
-    assert window(9, 2, 2, 1, (0, 0), ceil_mode=True) == 5
+    _, total = pack({"a": Lifetime(128, 0, 1), "b": Lifetime(128, 1, 2), "c": Lifetime(128, 2, 3)})
+    assert total == 256

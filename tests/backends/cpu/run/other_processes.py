@@ -1,6 +1,6 @@
 """A program that runs in a Python of its own: it forks, or exits, while threads are at work in the kernels.
 
-    python tests/backends/cpu/other_processes.py NAME-OF-A-FUNCTION
+    python tests/backends/cpu/run/other_processes.py NAME-OF-A-FUNCTION
 
 Its status is 0 if all went well. A child that hangs is ended by its alarm.
 """

@@ -3,7 +3,7 @@
 Run as a program: a memory error ends the process. For one that finds them all, build with `-DSIFT_SANITIZE=address` and
 preload the sanitizer's library.
 
-    python tests/backends/cpu/hostile_arguments.py --rounds 20000 [--module _kernels.so]
+    python tests/backends/cpu/kernels/hostile_arguments.py --rounds 20000 [--module _kernels.so]
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ from sparse_nets import SparseNet, assert_same_as_onnxruntime, assert_same_at_ba
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.isa import generates_code, selected_isa
 from sift_onnx.backends.cpu.lower import stages
+from sift_onnx.backends.cpu.lower.plan import lower
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Conv, Pool
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
@@ -174,13 +176,33 @@ class TestWorth:
         program = assert_same_as_onnxruntime(net.model(), net.feeds)
         assert places(program) == {"conv": "onnxruntime", "act": "onnxruntime"}
         assert "its weights are dense: 100%" in reasons(program)["conv"]
-        assert reasons(program)["act"] == "no layer near it is sparse"
+        assert reasons(program)["act"] == "no sparse layer near it runs in the kernels"
+
+    def test_sparse_weights_that_the_kernels_do_not_take_are_not_called_dense(self):
+        net = SparseNet()
+        integers = net.constant((np.arange(16 * 16 * 9) % 10 == 0).astype(np.int8).reshape(16, 16, 3, 3))
+        weights = net.op("DequantizeLinear", integers, net.constant(np.float32(0.1)), name="dequantized")
+        net.output(net.op("Relu", net.op("Conv", net.input("x", 1, 16, 8, 8), weights, name="conv"), name="act"))
+        program = assert_same_as_onnxruntime(net.model(), net.feeds)
+        said = reasons(program)["conv"]
+        assert said == "the weights 'dequantized' are computed by DequantizeLinear; the kernels take stored constants"
+        assert reasons(program)["act"] == "no sparse layer near it runs in the kernels"
 
     def test_a_region_too_small_for_its_border_runs_in_onnxruntime(self):
         net = SparseNet()
         net.output(net.conv(net.input("x", 1, 4, 8, 8), 4, 6, 1, name="conv"))
         program = assert_same_as_onnxruntime(net.model(), net.feeds)
         assert "its region has sparse layers, but would take" in reasons(program)["conv"]
+
+    def test_what_a_reshape_reads_of_sizes_does_not_cross_the_border(self):
+        net = SparseNet()
+        net.density = 0.1
+        x = net.conv(net.input("x", 1, 64, 28, 28, declared=["n", 64, 28, 28]), 64, 128, 3, name="conv")
+        batch = net.op("Slice", net.op("Shape", "x"), *(net.constant([i], dtype=np.int64) for i in (0, 1)))
+        target = net.op("Concat", batch, net.constant([-1], dtype=np.int64), axis=0)
+        net.output(net.op("Reshape", net.op("GlobalAveragePool", x), target, name="flat"))
+        program = assert_same_at_batches(net.model(), [1, 2])
+        assert (places(program)["conv"], places(program)["flat"]) == ("kernels", "kernels")
 
     def test_a_large_sparse_layer_runs_in_kernels(self):
         net = SparseNet()
@@ -255,3 +277,17 @@ def test_weights_are_packed_once_and_given_up():
     for batch, layouts in ((1, 1), (16, 2), (1, 2), (33, 2)):
         assert_same_as_onnxruntime(net.model(), random_feeds(program.inputs, batch), program)
         assert 6 * nnz * layouts <= program.weight_bytes < unpacked + packed * nnz * layouts
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_a_gelu_of_double_precision_is_left_to_onnxruntime():
+    net = SparseNet()
+    x = net.op("Cast", net.input("x", 2, 6), to=onnx.TensorProto.DOUBLE)
+    numbers = [net.constant(np.float64(value), dtype=np.float64) for value in (np.sqrt(2), 1, 0.5)]
+    y = net.op("Add", net.op("Erf", net.op("Div", x, numbers[0])), numbers[1])
+    y = net.op("Mul", net.op("Mul", x, y), numbers[2], name="gelu")
+    net.output(net.dense(net.op("Cast", y, to=onnx.TensorProto.FLOAT), 6, 5, name="full"))
+    plan = lower(GraphView(Model.load(net.model())))  # onnxruntime has no Erf of this type
+    (gelu,) = (placement for placement in plan.placements if placement.name == "gelu")
+    assert gelu.placement == "onnxruntime"
+    assert gelu.reason.endswith("is double; the kernels are for float32")

@@ -1,6 +1,6 @@
 """A program in which the system refuses memory for code after it has given some: layers are packed as lists instead.
 
-    python tests/backends/cpu/refused_code.py [protection|space] [before]
+    python tests/backends/cpu/kernels/refused_code.py [protection|space] [before]
 
 `protection`: pages may not become executable, as under some policies of SELinux. `space`: there is address space for
 lists, not for code. `before`: code of another layer is there already.
