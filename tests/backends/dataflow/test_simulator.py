@@ -202,7 +202,13 @@ def test_bad_decoders_are_refused(tmp_path):
         load_decoder("gpt9")
     path = tmp_path / "mine.toml"
     path.write_text('name = "mine"\nsource = "me"\nlayers = 0\n', encoding="utf-8")
-    with pytest.raises(UsageError, match="is missing"):
+    with pytest.raises(UsageError, match=r"mine\.toml: layers is 0; write a whole number, 1 or more"):
+        load_decoder(path)
+    path.write_text('name = "mine"\nsource = "me"\nlayers = 1\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"mine\.toml needs 'hidden'"):
+        load_decoder(path)
+    path.write_text('name = "mine"\nlayer = 1\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"mine\.toml has no setting 'layer'; did you mean 'layers'"):
         load_decoder(path)
     with pytest.raises(UsageError, match="below 1"):
         decoder_workload(load_decoder("gpt3-1.3b"), 1.0)
