@@ -29,7 +29,7 @@ class Export:
     Attributes:
         model: the architecture's name.
         file: path of the ONNX file.
-        data: path of the data file beside it, where the model exceeds what one file can hold, or None.
+        data: path of its external data file, where the model exceeds what one file can hold, or None.
         bytes: size of the file, or of both.
         parameters: learned values in it: weights, biases, and scales and shifts of normalizations that were kept;
             running statistics are not counted.
@@ -75,7 +75,7 @@ def export(
     ReduceMean and Reshape), names nodes after modules, and takes a tenth of the time. With either, initializers are
     named by the module's ``state_dict`` keys, none is shared by value, and the file carries no trace of the machine:
     the same arguments give the same bytes with the same torch. Where the model exceeds the 2 GB that one file can hold,
-    weights go to ``<path>.data`` beside it.
+    weights go to ``<path>.data``.
 
     Args:
         name: a key of ``ARCHITECTURES``.
@@ -176,7 +176,7 @@ def _weight_bytes(module: nn.Module) -> int:
 
 
 def _data_file(path: Path, module: nn.Module) -> Path | None:
-    """The file beside a model file that holds its weights, if they are not in it."""
+    """The external data file of a model, if it has one."""
     if path.stat().st_size >= _weight_bytes(module):
         return None
     graph = onnx.load(path, load_external_data=False).graph

@@ -38,8 +38,8 @@ def to_onnx(
     """Trace ``module``, which is in evaluation mode, exactly as it is: nothing is fused, shared or renamed.
 
     Initializers are named by the module's ``state_dict``; a parameter with several names there has the first one. The
-    model refers to the module's values, which are not copied. Nothing is printed, and no warning shown: what the
-    exporters say is addressed to their developers.
+    model refers to the module's values, which are not copied. Output and warnings of the exporters are suppressed: they
+    are meant for their developers.
 
     Args:
         module: what the architecture's builder made.

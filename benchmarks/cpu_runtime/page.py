@@ -23,7 +23,7 @@ Case = tuple[str, int, dict[str, Row]]
 # The chain has no original: its dense matrices are of the same shape.
 _COLUMNS = ((SAME_FILE,), (DENSE, DENSE_CHAIN), (DEEPSPARSE,))
 _INTRODUCTION = """\
-# The sparse CPU runtime beside onnxruntime and DeepSparse
+# The sparse CPU runtime compared with onnxruntime and DeepSparse
 
 Models that Sparse Wide has grown, at the multiply-accumulates of their dense original.
 Measured on {machine}; {date}, commit {commit}.
@@ -126,8 +126,8 @@ def _slower(processor: Processor) -> str:
 def _run_text(run: Run) -> str:
     clock = "wall time" if run.clock == "wall" else "processor time"
     threads = "one thread" if run.threads == 1 else f"{run.threads} threads"
-    told = f"{clock}, {threads}, onnxruntime {run.onnxruntime}"
-    summary = f"{run.date}, commit {run.commit}: {len(run.rows)} rows, {told}"
+    settings = f"{clock}, {threads}, onnxruntime {run.onnxruntime}"
+    summary = f"{run.date}, commit {run.commit}: {len(run.rows)} rows, {settings}"
     rows = "\n".join(table(run.rows))
     lines = [f"\n<details><summary>{summary}</summary>\n", f"`{run.command}`\n"]
     lines += [f"{run.remarks}\n"] if run.remarks else []

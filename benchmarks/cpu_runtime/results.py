@@ -102,7 +102,7 @@ class Processor:
     Attributes:
         processor: its name.
         isa: instruction set of the kernels that ran.
-        machine: cores and caches that were at hand.
+        machine: its cores and caches that could be used.
         runs: oldest first.
         stale: why the figures no longer describe this runtime; empty where they do.
     """

@@ -1,14 +1,14 @@
-"""The sparse CPU runtime beside onnxruntime and DeepSparse: speed, memory, and the time to create a session.
+"""The sparse CPU runtime compared with onnxruntime and DeepSparse: speed, memory, and the time to create a session.
 
     python benchmarks/cpu_runtime/run.py [--threads 2] [--seconds 3] [--only REGEX] [--peer] [--folder FOLDER]
     python benchmarks/cpu_runtime/run.py --threads 1 --processor-time ...
     python benchmarks/cpu_runtime/run.py --peer --results benchmarks/cpu_runtime/results/zen4.json
     python benchmarks/cpu_runtime/page.py        # README.md and chart.svg from results/*.json
 
-Every row is a ratio of two programs that take turns on the same machine, and stands beside what it should be at most
-(or at least, where the row says so). "Same file" is onnxruntime on the sparse model, "dense original" is onnxruntime on
+Every row is a ratio of two programs that take turns on the same machine, and is shown with the bound that it should
+meet. "Same file" is onnxruntime on the sparse model, "dense original" is onnxruntime on
 the dense model with as many multiply-accumulates. DeepSparse is not a dependency of this project and its licence allows
-evaluation only: ``--peer`` runs it in an environment of its own, and says how to make that where it is missing.
+evaluation only: ``--peer`` runs it in a separate environment, and says how to make that where it is missing.
 ``--results`` appends the run, with date, commit and processor, to a file of results.
 """
 
@@ -59,7 +59,7 @@ class Runtime:
         return get_backend(backend).compile(path, CompileOptions(self.threads))
 
     def against(self, ours: Program, other: Program, row: Row) -> Row:
-        """``row`` with the times of ours beside another back end."""
+        """``row`` with the times of ours and of another back end."""
         feeds = random_feeds(ours.inputs, row.batch)
         runs = [partial(program.run, feeds) for program in (ours, other)]
         timings = interleave(runs, seconds=self.seconds, clock=self.clock)
@@ -67,7 +67,7 @@ class Runtime:
         return replace(row, ratio=paired_ratio(*timings).median, ours=own, theirs=theirs)
 
     def against_deepsparse(self, ours: Program, path: Path, row: Row) -> Iterator[Row]:
-        """``row`` with the times of ours beside DeepSparse, in rounds; nothing where it is not asked for."""
+        """``row`` with the times of ours and of DeepSparse, in rounds; nothing unless it is asked for."""
         if not self.peer:
             return
         assert row.batch is not None
@@ -88,7 +88,7 @@ class Runtime:
     def network(
         self, name: str, sparsity: float, batches: Sequence[int], bounds: Sequence[Sequence[float | None]]
     ) -> Iterator[Row]:
-        """An architecture beside DeepSparse, the same file and the dense original; ``bounds`` are those of a batch."""
+        """An architecture against DeepSparse, the same file and the dense original; ``bounds`` are per batch."""
         sparse, dense = self.models.wide(name, sparsity), self.models.dense(name)
         ours, original = self.program(sparse), self.program(dense, "onnxruntime")
         for batch, (peer, same, other) in zip(batches, bounds, strict=True):
@@ -99,7 +99,7 @@ class Runtime:
             yield self.against(ours, original, replace(row, against=DENSE, at_most=other))
 
     def odd_batches(self) -> Iterator[Row]:
-        """Time per image of batches that are no multiple of 16, in that of the next one."""
+        """Time per image of batches that are not multiples of 16, over that of the next multiple."""
         ours = self.program(self.models.wide("resnet18", 0.9))
         for batch, whole in BATCHES:
             feeds = [random_feeds(ours.inputs, size) for size in (batch, whole)]
@@ -139,7 +139,7 @@ class Runtime:
                 yield Row(title("resnet18", 0.9), "peak", share, batch, f"{stage}, share", at_least=bound)
 
     def cost(self) -> Iterator[Row]:
-        """Memory and creation, each program in processes of its own."""
+        """Memory and creation, each program in its own processes."""
         path = self.models.wide("resnet18", 0.9)
         ours, theirs = (session_bytes(path, backend, self.threads) for backend in ("cpu", "onnxruntime"))
         for when, own, other in zip(("when created", "after a run"), ours, theirs, strict=True):
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each program in each row")
     parser.add_argument("--only", default="", metavar="REGEX", help="groups of rows: " + ", ".join(_GROUPS))
     parser.add_argument("--folder", type=Path, help="where models are kept; a temporary one by default")
-    parser.add_argument("--peer", action="store_true", help="beside DeepSparse too, where it is installed")
+    parser.add_argument("--peer", action="store_true", help="compare with DeepSparse too, where it is installed")
     parser.add_argument(
         "--processor-time",
         action="store_true",

@@ -2,7 +2,7 @@
 
     python benchmarks/simulator/events.py [--cases 1000]
 
-Cases are those of ``tests/backends/dataflow/test_event.py``: every eighth on one core, where both must agree.
+Cases are those of ``tests/backends/dataflow/cycles/test_event.py``: every eighth on one core, where both must agree.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Counter = Callable[[Pattern, Array, int], ShardCounts]
 
 @dataclass(frozen=True)
 class RowCosts:
-    """What one output row costs, beside its non-zeros.
+    """What one output row costs, per non-zero and per row.
 
     Attributes:
         axpy: cycles of a core per non-zero.
@@ -179,7 +179,7 @@ def pass_limits(
         scale: how many times the rows of ``counts`` the matrix has, where they are a sample.
     """
     used = mapping.columns_used
-    # Where nothing is added up across columns, nothing holds them together.
+    # Without a reduction across columns nothing synchronizes them.
     window = machine.window_rows if mapping.reduced else math.inf
     limits: dict[Bound, float] = {}
     for part in range(mapping.parts):
@@ -218,7 +218,7 @@ def layer_of(
     full = mapping.full_rows if mapping.token_passes == 1 else mapping.rows_used
     busy = float(column_busy.sum()) * (full + (mapping.rows_used - full) * ratio)
     total = sum(limits.values())
-    # Fractions of a cycle come from fitted costs; a layer ends with a whole one. The least bit of rounding is no cycle.
+    # Fitted costs give fractions of a cycle; a layer ends with a whole one. Rounding errors do not count as a cycle.
     cycles = max(1, math.ceil(total - 1e-6 * max(1.0, total * 1e-6)))
     limits = {name: value * cycles / total if total else value for name, value in limits.items()}
     if not total:

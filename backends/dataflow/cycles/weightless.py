@@ -1,7 +1,7 @@
-"""Cycles of work without weights: spread evenly over all cores, as whatever needs the most of its resource.
+"""Cycles of work without weights: spread evenly over all cores, bound by the resource that it needs most.
 
 The spread is assumed to be perfect. What a weight-streaming machine does with attention is not published; its share of
-the total is a few percent in the models at hand, and the report lists it apart.
+the total is a few percent in the models of this project, and the report lists it separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running a model as a machine would, beside onnxruntime."""
+"""A model's outputs as a machine would compute them, compared with onnxruntime's."""
 
 from __future__ import annotations
 

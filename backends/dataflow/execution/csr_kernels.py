@@ -1,4 +1,4 @@
-"""CSR times activations, computed as the machine would: exactly in float32, or in fp16 in the order of arrival."""
+"""CSR times activations, computed as the machine would: in float32, or in fp16 in the order of arrival."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def multiply(matrix: CsrMatrix, x: Array) -> Array:
 
 
 def _stretches(rows: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64], most: int) -> Iterator[Array]:
-    """Consecutive ``rows`` with about ``most`` non-zeros together."""
+    """Consecutive ``rows``, about ``most`` non-zeros at a time."""
     begin = 0
     while begin < len(rows):
         end = int(np.searchsorted(indptr[rows + 1], indptr[rows[begin]] + most, side="right"))

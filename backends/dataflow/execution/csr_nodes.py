@@ -58,7 +58,7 @@ def _stored(tensor: gs.Tensor, axes: int | None = None) -> SparseWeight | None:
     if weight is None:
         weight = SparseWeight.from_dense(array_of(tensor))
         if not weight.nnz:
-            # As in the workload: it has no mask, and is going to be trained.
+            # As in the workload: an all-zero weight without a mask is one that is still to be trained.
             weight = SparseWeight.from_dense(array_of(tensor), np.arange(weight.size))
     return weight
 
@@ -128,7 +128,7 @@ def _pads(
 def _gemm(node: gs.Node) -> CsrNode | str:
     weight = _stored(node.inputs[1], 2)
     if weight is None:
-        return "its second operand is no stored matrix"
+        return "its second operand is not a stored matrix"
     matrix = _transposed(weight, not node.attrs.get("transB", 0))
 
     def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
@@ -147,7 +147,7 @@ def _gemm(node: gs.Node) -> CsrNode | str:
 def _matmul(node: gs.Node) -> CsrNode | str:
     weight = _stored(node.inputs[1], 2)
     if weight is None:
-        return "its second operand is no stored matrix"
+        return "its second operand is not a stored matrix"
     matrix = _transposed(weight, True)
     features = weight.shape[1]
 

@@ -35,7 +35,7 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class Executed:
-    """A run of the functional model on random inputs, beside onnxruntime's on the same.
+    """A run of the functional model on random inputs, compared with onnxruntime's on the same.
 
     Attributes:
         arithmetic: ``float32``, or ``float16`` in the order of arrival.

@@ -6,8 +6,13 @@ A value that nobody has published may have a range; reports then give a band ins
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from sift_onnx.errors import UsageError
 
@@ -20,6 +25,12 @@ __all__ = [
     "with_grid",
 ]
 
+# What a value may be; files are checked against these, and the code that reads the fields sees plain numbers.
+Count = Annotated[int, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a finite number above 0")]
+PositiveOrInfinite = Annotated[float, Meta(gt=0)]
+NonNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max, description="a finite number, 0 or more")]
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -30,16 +41,30 @@ class Parameter:
         unit: of it.
         source: a document, or why it is assumed.
         confidence: ``H``, ``M``, ``L``, or ``assumed`` where there is no source.
-        low: lower end of what is plausible; equal to ``value`` where it is known.
-        high: upper end.
+        low: lower end of what is plausible; ``value`` by default, for what is known.
+        high: upper end, as ``low``.
+
+    Raises:
+        UsageError: there is no source, or the value is outside of its range.
     """
 
     value: float
-    unit: str
-    source: str
-    confidence: str
-    low: float
-    high: float
+    source: str = ""
+    confidence: Literal["H", "M", "L", "assumed"] = "assumed"
+    unit: str = ""
+    low: float = math.nan
+    high: float = math.nan
+
+    def __post_init__(self) -> None:
+        for end in ("low", "high"):
+            if math.isnan(getattr(self, end)):
+                object.__setattr__(self, end, self.value)
+        if math.isnan(self.value):
+            raise UsageError("value is nan; write a number")
+        if not self.source:
+            raise UsageError("source is missing; name the document, or say why it is assumed")
+        if not self.low <= self.value <= self.high:
+            raise UsageError(f"{self.value:g} lies outside of its range, {self.low:g} to {self.high:g}")
 
 
 @dataclass(frozen=True)
@@ -88,30 +113,30 @@ class GridMachine(_Named):
         edge_byte_pj: energy of a byte over the wafer's edge, picojoules.
     """
 
-    clock_hz: float
-    columns: int
-    rows: int
-    simd_lanes: int
-    cycles_per_vector: float
-    axpy_startup: float
-    dense_startup: float
-    row_overhead: float
-    window_rows: float
-    value_bytes: int
-    partial_sum_bytes: int
-    sram_bytes: float
-    sram_reserved_bytes: float
-    sram_port_bytes: float
-    link_bytes: float
-    hop_cycles: float
-    queue_words: int
-    index_bits: int
-    edge_bytes_per_cycle: float
-    edge_index_bytes: float
-    edge_value_bytes: float
-    core_cycle_pj: float
-    idle_fraction: float
-    edge_byte_pj: float
+    clock_hz: Positive
+    columns: Count
+    rows: Count
+    simd_lanes: Count
+    cycles_per_vector: Positive
+    axpy_startup: NonNegative
+    dense_startup: NonNegative
+    row_overhead: NonNegative
+    window_rows: PositiveOrInfinite
+    value_bytes: Count
+    partial_sum_bytes: Count
+    sram_bytes: PositiveOrInfinite
+    sram_reserved_bytes: NonNegative
+    sram_port_bytes: PositiveOrInfinite
+    link_bytes: PositiveOrInfinite
+    hop_cycles: NonNegative
+    queue_words: Count
+    index_bits: Count
+    edge_bytes_per_cycle: PositiveOrInfinite
+    edge_index_bytes: NonNegative
+    edge_value_bytes: Positive
+    core_cycle_pj: NonNegative
+    idle_fraction: NonNegative
+    edge_byte_pj: NonNegative
 
     @property
     def cores(self) -> int:
@@ -136,11 +161,11 @@ class ArrayMachine(_Named):
         mac_pj: energy of a multiply-accumulate, picojoules.
     """
 
-    clock_hz: float
-    array_rows: int
-    array_columns: int
-    value_bytes: int
-    mac_pj: float
+    clock_hz: Positive
+    array_rows: Count
+    array_columns: Count
+    value_bytes: Count
+    mac_pj: NonNegative
 
     @property
     def peak_macs_per_cycle(self) -> float:
@@ -159,10 +184,10 @@ class IdealMachine(_Named):
         mac_pj: energy of a multiply-accumulate, picojoules.
     """
 
-    clock_hz: float
-    macs_per_cycle: float
-    value_bytes: int
-    mac_pj: float
+    clock_hz: Positive
+    macs_per_cycle: Positive
+    value_bytes: Count
+    mac_pj: NonNegative
 
     @property
     def peak_macs_per_cycle(self) -> float:
@@ -182,7 +207,7 @@ def with_grid(machine: GridMachine, columns: int, rows: int) -> GridMachine:
     if columns < 1 or rows < 1:
         raise UsageError(f"a grid of {columns}x{rows} cores; both must be at least 1")
     said = {
-        key: Parameter(size, "cores", "given by the caller", "H", size, size)
+        key: Parameter(size, "given by the caller", "H", "cores")
         for key, size in (("columns", columns), ("rows", rows))
     }
     return replace(

@@ -8,14 +8,17 @@ sampled mask: a sum over thousands of rows does not tell one draw from another.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap, matrix_maps
 from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern, SampledPattern
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
+from sift_onnx.settings.convert import convert
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,6 +27,7 @@ else:
 
 __all__ = ["Decoder", "Published", "available_decoders", "decoder_workload", "load_decoder"]
 
+Count = Annotated[int, Meta(ge=1)]
 _FOLDER = Path(__file__).parent / "decoders"
 # Steps of a SIMD lane per element, as weightless_costs.py has them.
 _NORM, _SOFTMAX, _GELU = 8, 8, 10
@@ -31,7 +35,7 @@ _NORM, _SOFTMAX, _GELU = 8, 8, 10
 
 @dataclass(frozen=True)
 class Published:
-    """A speed-up that somebody has published, to be printed beside the simulated one.
+    """A published speed-up, printed beside the simulated one.
 
     Attributes:
         wide: sparsity of Sparse Wide.
@@ -67,13 +71,13 @@ class Decoder:
 
     name: str
     source: str
-    layers: int
-    hidden: int
-    feed_forward: int
-    heads: int
-    vocabulary: int
-    sequence: int
-    batch: int
+    layers: Count
+    hidden: Count
+    feed_forward: Count
+    heads: Count
+    vocabulary: Count
+    sequence: Count
+    batch: Count
     published: tuple[Published, ...] = ()
 
 
@@ -95,21 +99,7 @@ def load_decoder(name: str | Path) -> Decoder:
         document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the decoder {path}: {getattr(error, 'strerror', None) or error}") from error
-    published = document.pop("published", [])
-    wanted = {f.name: f.type for f in fields(Decoder) if f.name != "published"}
-    for key in document.keys() ^ wanted.keys():
-        state = "unknown" if key in document else "missing"
-        raise UsageError(f"{path}: {key!r} is {state}; a decoder has {', '.join(wanted)}")
-    for key, kind in wanted.items():
-        value = document[key]
-        if kind == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise UsageError(f"{path}: {key} is {value!r}; it must be a whole number of at least 1")
-        if kind == "str" and not isinstance(value, str):
-            raise UsageError(f"{path}: {key} is {value!r}; it must be text")
-    try:
-        return Decoder(**document, published=tuple(Published(**entry) for entry in published))
-    except TypeError as error:
-        raise UsageError(f"{path}: an entry of [[published]] is not complete: {error}") from error
+    return convert(document, Decoder, where=str(path))
 
 
 def decoder_workload(

@@ -32,8 +32,7 @@ from sift_onnx.weights.sparse import index_dtype
 __all__ = ["lower"]
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
-# A weight without a mask is taken to be pruned from this share of zeros on; below, an index for each weight costs more
-# than the zeros save.
+# A weight without a mask counts as pruned from this share of zeros on; below, indices cost more than the zeros save.
 _PRUNED_FROM = 0.1
 
 
@@ -68,7 +67,9 @@ def lower(
         if layer.kind == "embedding":
             lookups.extend(_lookups(layer, analysis, scale))
         else:
-            products.extend(_products(layer, analysis, scale, roles.get(layer.name) != "first layer"))
+            products.extend(
+                _products(layer, analysis, scale, needs_input_gradient=roles.get(layer.name) != "first layer")
+            )
     weightless, uncosted = _weightless(analysis, scale)
     name = loaded.path.name if loaded.path is not None else str(loaded.graph.name or "model")
     assumptions = (f"exported at batch {own}; every activation scaled by {scale}",) if scale != 1 else ()
@@ -95,7 +96,9 @@ def _scaled(elements: int, scale: Fraction) -> int:
     return math.ceil(elements * scale)
 
 
-def _products(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, behind: bool) -> list[SparseProduct]:
+def _products(
+    layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, needs_input_gradient: bool
+) -> list[SparseProduct]:
     """One product per node that multiplies by the weight."""
     original = analysis.system.original
     shape = tuple(original(axis.size) for axis in layer.axes)
@@ -120,7 +123,7 @@ def _products(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction, behin
                 gradient_map=backward,
                 tokens=_scaled(math.prod(sizes), scale),
                 sequential=sequential,
-                needs_input_gradient=behind,
+                needs_input_gradient=needs_input_gradient,
             )
         )
     return products
@@ -138,7 +141,7 @@ def _maps(layer: WeightLayer, node: gs.Node, shape: tuple[int, ...]) -> tuple[In
 
 def _transposed_out(layer: WeightLayer) -> int:
     """The axis of the kernel that counts the output channels of one group."""
-    # The analysis names the channels as the output of a depthwise one, since they grow together.
+    # Of a depthwise convolution the analysis names the channels as the output, since inputs and outputs are tied.
     return layer.in_axis if layer.kind == "depthwise" else layer.out_axis
 
 
@@ -146,7 +149,7 @@ def _pattern(constant: gs.Constant, shape: tuple[int, ...], index_map: IndexMap)
     indices = _active(constant)
     zeros = math.prod(shape) - len(indices)
     pruned = isinstance(constant, MaskedConstant) or zeros >= _PRUNED_FROM * math.prod(shape)
-    # A weight of nothing but zeros that has no mask is going to be trained.
+    # An all-zero weight without a mask is one that is still to be trained.
     return StoredPattern(index_map, indices) if zeros and len(indices) and pruned else FullPattern(index_map)
 
 
@@ -202,7 +205,7 @@ def _weightless(analysis: AxisAnalysis, scale: Fraction) -> tuple[tuple[Weightle
         reads = _elements(analysis, [t for t in node.inputs if _is_activation(t, analysis)], unknown=0)
         writes = _elements(analysis, [t for t in node.outputs if t.name])
         if reads is None or writes is None:
-            uncosted.append(Uncosted(label, node.op, "the shape of what it makes is not known"))
+            uncosted.append(Uncosted(label, node.op, "its output shape is unknown"))
             continue
         scaled = ([_scaled(n, scale) for n in sizes] for sizes in (reads, writes))
         cost, known = cost_of(node.op, label, dict(node.attrs), *scaled)
@@ -217,7 +220,7 @@ def _is_activation(tensor: gs.Tensor, analysis: AxisAnalysis) -> bool:
 
 
 def _is_free(node: gs.Node, analysis: AxisAnalysis) -> bool:
-    """Whether a node moves nothing at run time: a view, a shape computation, or made from constants alone."""
+    """Whether a node costs nothing at run time: a view, a shape computation, or a function of constants alone."""
     if node.op in VIEWS:
         return True
     made = [t.name for t in node.outputs if t.name]

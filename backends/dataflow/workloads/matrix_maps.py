@@ -1,8 +1,8 @@
 """How the weights of a tensor lie in the matrix that multiplies activations.
 
 A convolution becomes a product with the im2col matrix of its input; a grouped one and a stack of matrices become
-block-diagonal. Blocks are laid side by side in *super-rows*: row ``j`` of the matrix holds the ``j``-th row of every
-block, whose columns are disjoint, since the blocks are reduced at the same time in different parts of the grid.
+block-diagonal. Blocks share *super-rows*: row ``j`` of the matrix holds the ``j``-th row of every block. Their columns
+are disjoint, since the blocks are reduced at the same time in different parts of the grid.
 """
 
 from __future__ import annotations

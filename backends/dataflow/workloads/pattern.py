@@ -30,7 +30,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-# Non-zeros that are counted at once; what that takes beside the counts stays small.
+# Non-zeros that are counted at once, which bounds the memory of temporaries.
 _CHUNK = 1 << 19
 
 
@@ -66,7 +66,7 @@ class FullPattern:
 
 @dataclass(frozen=True, eq=False)
 class SampledPattern:
-    """``nnz`` weights at random places, which are drawn when they are asked for.
+    """``nnz`` weights at random positions, drawn on demand.
 
     Attributes:
         map: of the matrix.
@@ -124,7 +124,7 @@ class Csr:
 
 
 def identity_of(pattern: Pattern) -> tuple[object, ...]:
-    """Equal for patterns that are the same; only as long as both are alive."""
+    """A key that is equal for equal patterns, valid while both are alive."""
     if isinstance(pattern, StoredPattern):
         return ("stored", id(pattern.indices), id(pattern.map))
     if isinstance(pattern, SampledPattern):
@@ -227,7 +227,7 @@ def _draw_counts(pattern: SampledPattern, full: ShardCounts) -> Array:
     density = pattern.nnz / pattern.map.size
     counts = np.empty(room.shape, np.int32)
     if full.repeat > 1 and len(full.values) == 1:
-        # One call per distinct size: numpy prepares each (n, p) anew.
+        # One call per distinct size: numpy sets its sampler up for each (n, p).
         for n in np.unique(full.values):
             same = full.values[0] == n
             counts[:, same] = rng.binomial(n, density, (full.rows, int(same.sum())))
@@ -245,7 +245,7 @@ def _draw_counts(pattern: SampledPattern, full: ShardCounts) -> Array:
 
 
 def csr_of(pattern: Pattern) -> Csr:
-    """The matrix row by row; a sampled one is drawn position by position."""
+    """The matrix as CSR; a sampled one is drawn position by position."""
     if isinstance(pattern, StoredPattern):
         positions = pattern.indices
     elif isinstance(pattern, FullPattern):

@@ -1,4 +1,4 @@
-"""What a machine is given to do: weight matrices times activations, and work without weights."""
+"""The workload of a machine: weight matrices times activations, and work without weights."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SparseProduct:
         pattern: the matrix and its non-zeros.
         gradient_map: the matrix of the gradient of the input.
         tokens: columns of the activations: batch times positions.
-        sequential: how many times this runs one after another (time steps of a recurrent layer).
-        needs_input_gradient: whether training needs the gradient of the input; not so behind the graph's inputs.
+        sequential: how many times this runs in sequence (time steps of a recurrent layer).
+        needs_input_gradient: whether training needs the gradient of the input; not of the first layer.
         step: of training.
     """
 

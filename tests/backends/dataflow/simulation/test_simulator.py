@@ -8,15 +8,11 @@ from dataflow_cases import convolution, grid, linear, sparse_integers
 
 import sift_onnx
 from sift_onnx.backends.dataflow.machines.preset_files import available_presets, load_machine
-from sift_onnx.backends.dataflow.simulation.heat import heat_maps
-from sift_onnx.backends.dataflow.simulation.simulator import Settings, as_dense, run
-from sift_onnx.backends.dataflow.simulation.sweep import sparsity_sweep
-from sift_onnx.backends.dataflow.simulation.trace import trace_document, write_trace
+from sift_onnx.backends.dataflow.simulation.simulator import Settings, run
 from sift_onnx.backends.dataflow.workloads.decoder import decoder_workload, load_decoder
-from sift_onnx.backends.dataflow.workloads.lowering import lower
 from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
 from sift_onnx.backends.onnxruntime import OnnxRuntimeBackend
-from sift_onnx.errors import OutputError, UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
@@ -176,87 +172,3 @@ def test_layers_that_differ_in_name_only_are_simulated_once_and_named_apart():
     names = [layer.name for layer in layers]
     assert len(names) == len(set(names))
     assert names[0] == "layers.0.q"
-
-
-# Decoders by their sizes, and the paper's Figure 3.
-
-
-def test_a_sparse_wide_decoder_keeps_the_non_zeros_of_the_original():
-    decoder = load_decoder("gpt3-1.3b")
-    original, wide = decoder_workload(decoder), decoder_workload(decoder, 0.9)
-    assert wide.products[0].pattern.map.rows == 6476
-    assert [p.pattern.nnz for p in wide.products[:-1]] == [p.pattern.nnz for p in original.products[:-1]]
-    assert wide.products[0].tokens == 256 * 528
-
-
-def test_the_fitted_window_gives_the_published_speed_up_of_gpt_at_ninety_percent():
-    # Fitted to it: this holds the calibration, and validates nothing.
-    wide = decoder_workload(load_decoder("gpt3-1.3b"), 0.9)
-    machine = load_machine("wse2")
-    dense, sparse = (sum(layer.cycles for layer in run(w, machine, Settings())) for w in (as_dense(wide), wide))
-    assert dense / sparse == pytest.approx(3.8, abs=0.1)
-
-
-def test_bad_decoders_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="there are gpt3-1"):
-        load_decoder("gpt9")
-    path = tmp_path / "mine.toml"
-    path.write_text('name = "mine"\nsource = "me"\nlayers = 0\n', encoding="utf-8")
-    with pytest.raises(UsageError, match="is missing"):
-        load_decoder(path)
-    with pytest.raises(UsageError, match="below 1"):
-        decoder_workload(load_decoder("gpt3-1.3b"), 1.0)
-
-
-# Traces, maps and sweeps.
-
-
-def test_busy_time_in_the_trace_is_the_reported_one():
-    for fidelity in ("fast", "event"):
-        simulation = sift_onnx.simulate(MODEL, grid(4, 3), fidelity=fidelity)
-        events = trace_document(simulation, 10**6)["traceEvents"]
-        for number, layer in enumerate(simulation.layers, 1):
-            if layer.storage == "none":
-                continue
-            busy = {}
-            for event in events:
-                if event["pid"] == number and event.get("cat") == "busy":
-                    busy[event["tid"]] = busy.get(event["tid"], 0) + event["dur"]
-            assert max(busy.values()) == pytest.approx(layer.busy_cycles)
-
-
-def test_a_trace_says_what_it_dropped(tmp_path):
-    simulation = sift_onnx.simulate(MODEL, grid(4, 3), fidelity="event")
-    everything = trace_document(simulation, 10**6)["otherData"]
-    written = write_trace(tmp_path / "t.json", simulation, 50)
-    document = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
-    assert written.events == 50 == document["otherData"]["events"]
-    assert written.dropped == everything["events"] - 50 == document["otherData"]["dropped"]
-    kinds = {event["ph"] for event in trace_document(simulation, 10**6)["traceEvents"]}
-    assert kinds == {"M", "X", "C"}
-    with pytest.raises(OutputError, match="cannot write the trace"):
-        write_trace(tmp_path / "gone" / "t.json", simulation)
-
-
-def test_heat_maps_add_up_to_the_busy_cycles():
-    simulation = sift_onnx.simulate(MODEL, "wse2", 64)
-    busy, wavelets = heat_maps(simulation)
-    mean = sum(layer.mean_busy_cycles for layer in simulation.layers) / simulation.cycles
-    assert busy.values.mean() == pytest.approx(mean, rel=0.01)
-    assert busy.values.min() >= 0
-    assert busy.values.max() <= 1
-    assert wavelets.values.max() > 0
-    assert len(heat_maps(sift_onnx.simulate(MODEL, grid(4, 4), fidelity="event"))) == 3
-    assert heat_maps(sift_onnx.simulate(MODEL, "ideal")) == ()
-
-
-def test_a_sweep_is_near_a_real_mask_of_that_sparsity():
-    weight = sparse_integers(512, 512, density=0.1)
-    workload = lower(linear(weight), batch=4096)
-    machine = load_machine("wse2")
-    points = sparsity_sweep(workload, machine, sparsities=(0.5, 0.9))
-    real = sift_onnx.simulate(workload, machine).vs_dense_wide
-    assert points[1].speedup.value == pytest.approx(real.value, rel=0.05)
-    assert points[0].speedup.value < points[1].speedup.value
-    assert all(p.speedup.low <= p.speedup.value <= p.speedup.high for p in points)
-    assert sparsity_sweep(workload, load_machine("ideal")) == ()

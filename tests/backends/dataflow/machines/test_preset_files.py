@@ -47,7 +47,7 @@ def test_wse2_is_the_published_grid():
 
 def test_a_missing_value_is_named(tmp_path):
     path = edited(tmp_path, "[parameters.simd_lanes]\nvalue", "[parameters.simd_lanes]\nnumber")
-    with pytest.raises(UsageError, match=r"mine\.toml: simd_lanes: .*value"):
+    with pytest.raises(UsageError, match=r"mine\.toml: simd_lanes needs 'value'; write 'value: "):
         load_machine(path)
     path = edited(tmp_path, "[parameters.simd_lanes]", "[parameters.simd_lane]")
     with pytest.raises(UsageError, match="no parameter 'simd_lane'"):
@@ -65,14 +65,20 @@ def test_a_parameter_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("value = 750", "value = -750", "columns: it is -750; it must be above 0"),
-        ("value = 750", "value = 0", "columns: it is 0; it must be above 0"),
-        ("value = 750", "value = 7.5", "no whole number"),
-        ("value = 750", 'value = "many"', "no number"),
-        ("value = 750", "value = nan", "no number"),
-        ("value = 750", "value = inf", "must be finite"),
-        ("value = 750", "value = true", "no number"),
-        ("low = 4\n", "low = 6\n", "outside of its range"),
+        ("value = 750", "value = -750", "columns is -750; write a whole number, above 0"),
+        ("value = 750", "value = 0", "columns is 0; write a whole number, above 0"),
+        ("value = 750", "value = 7.5", "columns is 7.5; write a whole number, above 0"),
+        ("value = 750", 'value = "many"', "columns: value is 'many'; write a number"),
+        ("value = 750", "value = nan", "columns: value is nan; write a number"),
+        ("value = 750", "value = inf", "columns is inf; write a whole number, above 0"),
+        ("value = 750", "value = true", "columns: value is True; write a number"),
+        ("low = 4\n", "low = 6\n", "window_rows: 5 lies outside of its range, 6 to 64"),
+        ("low = 4\n", "low = 4.5\n", "window_rows is 4.5; write a whole number, or inf"),
+        ("low = 4\n", "low = nan\n", "window_rows, low is nan; write a number, above 0"),
+        ("value = 1.1e9", "value = inf", r"clock_hz: inf lies outside of its range, 8\.5e\+08 to 1\.1e\+09"),
+        ("value = 1.0\n", "value = inf\n", "cycles_per_vector is inf; write a finite number above 0"),
+        ("value = 0.3", "value = -0.1", "idle_fraction: -0.1 lies outside of its range, 0.1 to 0.6"),
+        ("value = 27\n", "value = -27\n", "core_cycle_pj is -27; write a finite number, 0 or more"),
         ('confidence = "H"', 'confidence = "sure"', "confidence is 'sure'"),
         ('kind = "grid"', 'kind = "quantum"', "kind is 'quantum'"),
         ('kind = "grid"', "kind = ", "is not TOML"),
