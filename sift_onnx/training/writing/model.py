@@ -26,11 +26,10 @@ from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.prepare import prepare
-from sift_onnx.training.proto_patch import patched_proto
+from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.sparse.distributed import full_tensor
-from sift_onnx.training.stored import stored_constants
 from sift_onnx.training.tensors import array_from_tensor
+from sift_onnx.training.writing.proto_patch import patched_proto
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["write_back"]
