@@ -14,7 +14,7 @@ __all__ = ["prepare", "stored_constants"]
 
 
 def prepare(model: Model) -> Model:
-    """The same model with local functions inlined, and every parameter and running statistic in a tensor of its own.
+    """The same model with local functions inlined, and every parameter and running statistic in a separate tensor.
 
     Deterministic, so that write-back finds the tensors that the importer saw; what is returned is ``model`` itself
     where there is nothing to do.

@@ -63,7 +63,7 @@ class ScheduleSettings:
         type: of the schedule.
         warmup: steps in which it rises linearly to its peak.
         final: of ``cosine``, the share of the peak at the end.
-        every: of ``step``, steps between two drops; ``milestones`` in its place names them one by one.
+        every: of ``step``, steps between two drops; or else ``milestones`` names them one by one.
         milestones: of ``step``.
         gamma: of ``step``, the factor of a drop.
     """

@@ -280,7 +280,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
         )
 
     def state_dict(self) -> Any:
-        """What a resumed run needs beside the model's own state, which has the masks, and the optimizer's.
+        """What a resumed run needs besides the model's own state, which has the masks, and the optimizer's.
 
         Steps, schedules, seed, metrics; tensors, numbers and strings only.
         """
