@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
-    from sift_onnx.training.importer import to_torch
-    from sift_onnx.training.write_back import write_back
+    from sift_onnx.training.importing.importer import to_torch
+    from sift_onnx.training.writing.model import write_back
 
     __version__: str
 
@@ -49,9 +49,9 @@ _HOMES = {
     "register_axis_rule": "sift_onnx.analysis.rules",
     "save": "sift_onnx.model",
     "simulate": "sift_onnx.backends.dataflow.simulation.model_simulation",
-    "to_torch": "sift_onnx.training.importer",
+    "to_torch": "sift_onnx.training.importing.importer",
     "transform": "sift_onnx.passes.pipeline",
-    "write_back": "sift_onnx.training.write_back",
+    "write_back": "sift_onnx.training.writing.model",
 }
 
 

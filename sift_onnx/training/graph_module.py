@@ -64,7 +64,7 @@ class LoweredModule(fx.GraphModule):
         return twin
 
     def __copy__(self) -> LoweredModule:
-        """A module of its own over the same tensors and submodules."""
+        """A separate module over the same tensors and submodules."""
         twin = _blank(_kind_of(self))
         # What of torch's own is a dictionary belongs to one module: its parameters, its hooks.
         twin.__dict__.update({name: copy.copy(v) if isinstance(v, dict) else v for name, v in self.__dict__.items()})
@@ -106,7 +106,7 @@ def _record_of(node: fx.Node) -> _Record:
 
 
 def _plain(argument: Any) -> Any:
-    """An argument without what is fx's: nodes, and lists and dictionaries of kinds of its own."""
+    """An argument without fx's own types: its nodes, lists and dictionaries."""
     if isinstance(argument, fx.Node):
         return _Reference(argument.name)
     if isinstance(argument, dict):

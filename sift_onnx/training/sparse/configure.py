@@ -33,13 +33,13 @@ def default_sparse_param_filter(name: str, param: torch.Tensor | None) -> bool:
 
 
 def map_sparsity_algorithm(algorithm: str) -> type[SparsityAlgorithm]:
-    """The algorithm of a name: its class name in lower case, be it one of ours, a user's subclass or a plug-in's.
+    """The algorithm of a name: its class name in lower case, of ours, a user's or a plug-in's.
 
     Of several classes of one name the one that was defined last counts; plug-ins are asked where there is none.
 
     Raises:
         UsageError: there is none.
-        PluginError: the plug-in that offers it does not load, or is no algorithm of that name.
+        PluginError: the plug-in that offers it does not load, or is not an algorithm of that name.
     """
     known = {
         cls.__name__.lower(): cls
@@ -59,7 +59,7 @@ def plugin_algorithm(name: str) -> type[SparsityAlgorithm] | None:
     """The algorithm that a plug-in offers under a name; None if none does.
 
     Raises:
-        PluginError: it does not load, is no algorithm, or its class has another name.
+        PluginError: it does not load, is not an algorithm, or its class has another name.
     """
     found = plugin_class(SPARSITY, name, SparsityAlgorithm)  # type: ignore[type-abstract]
     if found is not None and found.__name__.lower() != name.lower():
@@ -119,7 +119,7 @@ def spdf(sparsity: Any, pretraining_steps: int, algorithm: str = "static", **set
 
     After the optimizer's step number ``pretraining_steps`` all masks become ones. The weights that were pruned start
     fine-tuning as zeros, their optimizer states, too. Data and learning rate of the second phase are the loop's own;
-    ``group[0].is_dense`` tells the phase. cstorch needs a second run, with a configuration without sparsity.
+    ``group[0].is_dense`` is true in the second phase. cstorch needs a second run with another configuration.
 
     Args:
         sparsity: of the first phase; 0.75 in the paper's largest model.
@@ -174,7 +174,7 @@ def _made(cls: type[SparsityAlgorithm], settings: Mapping[str, Any]) -> Sparsity
 
 
 def _arguments(cls: type) -> set[str] | None:
-    """Names of the arguments of a class whose constructors hand the rest on; None if that cannot be told."""
+    """Names of the arguments of a class whose constructors hand the rest on; None if they are unknown."""
     names: set[str] = set()
     for base in cls.__mro__:
         if "__init__" not in vars(base):

@@ -149,14 +149,6 @@ class SparsityAlgorithm(AttachedAlgorithm):
             sparse_param.schedule = self._sparsity[sparse_param.param]
 
     def start_from(self, masks: Mapping[str, ArrayLike | torch.Tensor]) -> None:
-        """Give first masks to parameters, before the algorithm is applied.
-
-        A parameter for which there is no sparsity keeps that of its mask, exactly; one with neither stays dense.
-
-        Args:
-            masks: parameter (or initializer) name to an array of the parameter's shape, true where a weight is active,
-                as ``sift_onnx.masks`` gives them.
-        """
         given = {name: torch.as_tensor(mask).to(torch.bool) for name, mask in masks.items()}
         for member in self.members:
             member._given = given
@@ -169,13 +161,6 @@ class SparsityAlgorithm(AttachedAlgorithm):
             member._given = masks_by_path(module, member._given or (masks_of(module) if inherits else {}))
 
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
-        """Give a mask to one parameter, all ones until :meth:`initialize`.
-
-        Args:
-            module: that owns the parameter.
-            name: the parameter's full name.
-            param: the parameter.
-        """
         if name in self.sparse_params:
             return
         if hasattr(module, f"{name.rpartition('.')[2]}_mask"):
@@ -192,7 +177,6 @@ class SparsityAlgorithm(AttachedAlgorithm):
         self.sparse_params[name] = SparseParameter(module, name, self._sparsity[param], axes)
 
     def initialize(self) -> None:
-        """Make the first masks of all parameters that have none."""
         for member in self.members:
             fresh = [sparse for sparse in member.sparse_params.values() if not sparse.initialized]
             for sparse in fresh:
@@ -224,7 +208,6 @@ class SparsityAlgorithm(AttachedAlgorithm):
         return self.levels.of(sparse, self.sparse_params, self.step, self.pattern)
 
     def densify_if_due(self) -> None:
-        """:meth:`densify` after the step ``densify_at``."""
         if self.densify_at is not None and self.step >= self.densify_at and not self.is_dense:
             self.densify()
 
@@ -297,7 +280,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
         )
 
     def state_dict(self) -> Any:
-        """What a resumed run needs beside the model's own state, which has the masks, and the optimizer's.
+        """What a resumed run needs besides the model's own state, which has the masks, and the optimizer's.
 
         Steps, schedules, seed, metrics; tensors, numbers and strings only.
         """

@@ -25,13 +25,13 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
     """The base of algorithms that update masks by a schedule; subclasses implement :meth:`update_mask`.
 
     After each step of the optimizer the step counter goes up by one; if the update schedule then names the step, every
-    parameter that had a gradient gets a new mask, at the sparsity its schedule has for that step. Step 0 is no update.
-    It decides about the first mask: if it is not an update step, training starts dense.
+    parameter that had a gradient gets a new mask, at the sparsity its schedule has for that step. Step 0
+    updates nothing; if the update schedule does not name it, training starts dense.
 
     On other steps masks cost nothing but their application.
     """
 
-    #: Whether weights that an update drops and grows lose their values; :meth:`survivors` then tells them.
+    #: Whether weights that an update drops and grows lose their values; :meth:`survivors` then says which ones do not.
     resets_regrown: bool = False
     #: Whether updates need gradients of inactive weights, too; :meth:`dense_gradient` then has them.
     needs_dense_gradients: ClassVar[bool] = False

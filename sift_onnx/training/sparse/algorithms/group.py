@@ -89,7 +89,7 @@ class Group(SparsityAlgorithm):
         """Add the algorithms of another group, with their filters.
 
         Raises:
-            WrongTypeError: it is no group.
+            WrongTypeError: it is not a group.
         """
         if not isinstance(group, Group):
             raise WrongTypeError(f"extend() takes a group, not {type(group).__name__}; use add() for an algorithm")
@@ -103,10 +103,10 @@ class Group(SparsityAlgorithm):
 
     @property
     def sparsity(self) -> Any:
-        """Not to be had.
+        """Unavailable: the algorithms of a group have sparsities.
 
         Raises:
-            SparsityStateError: always; the algorithms of a group have sparsities.
+            SparsityStateError: always.
         """
         raise SparsityStateError("a group has no sparsity; its algorithms have: group[0].sparsity")
 
@@ -129,7 +129,7 @@ class Group(SparsityAlgorithm):
                 warnings.warn(f"no parameters were left for {type(group.algorithm).__name__}", stacklevel=4)
 
     def check_globs(self, names: Sequence[str]) -> None:
-        """Hold the globs against the names of a model's parameters.
+        """Check that each glob matches a parameter of a model.
 
         Raises:
             UsageError: one matches none of them.

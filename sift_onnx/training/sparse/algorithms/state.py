@@ -1,4 +1,4 @@
-"""What a resumed run needs of an algorithm, beside the model's own state and the optimizer's."""
+"""What a resumed run needs of an algorithm, besides the model's own state and the optimizer's."""
 
 from __future__ import annotations
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import torch
 
 from sift_onnx.training.sparse.attachment.model import is_inner_call_of_apply, prune_before_forward
 from sift_onnx.training.sparse.attachment.optimizer import OptimizerHooks
+from sift_onnx.training.sparse.attachment.protocol import HookedAlgorithm
 from sift_onnx.training.sparse.distributed import check_agreement, is_parallel
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
 from sift_onnx.training.sparse.parameters.of_module import maskable_parameters, unwrapped
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AttachedAlgorithm"]
 
+_Algorithm = TypeVar("_Algorithm", bound="AttachedAlgorithm")
 
-class AttachedAlgorithm(ABC):
+
+class AttachedAlgorithm(HookedAlgorithm):
     """How algorithms come to a model and take part in its training; subclasses decide about masks.
 
     Attributes:
@@ -96,11 +99,11 @@ class AttachedAlgorithm(ABC):
             self.apply(module)
 
     def attach(
-        self,
+        self: _Algorithm,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         masks: Mapping[str, ArrayLike | torch.Tensor] | None = None,
-    ) -> Self:
+    ) -> _Algorithm:
         """Sparsify a model and its optimizer.
 
         Args:
@@ -134,7 +137,14 @@ class AttachedAlgorithm(ABC):
 
     @abstractmethod
     def start_from(self, masks: Mapping[str, ArrayLike | torch.Tensor]) -> None:
-        """Give first masks to parameters, before the algorithm is applied."""
+        """Give first masks to parameters, before the algorithm is applied.
+
+        A parameter for which there is no sparsity keeps that of its mask, exactly; one with neither stays dense.
+
+        Args:
+            masks: parameter (or initializer) name to an array of the parameter's shape, true where a weight is active,
+                as ``sift_onnx.masks`` gives them.
+        """
 
     @abstractmethod
     def learn_of(self, module: torch.nn.Module) -> None:
@@ -142,13 +152,19 @@ class AttachedAlgorithm(ABC):
 
     @abstractmethod
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
-        """Give a mask to one parameter, all ones until :meth:`initialize`."""
+        """Give a mask to one parameter, all ones until :meth:`initialize`.
+
+        Args:
+            module: that owns the parameter.
+            name: the parameter's full name.
+            param: the parameter.
+        """
 
     @abstractmethod
     def initialize(self) -> None:
         """Make the first masks of all parameters that have none."""
 
-    def on_sparsified(self, module: torch.nn.Module) -> None:  # noqa: B027
+    def on_sparsified(self, module: torch.nn.Module) -> None:
         """Called when the parameters of ``module`` have their first masks."""
 
     def sparsify_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -173,42 +189,23 @@ class AttachedAlgorithm(ABC):
             raise SparsityStateError("finalize_grads needs an optimizer; call sparsity.apply(optimizer) first")
         self._optimizer_hooks.finalize_grads()
 
-    @abstractmethod
-    def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Update the masks; called after each step of the optimizer.
-
-        Args:
-            optimizer: whose parameters are to be updated; all parameters if None. Subclasses may do without it.
-        """
-
-    def observe_gradients(self, params: Sequence[SparseParameter]) -> None:  # noqa: B027
-        """Called with the parameters that have a gradient, whole and unmasked, before a step of the optimizer."""
+    def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
+        pass
 
     def wants_gradients(self) -> bool:
-        """Whether the coming step needs gradients of inactive weights."""
         return False
 
-    def forget_gradients(self) -> None:  # noqa: B027
-        """Called when gradients that were observed are of no more use."""
+    def forget_gradients(self) -> None:
+        pass
 
     def takes_weight_step(self) -> bool:
-        """Whether the optimizer is to take the coming step."""
         return True
 
     def end_step(self) -> None:
-        """Called when a step of the optimizer is over, or was skipped."""
         if self.autoupdate:
             self.forget_gradients()
 
     def check_ranks(self) -> bool:
-        """Compare the masks of all ranks.
-
-        Returns:
-            False if there is nothing to compare.
-
-        Raises:
-            SparsityStateError: they differ.
-        """
         if not (self.synchronize and is_parallel(self.process_group)):
             return False
         check_agreement(self.masks(), self.members[0].step, self.process_group)

@@ -50,8 +50,8 @@ class _PruneBeforeForward:
 def is_inner_call_of_apply(function: Any) -> bool:
     """Whether ``function`` was called for a child by a ``Module.apply`` that will call it for the parent, too.
 
-    ``model.apply(sparsity)`` calls ``sparsity`` with every submodule, children first and the model last, and nothing in
-    the arguments tells one from the other. A parameter's full name is only known from the model, so the calls on the
+    ``model.apply(sparsity)`` calls ``sparsity`` with every submodule, children first and the model last, and the
+    arguments do not differ. A parameter's full name is only known from the model, so the calls on the
     stack are counted. cstorch replaces ``torch.nn.Module.apply`` for all modules instead.
     """
     applications = 0

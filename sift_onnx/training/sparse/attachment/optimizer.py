@@ -170,6 +170,6 @@ def update_now(algorithm: HookedAlgorithm, optimizer: torch.optim.Optimizer) -> 
 
 
 def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
-    # GradScaler does not call the step of most optimizers when it finds an infinity. Fused ones are called and told.
+    # GradScaler does not call the step of most optimizers when it finds an infinity. Fused ones are called.
     found_inf: Any = getattr(optimizer, "found_inf", None)
     return found_inf is not None and float(found_inf) != 0

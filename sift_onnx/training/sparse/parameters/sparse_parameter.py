@@ -19,7 +19,7 @@ from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterS
 
 __all__ = ["SparseParameter"]
 
-# Elements that are looked at where a few tell enough.
+# Elements that are looked at where a few are enough.
 _SAMPLE = 1 << 13
 
 
@@ -222,8 +222,8 @@ class SparseParameter:
         return bool(values[::step].masked_fill(mask[::step], 0).any())
 
     def _fingerprint(self, param: torch.Tensor) -> tuple[int, ...]:
-        # In-place changes count up a tensor's version, those of a part not that of the DTensor. A forward pass that
-        # would write to weights without need breaks a backward pass that is still to come (two forwards, one backward).
+        # In-place changes increment a tensor's version; those of a shard do not increment the DTensor's. A
+        # forward pass that writes to weights without need breaks a later backward pass (two forwards, one backward).
         mask = self.mask
         return id(param), param._version, to_local(param)._version, id(mask), mask._version
 

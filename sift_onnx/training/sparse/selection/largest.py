@@ -122,7 +122,7 @@ class _Scores:
     Attributes:
         values: ``[n]``.
         candidates: ``[n]``, or None for all.
-        preferred: ``[n]``: who wins ties; None for the first.
+        preferred: ``[n]``: which scores win ties; None for the first.
         available: number of candidates.
         magnitudes: whether absolute values count.
     """
@@ -142,7 +142,7 @@ class _Scores:
         return mask
 
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[slice, _Array]]:
-        """Slices and their scores; the array is written anew for each."""
+        """Slices and their scores; the array is overwritten for each."""
         buffer = np.empty(_CHUNK, self.values.dtype)
         for first in range(start, stop, _CHUNK):
             where = slice(first, min(first + _CHUNK, stop))

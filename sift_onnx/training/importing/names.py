@@ -1,8 +1,8 @@
 """Where a module keeps a tensor of a given name.
 
 ``state_dict`` keys are initializer names. torch keeps a tensor called ``layer1.0.conv1.weight`` as the attribute
-``weight`` of a module inside modules, so that most names are paths as they are. Some cannot be: torch refuses a tensor
-``fc`` beside ``fc.weight``, empty segments, and names that modules have already (``float``); a keyword, a quote or a
+``weight`` of a module inside modules, so that most names are paths as they are. Some cannot be: torch refuses both
+``fc`` and ``fc.weight``, empty segments, and names that modules have already (``float``); a keyword, a quote or a
 line break would break the code that torch.fx writes. Those get a path that is free, and a module's ``state_dict`` hooks
 translate.
 """

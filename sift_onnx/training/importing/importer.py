@@ -9,14 +9,13 @@ from torch import nn
 
 from sift_onnx.graphs.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.training.feature_axes import feature_axes_of
+from sift_onnx.training.importing.feature_axes import feature_axes_of
+from sift_onnx.training.importing.lowering import Lowering
+from sift_onnx.training.importing.names import attribute_paths
+from sift_onnx.training.importing.parameters import roles_of
 from sift_onnx.training.kernels.normalization import BatchNormalization
-from sift_onnx.training.lowering import Lowering
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.names import attribute_paths
-from sift_onnx.training.parameters import roles_of
-from sift_onnx.training.prepare import prepare
-from sift_onnx.training.stored import stored_constants
+from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array
 
 __all__ = ["to_torch"]
@@ -36,7 +35,7 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statisti
         model: a path, a Model, an ``onnx.ModelProto``, an ``onnx_graphsurgeon.Graph`` or an ``onnx_ir.Model``; it is
             not changed.
         trainable: globs of further initializers that are parameters, fixed functions too; see
-            :mod:`sift_onnx.training.parameters` for those that are found.
+            :mod:`sift_onnx.training.importing.parameters` for those that are found.
         biased_statistics: update running variances of BatchNormalization with the biased variance of the batch, as
             ONNX defines it, and not with the unbiased one, as torch does.
 

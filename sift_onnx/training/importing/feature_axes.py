@@ -52,7 +52,7 @@ def feature_axes_of(graph: gs.Graph, names: Collection[str]) -> dict[str, _Axes]
 
 
 def _axes(tensor: gs.Tensor, stored: tuple[int, ...]) -> _Axes | None:
-    """The axes by the first reader that tells; ``stored[i]`` is the stored tensor's axis that is axis i here."""
+    """The axes by the first reader that has a rule; ``stored[i]`` is the stored tensor's axis that is axis i here."""
     for node in tensor.outputs:
         for position, read in enumerate(node.inputs):
             if read is not tensor:

@@ -19,11 +19,10 @@ from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.inference_mode import InferenceMode
 from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.prepare import prepare
-from sift_onnx.training.proto_patch import patched_proto
+from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.sparse.distributed import full_tensor
-from sift_onnx.training.stored import stored_constants
 from sift_onnx.training.tensors import array_from_tensor
+from sift_onnx.training.writing.proto_patch import patched_proto
 from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["write_back"]
@@ -37,7 +36,7 @@ def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor])
     """The model with the module's parameters, statistics and masks.
 
     The model is not exported a second time: nodes, names, metadata and every tensor that did not change stay, and
-    a tensor that did keeps its data type and its place (dense or sparse, raw or typed data, the value of a Constant
+    a tensor that did keeps its data type and its form (dense or sparse, raw or typed data, the value of a Constant
     node). Where nothing changed, a ModelProto comes back byte for byte. A weight that several parameters shared only
     because an exporter had merged equal values gets an initializer for each, under the module's names, once they
     differ. Nodes in training mode are put into inference mode (:class:`~sift_onnx.passes.InferenceMode`): the module
@@ -50,7 +49,7 @@ def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor])
         model: what the module was made from; a path, a Model, an ``onnx.ModelProto``, an ``onnx_graphsurgeon.Graph`` or
             an ``onnx_ir.Model``; it is not changed.
         module: from :func:`~sift_onnx.training.to_torch`, also inside a wrapper such as DistributedDataParallel; or its
-            ``state_dict``. Of a module that FSDP2 shares out, every rank has to call this.
+            ``state_dict``. If FSDP2 shards the module, every rank has to call this.
 
     Returns:
         The same kind as ``model``; a :class:`~sift_onnx.model.Model` for a path.

@@ -14,7 +14,7 @@ from sift_onnx.files.atomic import atomic_file
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.model_files.writer import PROTOBUF_LIMIT, check_output
 from sift_onnx.passes.inference_mode import InferenceMode
-from sift_onnx.training.write_back import write_back
+from sift_onnx.training.writing.model import write_back
 
 __all__ = ["write_back_file"]
 
@@ -24,19 +24,19 @@ def write_back_file(
 ) -> None:
     """Write the model in ``source``, with the module's tensors in it, to ``target``.
 
-    The order of a file's fields is that of who wrote it, exporters' or :meth:`Model.save`'s; it is kept, and with it
-    sparse storage. An untrained module gives a copy of ``source``, byte for byte. Data that lies beside ``source``, and
+    The order of a file's fields is that of its writer, an exporter or :meth:`Model.save`; it is kept, and with it
+    sparse storage. An untrained module gives a copy of ``source``, byte for byte. External data of ``source``, and
     a model that was in training mode, go where :meth:`Model.save` puts them.
 
     Args:
         source: the file that the module was made from.
-        module: see :func:`~sift_onnx.training.write_back`.
+        module: see :func:`~sift_onnx.training.writing.model`.
         target: replaced only once the new file is complete.
         force: replace an existing file.
 
     Raises:
         OutputError: the file exists and ``force`` is off, or it cannot be written.
-        SiftError: see :func:`~sift_onnx.training.write_back`.
+        SiftError: see :func:`~sift_onnx.training.writing.model`.
     """
     source, target = Path(source), Path(target)
     check_output(target, force)
