@@ -21,7 +21,8 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of, data_type_of
 from sift_onnx.files.stored_values import StoredValues, bare_header, describe
 from sift_onnx.files.tensor_protos import little_endian, tensor_of
-from sift_onnx.operators.domains import is_standard
+from sift_onnx.graphs.walks import axis_order, origin_of
+from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.weights.masked_values import (
     MaskedConstant,
     MaskedValues,
@@ -53,8 +54,6 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _CHUNK_BYTES = 1 << 22
-# What a parameter may go through on its way to where it is read.
-_CARRIERS = ("Cast", "Identity", "Transpose")
 # Of a file, which is read into a buffer of this size.
 _READ_BYTES = 1 << 18
 
@@ -84,25 +83,12 @@ def parameter_behind(tensor: gs.Tensor) -> tuple[gs.Constant, tuple[int, ...]] |
 
     Between the constant and the tensor there may be nodes that copy, cast or transpose it.
     """
-    steps: list[list[int] | None] = []
-    while constant_values(tensor) is None:
-        producer = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if producer is None or producer.op not in _CARRIERS or not is_standard(producer.domain):
-            return None
-        if producer.op == "Transpose":
-            steps.append(producer.attrs.get("perm"))
-        tensor = producer.inputs[0]
+    tensor, passed = origin_of(tensor, PARAMETER_VIEWS)
     constant = constant_values(tensor)
-    assert constant is not None
-    rank = len(shape_of(constant))
-    permutation = tuple(range(rank))
-    for perm in reversed(steps):
-        order = perm if perm is not None else list(range(rank))[::-1]
-        permutation = tuple(permutation[p] for p in order)
-    if np.dtype(constant._values.dtype).kind in "iub":
+    if constant is None or np.dtype(constant._values.dtype).kind in "iub":
         return None
     named = constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
-    return named, permutation
+    return named, axis_order(passed, len(shape_of(constant)))
 
 
 def shape_of(constant: gs.Constant) -> tuple[int, ...]:
