@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
-from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.domains import full_domain, is_standard
 from sift_onnx.operators.labels import node_name, operator_name, qualified_operator
 from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
@@ -69,7 +69,7 @@ class LeftOutLayer:
             "stopped_at": {
                 "node": node_name(self.stop),
                 "op": str(self.stop.op),
-                "domain": self.stop.domain or "ai.onnx",
+                "domain": full_domain(self.stop.domain),
                 "outputs": [t.name for t in self.stop.outputs if t.name],
             },
         }

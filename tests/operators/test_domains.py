@@ -13,7 +13,7 @@ from sift_onnx.analysis.rule_registry import register_axis_rule, rule_for
 from sift_onnx.feature_maps import registry
 from sift_onnx.feature_maps.registry import placement_rule, placement_rule_for
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, full_domain
 from sift_onnx.passes import Doped, Factorized, FoldBatchNorm, LowRank, Parallel, Prune, Wide
 from sift_onnx.passes.base import HISTORY_KEY
 
@@ -119,6 +119,10 @@ def test_rules_are_found_by_either_name():
             assert placement_rule_for(op, domain) is not None
     for rules, entries in zip(registries, before, strict=True):
         rules.restore(entries)
+
+
+def test_domains_have_one_name_in_reports():
+    assert [full_domain(d) for d in (None, "", "ai.onnx", "com.microsoft")] == [*["ai.onnx"] * 3, "com.microsoft"]
 
 
 def test_other_domains_stay_what_they_are():
