@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -16,6 +20,9 @@ from sift_onnx.model import Model
 from sift_onnx.operators.domains import canonical_domain, full_domain
 from sift_onnx.passes import Doped, Factorized, FoldBatchNorm, LowRank, Parallel, Prune, Wide
 from sift_onnx.passes.base import HISTORY_KEY
+
+# Folders that a package installs among its own, and a checkout has beside it.
+SUBPACKAGES = ("passes", "backends", "models")
 
 
 def network() -> Net:
@@ -127,3 +134,21 @@ def test_domains_have_one_name_in_reports():
 
 def test_other_domains_stay_what_they_are():
     assert [canonical_domain(d) for d in (None, "", "ai.onnx", "com.microsoft")] == ["", "", "", "com.microsoft"]
+
+
+def folder_of(name: str) -> Path:
+    return Path(str(importlib.import_module(f"sift_onnx.{name}").__file__)).parent
+
+
+def test_names_of_domains_are_spelled_in_one_file():
+    """Elsewhere they come from there, so that no comparison forgets that the standard domain has two names."""
+    package = Path(sift_onnx.__file__).parent
+    sources = [*package.rglob("*.py"), *(p for name in SUBPACKAGES for p in folder_of(name).rglob("*.py"))]
+    assert len(sources) > 300
+    spelled = {
+        path.name
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in ("ai.onnx", "ai.onnx.ml", "com.microsoft")
+    }
+    assert spelled == {"domains.py"}

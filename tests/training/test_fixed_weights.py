@@ -46,7 +46,7 @@ def test_weights_of_products_that_onnxruntime_fused_are_trained() -> None:
     h = net.op("FusedMatMul", net.tokens(6), net.weight(6, 8, name="w"), domain="com.microsoft", alpha=0.5)
     net.output(h, 1, 5, 8)
     module = to_torch(net.model())
-    assert [name for name, _ in module.named_parameters()] == ["w"]
+    assert "w" in dict(module.named_parameters())
 
 
 def test_a_fixed_weight_is_trained_where_that_is_asked_for(net: Net) -> None:
