@@ -16,6 +16,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, replace_values, shape_of, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder
 from sift_onnx.passes.inference_mode import in_inference_mode
@@ -27,8 +28,6 @@ __all__ = ["FoldBatchNorm"]
 
 Array = npt.NDArray[Any]
 
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
-_WEIGHT, _BIAS = 1, 2
 _DEFAULT_EPSILON = 1e-5
 
 
@@ -63,7 +62,7 @@ class FoldBatchNorm(Pass):
                 kept[node_name(norm)] = reason
                 continue
             product = norm.inputs[0].inputs[0]
-            folded.append(str(product.inputs[_WEIGHT].name))
+            folded.append(str(product.inputs[WEIGHT].name))
             _fold(product, norm, builder)
         report = {"layers": folded, "kept": kept}
         if not folded:
@@ -77,14 +76,14 @@ def _why_not(norm: gs.Node, graph: gs.Graph) -> str:
     """Why a normalization cannot be folded; empty if it can."""
     source = norm.inputs[0]
     product = source.inputs[0] if len(source.inputs) == 1 else None
-    if product is None or product.op not in _PRODUCTS:
+    if product is None or product.op not in FOLDABLE:
         return f"it follows {product.op if product is not None else 'an input'}"
     if len(source.outputs) > 1 or any(tensor is source for tensor in graph.outputs):
         return "something else reads what it normalizes"
     if any(constant_values(tensor) is None for tensor in [*norm.inputs[1:], *_parameters(product)]):
         return "its parameters or those of the layer are computed"
-    if len(product.inputs[_WEIGHT].outputs) > 1:
-        return f"the weight {product.inputs[_WEIGHT].name!r} is used elsewhere too"
+    if len(product.inputs[WEIGHT].outputs) > 1:
+        return f"the weight {product.inputs[WEIGHT].name!r} is used elsewhere too"
     affine = _affine(norm)
     biases = [shape_of(tensor) for tensor in _parameters(product)[1:]]
     if any(math.prod(shape) not in (1, affine.shape[1]) for shape in biases):
@@ -95,7 +94,7 @@ def _why_not(norm: gs.Node, graph: gs.Graph) -> str:
 
 
 def _parameters(product: gs.Node) -> list[gs.Tensor]:
-    return [tensor for tensor in product.inputs[_WEIGHT:] if not tensor.is_empty()]
+    return [tensor for tensor in product.inputs[WEIGHT:] if not tensor.is_empty()]
 
 
 def _affine(norm: gs.Node) -> Array:
@@ -114,7 +113,7 @@ def _stored(tensor: gs.Tensor) -> Array:
 
 def _fold(product: gs.Node, norm: gs.Node, builder: Builder) -> None:
     factor, shift = _affine(norm)
-    weight = product.inputs[_WEIGHT]
+    weight = product.inputs[WEIGHT]
     _scale(weight, _per_weight(product, factor))
     parameters = _parameters(product)
     bias = parameters[1] if len(parameters) > 1 else None
@@ -127,7 +126,7 @@ def _fold(product: gs.Node, norm: gs.Node, builder: Builder) -> None:
         bias.values = values
     else:
         name = f"{weight.name.removesuffix('.weight')}.bias" if bias is None else bias.name
-        product.inputs = [*list(product.inputs)[:_BIAS], builder.constant(name, values)]
+        product.inputs = [*list(product.inputs)[:BIAS], builder.constant(name, values)]
     output = norm.outputs[0]
     norm.inputs.clear()
     norm.outputs.clear()
@@ -136,7 +135,7 @@ def _fold(product: gs.Node, norm: gs.Node, builder: Builder) -> None:
 
 def _per_weight(product: gs.Node, factor: Array) -> Array:
     """The factors in the shape of the weight, broadcast over everything but output features."""
-    shape = shape_of(product.inputs[_WEIGHT])
+    shape = shape_of(product.inputs[WEIGHT])
     if product.op == "Gemm":
         by_feature = factor[:, None] if int(product.attrs.get("transB", 0)) else factor[None, :]
     elif product.op == "Conv":

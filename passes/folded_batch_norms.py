@@ -21,23 +21,23 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values, shape_of
+from sift_onnx.graphs.walks import origin_of
 from sift_onnx.model import Model
+from sift_onnx.operators.traits import REARRANGING, RECURRENT, SHAPE_READING
+from sift_onnx.operators.weight_operands import BIAS, CONVOLUTIONS, FOLDABLE, WEIGHT
 from sift_onnx.passes.base import folded_by_passes, history
 
 __all__ = ["FoldedBatchNorms", "find_folded", "folding_warnings", "starts_at_random", "stored_parameter"]
 
-_WEIGHT, _BIAS = 1, 2
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
-_FOLDABLE = (*_CONVOLUTIONS, "Gemm")
+_CONVOLUTIONS = CONVOLUTIONS & FOLDABLE
 # What ends the stretch that a layer's normalization may be in.
-_PRODUCTS = frozenset({*_FOLDABLE, "MatMul", "Einsum", "GRU", "LSTM", "RNN"})
-_SIZES = frozenset({"Shape", "Size"})
+_PRODUCTS = FOLDABLE | RECURRENT | {"MatMul", "Einsum"}
 _POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool", "ReduceMean"})
 # Between the last layer of a head and the model's output there may be these: they give another form or range.
-_PRESENTING = frozenset(
-    {"Cast", "Concat", "DepthToSpace", "Flatten", "HardSigmoid", "Identity", "LogSoftmax", "Reshape", "Resize",
-     "Sigmoid", "Slice", "Softmax", "Split", "Squeeze", "Tanh", "Transpose", "Unsqueeze"}
-)  # fmt: skip
+_PRESENTING = REARRANGING | {
+    *("Cast", "Concat", "DepthToSpace", "Resize", "Slice", "Split"),
+    *("HardSigmoid", "LogSoftmax", "Sigmoid", "Softmax", "Tanh"),
+}
 
 _RULE_KEY, _RULE = "pkg.onnxscript.rewriter.rule_name", "FuseBatchNorm"
 _EXPORTER_KEY = "pkg.torch.onnx."
@@ -76,7 +76,7 @@ class FoldedBatchNorms:
     @property
     def weights(self) -> list[str]:
         """Names of the layers' weights; one that several layers share is named once."""
-        return list(dict.fromkeys(str(node.inputs[_WEIGHT].name) for node in self.nodes))
+        return list(dict.fromkeys(str(node.inputs[WEIGHT].name) for node in self.nodes))
 
     @property
     def prevails(self) -> bool:
@@ -106,10 +106,10 @@ def find_folded(model: Model) -> FoldedBatchNorms:
     notes = {
         id(node): {entry.key: entry.value for entry in metadata.get(node.outputs[0].name, ())}
         for node in graph.nodes
-        if node.op in _FOLDABLE
+        if node.op in FOLDABLE
     }
     noted = folded_by_passes(model)
-    layers = [node for node in graph.nodes if node.op in _FOLDABLE and _is_stored(node)]
+    layers = [node for node in graph.nodes if node.op in FOLDABLE and _is_stored(node)]
     marked = [
         node
         for node in layers
@@ -159,22 +159,20 @@ def folding_warnings(model: Model, init: str) -> list[str]:
 
 def stored_parameter(tensor: gs.Tensor) -> gs.Constant | None:
     """The constant that a layer's parameter is, perhaps under another name."""
-    while len(tensor.inputs) == 1 and tensor.inputs[0].op == "Identity":
-        tensor = tensor.inputs[0].inputs[0]
-    return constant_values(tensor)
+    return constant_values(origin_of(tensor, ("Identity",))[0])
 
 
 def _weight(node: gs.Node) -> str:
-    return str(node.inputs[_WEIGHT].name)
+    return str(node.inputs[WEIGHT].name)
 
 
 def _has_bias(node: gs.Node) -> bool:
-    return len(node.inputs) > _BIAS and not node.inputs[_BIAS].is_empty()
+    return len(node.inputs) > BIAS and not node.inputs[BIAS].is_empty()
 
 
 def _is_stored(node: gs.Node) -> bool:
     """Whether weight and bias are in the file, and the bias, if there is one, is a number for each channel."""
-    parameters = [stored_parameter(tensor) for tensor in node.inputs[_WEIGHT:] if not tensor.is_empty()]
+    parameters = [stored_parameter(tensor) for tensor in node.inputs[WEIGHT:] if not tensor.is_empty()]
     if not parameters or any(constant is None for constant in parameters):
         return False
     return all(size == 1 for constant in parameters[1:] if constant is not None for size in shape_of(constant)[:-1])
@@ -186,7 +184,7 @@ def _is_marked(node: gs.Node, notes: dict[str, str]) -> bool:
     if node.op not in _CONVOLUTIONS or not _has_bias(node):
         return False
     # Weights that were computed in another way, from a weight norm say, are numbered too; their biases are not.
-    numbered = all(_NUMBERED.fullmatch(node.inputs[i].name) for i in (_WEIGHT, _BIAS))
+    numbered = all(_NUMBERED.fullmatch(node.inputs[i].name) for i in (WEIGHT, BIAS))
     return numbered or _FUSED.fullmatch(_weight(node)) is not None
 
 
@@ -225,7 +223,7 @@ def _readers(tensor: gs.Tensor) -> Iterator[tuple[gs.Tensor, gs.Node]]:
         current = pending.pop()
         for reader in current.outputs:
             yield current, reader
-            if reader.op in _PRODUCTS or reader.op in _SIZES:
+            if reader.op in _PRODUCTS or reader.op in SHAPE_READING:
                 continue
             fresh = [output for output in reader.outputs if id(output) not in seen]
             seen.update(map(id, fresh))
@@ -262,7 +260,7 @@ def _scales_others(tensor: gs.Tensor) -> bool:
     meetings: list[gs.Node] = []
     while pending:
         current = pending.pop()
-        meetings.extend(reader for reader in current.outputs if reader.op not in _SIZES)
+        meetings.extend(reader for reader in current.outputs if reader.op not in SHAPE_READING)
         # SiLU multiplies a tensor by its own sigmoid: both have to be known first.
         for reader in meetings:
             known = all(id(source) in own or stored_parameter(source) is not None for source in reader.inputs)

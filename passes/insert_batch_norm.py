@@ -23,6 +23,7 @@ import onnxruntime
 from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of, dtype_of
 from sift_onnx.model import Model
+from sift_onnx.operators.weight_operands import BIAS, WEIGHT
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.building import Builder, part_of
 from sift_onnx.passes.folded_batch_norms import find_folded, stored_parameter
@@ -34,8 +35,6 @@ __all__ = ["Feeds", "InsertBatchNorm"]
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
-
-_WEIGHT, _BIAS = 1, 2
 
 
 @register_pass
@@ -92,7 +91,7 @@ class InsertBatchNorm(Pass):
         if not chosen:
             return PassResult(model, False, {"layers": []})
         copy = prepared.copy() if prepared is model else prepared
-        nodes = [node for node in find_folded(copy).nodes if node.inputs[_WEIGHT].name in chosen]
+        nodes = [node for node in find_folded(copy).nodes if node.inputs[WEIGHT].name in chosen]
         statistics = _measure(copy, [node.outputs[0].name for node in nodes], self.data)
         builder = Builder(copy.graph)
         for node in nodes:
@@ -101,12 +100,12 @@ class InsertBatchNorm(Pass):
         return PassResult(copy, True, {"layers": chosen})
 
     def _insert(self, graph: gs.Graph, builder: Builder, node: gs.Node, mean: Array, variance: Array) -> None:
-        weight = stored_parameter(node.inputs[_WEIGHT])
+        weight = stored_parameter(node.inputs[WEIGHT])
         assert weight is not None
         shift = _taken_bias(node, len(mean))
         parts = ("weight", "bias", "running_mean", "running_var")
         values = (np.sqrt(variance + self.epsilon), mean, mean - shift, variance)
-        prefix = part_of(str(node.inputs[_WEIGHT].name), "norm").removesuffix(".weight")
+        prefix = part_of(str(node.inputs[WEIGHT].name), "norm").removesuffix(".weight")
         constants = [
             builder.constant(f"{prefix}.{part}", value.astype(dtype_of(weight)))
             for part, value in zip(parts, values, strict=True)
@@ -122,10 +121,10 @@ class InsertBatchNorm(Pass):
 
 def _taken_bias(node: gs.Node, channels: int) -> Array:
     """Take the bias off a layer: what it added to each channel."""
-    stored = stored_parameter(node.inputs[_BIAS]) if len(node.inputs) > _BIAS else None
+    stored = stored_parameter(node.inputs[BIAS]) if len(node.inputs) > BIAS else None
     # Gemm adds beta times its bias.
     beta = float(node.attrs.pop("beta", 1.0))
-    node.inputs = list(node.inputs)[:_BIAS]
+    node.inputs = list(node.inputs)[:BIAS]
     if stored is None:
         return np.zeros(channels)
     return np.broadcast_to(beta * array_of(stored).astype(np.float64).reshape(-1), channels)

@@ -10,12 +10,13 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
+from sift_onnx.operators.weight_operands import FOLDABLE
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 
 __all__ = ["LiftConstants"]
 
 # What reads parameters: only there is a filled tensor worth storing.
-_READERS = ("BatchNormalization", "Conv", "ConvTranspose", "Gemm", "MatMul")
+_READERS = FOLDABLE | {"BatchNormalization", "MatMul"}
 
 
 @register_pass

@@ -12,12 +12,10 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of, dtype_of, named, shape_of, share_values
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.weight_operands import STATISTICS
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 
 __all__ = ["UnshareInitializers"]
-
-# The inputs of BatchNormalization that are its running mean and variance.
-_STATISTICS = (3, 4)
 
 # A node, and the input at which it reads.
 _Read = tuple[gs.Node, int]
@@ -107,8 +105,8 @@ def _merged_statistics(graph: gs.Graph) -> list[tuple[gs.Constant, list[list[_Re
     for constant in _constants(graph):
         reads = [(node, i) for node in _each(constant.outputs) for i, t in enumerate(node.inputs) if t is constant]
         roles = {i if node.op == "BatchNormalization" else None for node, i in reads}
-        if len(roles) > 1 and not roles.isdisjoint(_STATISTICS) and _is_one_value(constant):
-            places = [[(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in _STATISTICS and id(n) in main]
+        if len(roles) > 1 and not roles.isdisjoint(STATISTICS) and _is_one_value(constant):
+            places = [[(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in STATISTICS and id(n) in main]
             merged.append((constant, places if len(places) < len(reads) else places[1:]))
     return [(constant, places) for constant, places in merged if places]
 

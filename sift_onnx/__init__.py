@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sift_onnx.analysis.cost import inspect
-    from sift_onnx.analysis.rules import register_axis_rule
+    from sift_onnx.analysis.rule_registry import register_axis_rule
     from sift_onnx.backends.cpu.run.pool import ThreadPool
     from sift_onnx.backends.cpu.run.session import InferenceSession
     from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
@@ -46,7 +46,7 @@ _HOMES = {
     "inspect": "sift_onnx.analysis.cost",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",
-    "register_axis_rule": "sift_onnx.analysis.rules",
+    "register_axis_rule": "sift_onnx.analysis.rule_registry",
     "save": "sift_onnx.model",
     "simulate": "sift_onnx.backends.dataflow.simulation.model_simulation",
     "to_torch": "sift_onnx.training.importing.importer",

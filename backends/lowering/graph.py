@@ -17,13 +17,11 @@ from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard, opset_versions
 from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.traits import DRAWING
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
 
 __all__ = ["GraphView", "names_read", "node_name"]
-
-# Operators, besides Random*, whose results differ between runs.
-_DRAWS = ("Bernoulli", "Multinomial")
 
 
 class GraphView:
@@ -143,9 +141,9 @@ def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:
     outputs = {info.name for info in graph.output}
     derived: dict[str, int] = {}
     for index, node in enumerate(graph.node):
-        if not is_standard(node.domain) or node.op_type.startswith("Random") or outputs.intersection(node.output):
+        if not is_standard(node.domain) or node.op_type in DRAWING or outputs.intersection(node.output):
             continue
-        if node.op_type in _DRAWS or any(a.HasField("g") or a.graphs for a in node.attribute):
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
             continue
         if all(name in initializers or name in derived for name in filter(None, node.input)):
             derived.update((name, index) for name in node.output if name)

@@ -18,21 +18,15 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 __all__ = ["Sizes", "reshaped"]
 
 # Larger constants are no shapes.
 _MOST_ELEMENTS = 16
 
-_SAME = frozenset({
-    "Cast", "Dropout", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsNaN",
-    "LayerNormalization", "LeakyRelu", "Log", "Neg", "Not", "Reciprocal", "Relu", "Sigmoid", "Softmax",
-    "Sqrt", "Tanh",
-})  # fmt: skip
-_BROADCAST = frozenset({
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow",
-    "Sub", "Where",
-})  # fmt: skip
+# The result has the sizes of the first operand.
+_SAME = ELEMENTWISE_UNARY | {"Dropout", "LayerNormalization", "Softmax"}
 
 
 def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:
@@ -144,7 +138,7 @@ class Sizes:
         return name in self._numbers or (values is not None and values.dtype == np.float32)
 
     def _dims_of_result(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> Sequence[Dim | None] | None:
-        if node.op_type in _BROADCAST:
+        if node.op_type in ELEMENTWISE_BINARY:
             return self._broadcast([self.dims(name) for name in node.input])
         first = self.dims(node.input[0]) if node.input else None
         if first is None:

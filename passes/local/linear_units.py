@@ -12,16 +12,17 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
+from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.traits import PARAMETER_VIEWS
+from sift_onnx.operators.weight_operands import WEIGHT, feature_axes
 
 __all__ = ["LinearUnit", "Site", "UnitFinder"]
 
 Array = npt.NDArray[Any]
 
-# The input that is the weight of these.
-_WEIGHT_INPUT = 1
-# Between an initializer and the node that multiplies by it; neither changes a value.
-_CARRIERS = ("Identity", "Transpose")
+# Not Cast: the new weight is stored in the precision in which it is multiplied.
+WEIGHT_VIEWS = PARAMETER_VIEWS - {"Cast"}
 
 
 @dataclass(frozen=True)
@@ -224,27 +225,18 @@ def _reading(node: gs.Node, weight: gs.Constant) -> _Reading | str:
         return f"{node.op} is not one of Conv, Gemm and MatMul"
     if node.op == "Gemm" and node.attrs.get("transA", 0):
         return "its Gemm transposes the activations"
-    permutation = _permutation(node.inputs[_WEIGHT_INPUT], weight)
+    permutation = _permutation(node.inputs[WEIGHT], weight)
     if permutation is None:
         return f"{node.op} {node.name!r} does not read it as its second input, as it is stored"
     shape = tuple(shape_of(weight)[axis] for axis in permutation)
     if node.op == "MatMul" and len(shape) != 2:
         return "it is a stack of matrices"
-    out_axis = 0 if node.op == "Conv" or node.attrs.get("transB", 0) else 1
-    return _Reading(shape, permutation, out_axis, int(node.attrs.get("group", 1)))
+    axes = feature_axes(node.op, node.attrs, WEIGHT, len(shape))
+    assert axes is not None
+    return _Reading(shape, permutation, axes[0], int(node.attrs.get("group", 1)))
 
 
 def _permutation(tensor: gs.Tensor, constant: gs.Constant) -> tuple[int, ...] | None:
     """How the axes of ``constant`` are ordered in ``tensor``; None where something else lies between them."""
-    steps: list[list[int]] = []
-    while tensor.name != constant.name:
-        if len(tensor.inputs) != 1 or tensor.inputs[0].op not in _CARRIERS:
-            return None
-        carrier = tensor.inputs[0]
-        if carrier.op == "Transpose":
-            steps.append(carrier.attrs.get("perm") or list(range(len(shape_of(constant))))[::-1])
-        tensor = carrier.inputs[0]
-    permutation = tuple(range(len(shape_of(constant))))
-    for step in reversed(steps):
-        permutation = tuple(permutation[axis] for axis in step)
-    return permutation
+    origin, passed = origin_of(tensor, WEIGHT_VIEWS)
+    return axis_order(passed, len(shape_of(constant))) if origin.name == constant.name else None

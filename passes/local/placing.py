@@ -7,7 +7,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import shape_of
 from sift_onnx.passes.building import Builder
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
+from sift_onnx.passes.local.linear_units import WEIGHT_VIEWS, LinearUnit, Site
 
 __all__ = ["drop_unread", "place", "release"]
 
@@ -52,8 +52,7 @@ def drop_unread(graph: gs.Graph) -> None:
         unread = {
             id(node)
             for node in graph.nodes
-            if node.op in ("Constant", "Identity", "Transpose")
-            and not any(t.outputs or id(t) in ends for t in node.outputs)
+            if node.op in WEIGHT_VIEWS | {"Constant"} and not any(t.outputs or id(t) in ends for t in node.outputs)
         }
         if not unread:
             return

@@ -27,6 +27,8 @@ from sift_onnx.feature_maps.context import refusal
 from sift_onnx.feature_maps.search import place
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, sparse_weight_of
 from sift_onnx.model import Model
+from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.drawing import with_more_channels
 from sift_onnx.weights.sparse import SparseWeight, generator, index_dtype
@@ -41,32 +43,26 @@ _SPREAD_OF_FRESH_MODELS = 0.1
 _SMALLEST_SPREAD, _LARGEST_SPREAD = 0.01, 1.0
 
 _SHIFT = None
-# What is added to parameters, by the operator and the input that reads them.
+# What is added to parameters, by the operator and the input that reads them. LayerNormalization and its like are not
+# here: they would mix the old features with the added ones.
 _ADDED: dict[tuple[str, int], float | None] = {
-    ("Add", 0): _SHIFT,
-    ("Add", 1): _SHIFT,
-    ("BatchNormalization", 1): 1.0,
-    ("BatchNormalization", 2): _SHIFT,
+    **{(op, i): 1.0 for op in CHANNEL_NORMALIZATIONS | {"PRelu"} for i in PARAMETERS[op].scales},
+    **{
+        (op, i): _SHIFT for op in CHANNEL_NORMALIZATIONS | CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts
+    },
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
-    ("Conv", 2): _SHIFT,
-    ("ConvTranspose", 2): _SHIFT,
+    ("Add", 0): _SHIFT,
+    ("Add", 1): _SHIFT,
     ("Div", 0): 1.0,
     ("Div", 1): 1.0,
-    ("FusedConv", 2): _SHIFT,
-    ("FusedGemm", 2): _SHIFT,
-    ("Gemm", 2): _SHIFT,
-    ("GroupNormalization", 1): 1.0,
-    ("GroupNormalization", 2): _SHIFT,
-    ("InstanceNormalization", 1): 1.0,
-    ("InstanceNormalization", 2): _SHIFT,
     ("Mul", 0): 1.0,
     ("Mul", 1): 1.0,
-    ("PRelu", 1): 1.0,
     ("Sub", 0): 0.0,
     ("Sub", 1): 0.0,
 }
-_PASSING = ("Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+# Operators that rearrange or repeat a parameter.
+_PASSING = REARRANGING | {"Cast", "Expand"}
 
 
 class Embedding:

@@ -22,8 +22,11 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.walks import origin_of
 from sift_onnx.operators.domains import MICROSOFT, is_standard
 from sift_onnx.operators.labels import node_label, node_name
+from sift_onnx.operators.traits import DRAWING
+from sift_onnx.operators.weight_operands import STATISTICS
 
 __all__ = [
     "TrainingNode",
@@ -38,10 +41,6 @@ __all__ = [
     "training_nodes",
 ]
 
-# Operators that draw, whatever their domain.
-_DRAWING = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 # The input that is the training mode, of onnxruntime's fusions of Dropout.
 _FUSED_DROPOUTS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2}
 _TRAINING_MODE_INPUT = 2
@@ -49,7 +48,6 @@ _TRAINING_MODE_INPUT = 2
 _DROPOUT_HAS_INPUT, _NORM_HAS_ATTRIBUTE = 12, 14
 # Before it, both have the attribute is_test.
 _NO_IS_TEST = 7
-_STATISTICS = (3, 4)
 _LISTED = 3
 
 
@@ -116,7 +114,7 @@ def has_modes(graph: gs.Graph) -> bool:
 
 def drawing_nodes(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of a graph, its subgraphs and its functions that draw random numbers whenever the model runs."""
-    return [node for node in every_node(graph) if node.op in _DRAWING]
+    return [node for node in every_node(graph) if node.op in DRAWING]
 
 
 def training_input(node: gs.Node, version: int) -> int | None:
@@ -142,9 +140,9 @@ def _levels(graph: gs.Graph) -> Iterator[gs.Graph]:
 
 def _of_norm(node: gs.Node, version: int, shown: set[int]) -> str | None:
     """The obstacle of a BatchNormalization; None if it is not in training mode."""
-    if len(node.inputs) <= max(_STATISTICS):
+    if len(node.inputs) <= max(STATISTICS):
         return None
-    statistics = [node.inputs[i] for i in _STATISTICS]
+    statistics = [node.inputs[i] for i in STATISTICS]
     computed = [tensor for tensor in statistics if constant_values(tensor) is None]
     of_batch = any(_is_made_of(tensor, node.inputs[0]) for tensor in computed)
     if not (of_batch or _norm_trains(node, version)) or not _is_of_data(node.inputs[0]):
@@ -200,15 +198,11 @@ def _readers(node: gs.Node, shown: set[int], what: str) -> str:
 
 def _stored_flag(tensor: gs.Tensor) -> bool | None:
     """The value of a flag that is stored, through nodes that hand it on; None for one that is not."""
-    negated = False
-    while constant_values(tensor) is None:
-        maker = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if maker is None or maker.op not in ("Cast", "Identity", "Not") or not is_standard(maker.domain):
-            return None
-        negated ^= maker.op == "Not"
-        tensor = maker.inputs[0]
-    constant = constant_values(tensor)
-    assert constant is not None
+    origin, passed = origin_of(tensor, ("Cast", "Identity", "Not"))
+    constant = constant_values(origin)
+    if constant is None:
+        return None
+    negated = bool(sum(node.op == "Not" for node in passed) % 2)
     return bool(array_of(constant).reshape(-1)[0]) != negated
 
 
@@ -221,7 +215,7 @@ def _is_of_data(tensor: gs.Tensor) -> bool:
     """Whether a tensor depends on more than what is stored: on inputs, on what is drawn, on the state of a loop."""
     return any(
         not isinstance(reached, gs.Constant)
-        and (not reached.inputs or any(n.op in _DRAWING or list(n.subgraphs()) for n in reached.inputs))
+        and (not reached.inputs or any(n.op in DRAWING or list(n.subgraphs()) for n in reached.inputs))
         for reached in _behind(tensor)
     )
 

@@ -14,17 +14,18 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
-from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.domains import full_domain, is_standard
 from sift_onnx.operators.labels import node_name, operator_name, qualified_operator
+from sift_onnx.operators.traits import RECURRENT
+from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 
 __all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
 
 # Operator -> the inputs that may be its weights.
 _WEIGHTS = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv", "Attention"), (1,)),
-    **dict.fromkeys(("MatMul", "FusedMatMul", "TransposeMatMul", "Gemm", "FusedGemm", "Einsum"), (0, 1)),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2)),
-    "Gather": (0,),
+    **{op: PARAMETERS[op].weights for op in CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT | {"Einsum", "Gather"}},
+    # Of com.microsoft. The Attention of ONNX has no weights; what is stored there is listed all the same.
+    "Attention": (1,),
     "EmbedLayerNormalization": (2, 3, 4),
 }
 _NAMED = 3
@@ -68,7 +69,7 @@ class LeftOutLayer:
             "stopped_at": {
                 "node": node_name(self.stop),
                 "op": str(self.stop.op),
-                "domain": self.stop.domain or "ai.onnx",
+                "domain": full_domain(self.stop.domain),
                 "outputs": [t.name for t in self.stop.outputs if t.name],
             },
         }

@@ -19,7 +19,8 @@ from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 
 from sift_onnx.files.data_types import numpy_dtype
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.operators.domains import is_standard
+from sift_onnx.graphs.walks import axis_order, origin_of
+from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.weights.masked_values import (
     DenseUnderMask,
     MaskedValues,
@@ -60,8 +61,6 @@ Array = npt.NDArray[Any]
 # What a constant can hold: dense values, in memory or in a file, or a masked weight, in memory or lazy.
 Values = Array | StoredValues | SparseWeight | WeightSource | MaskedValues
 
-# What a parameter may go through on its way to where it is read.
-_CARRIERS = ("Cast", "Identity", "Transpose")
 # Elements of an array that :func:`value_pieces` gives at a time.
 _PIECE = 1 << 20
 
@@ -195,24 +194,11 @@ def parameter_behind(tensor: gs.Tensor) -> tuple[gs.Constant, tuple[int, ...]] |
 
     Between the constant and the tensor there may be nodes that copy, cast or transpose it.
     """
-    steps: list[list[int] | None] = []
-    while constant_values(tensor) is None:
-        producer = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if producer is None or producer.op not in _CARRIERS or not is_standard(producer.domain):
-            return None
-        if producer.op == "Transpose":
-            steps.append(producer.attrs.get("perm"))
-        tensor = producer.inputs[0]
+    tensor, passed = origin_of(tensor, PARAMETER_VIEWS)
     constant = constant_values(tensor)
-    assert constant is not None
-    rank = len(shape_of(constant))
-    permutation = tuple(range(rank))
-    for perm in reversed(steps):
-        order = perm if perm is not None else list(range(rank))[::-1]
-        permutation = tuple(permutation[p] for p in order)
-    if dtype_of(constant).kind in "iub":
+    if constant is None or dtype_of(constant).kind in "iub":
         return None
-    return named(constant, tensor.name), permutation
+    return named(constant, tensor.name), axis_order(passed, len(shape_of(constant)))
 
 
 def shape_of(constant: gs.Constant) -> tuple[int, ...]:

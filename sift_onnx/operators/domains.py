@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx
 
-__all__ = ["MICROSOFT", "ML", "canonical_domain", "is_standard", "opset_versions"]
+__all__ = ["MICROSOFT", "ML", "canonical_domain", "full_domain", "is_standard", "opset_versions"]
 
 MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
@@ -20,6 +20,11 @@ def is_standard(domain: str | None) -> bool:
 def canonical_domain(domain: str | None) -> str:
     """The name of a domain by which operators are known: empty for the standard one."""
     return "" if domain is None or is_standard(domain) else domain
+
+
+def full_domain(domain: str | None) -> str:
+    """The name of a domain in reports: ``ai.onnx`` for the standard one."""
+    return canonical_domain(domain) or "ai.onnx"
 
 
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto] | None) -> dict[str, int]:

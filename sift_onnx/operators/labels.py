@@ -7,7 +7,7 @@ from typing import TypeAlias
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, full_domain
 
 __all__ = ["node_label", "node_name", "operator_label", "operator_name", "qualified_operator"]
 
@@ -40,4 +40,4 @@ def operator_name(op: str, domain: str | None) -> str:
 
 def qualified_operator(op: str, domain: str | None) -> str:
     """An operator with its domain in any case: ``ai.onnx::Conv``, ``com.example::Snake``."""
-    return f"{domain or 'ai.onnx'}::{op}"
+    return f"{full_domain(domain)}::{op}"

@@ -17,12 +17,9 @@ from sift_onnx.operators.registry import Registry
 from sift_onnx.shapes.numpy_ops import KERNELS
 from sift_onnx.training.host import Host, array
 
-__all__ = ["HOST_KERNELS", "READS_SHAPE"]
+__all__ = ["HOST_KERNELS"]
 
 Array = npt.NDArray[Any]
-
-# Operators that look at a tensor's shape and not at its values.
-READS_SHAPE = frozenset({"Shape", "Size"})
 
 
 def shape(x: Any, start: int = 0, end: int | None = None) -> Array:

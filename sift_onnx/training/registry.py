@@ -31,7 +31,7 @@ from sift_onnx.operators.registry import Registry
 
 __all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel"]
 
-# Kernels of this package are vouched for up to this opset; a later version of an operator may mean something else.
+# Kernels of this package are validated up to this opset; a later version of an operator may mean something else.
 NEWEST_OPSET = 28
 
 Run = Callable[..., Any]

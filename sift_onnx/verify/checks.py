@@ -16,6 +16,7 @@ from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.errors import SiftError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
+from sift_onnx.operators.domains import full_domain
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import BoundInputs
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
@@ -195,7 +196,7 @@ def _verdict(finding: str, detail: str) -> tuple[None, str]:
 
 
 def _summary(model: onnx.ModelProto) -> str:
-    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in model.opset_import)
+    opsets = ", ".join(f"{full_domain(entry.domain)} {entry.version}" for entry in model.opset_import)
     return f"{len(model.graph.node)} nodes, IR version {model.ir_version}, opset {opsets}"
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -13,9 +17,12 @@ from sift_onnx.analysis.rule_registry import register_axis_rule, rule_for
 from sift_onnx.feature_maps import registry
 from sift_onnx.feature_maps.registry import placement_rule, placement_rule_for
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, full_domain
 from sift_onnx.passes import Doped, Factorized, FoldBatchNorm, LowRank, Parallel, Prune, Wide
 from sift_onnx.passes.base import HISTORY_KEY
+
+# Folders that a package installs among its own, and a checkout has beside it.
+SUBPACKAGES = ("passes", "backends", "models")
 
 
 def network() -> Net:
@@ -121,5 +128,27 @@ def test_rules_are_found_by_either_name():
         rules.restore(entries)
 
 
+def test_domains_have_one_name_in_reports():
+    assert [full_domain(d) for d in (None, "", "ai.onnx", "com.microsoft")] == [*["ai.onnx"] * 3, "com.microsoft"]
+
+
 def test_other_domains_stay_what_they_are():
     assert [canonical_domain(d) for d in (None, "", "ai.onnx", "com.microsoft")] == ["", "", "", "com.microsoft"]
+
+
+def folder_of(name: str) -> Path:
+    return Path(str(importlib.import_module(f"sift_onnx.{name}").__file__)).parent
+
+
+def test_names_of_domains_are_spelled_in_one_file():
+    """Elsewhere they come from there, so that no comparison forgets that the standard domain has two names."""
+    package = Path(sift_onnx.__file__).parent
+    sources = [*package.rglob("*.py"), *(p for name in SUBPACKAGES for p in folder_of(name).rglob("*.py"))]
+    assert len(sources) > 300
+    spelled = {
+        path.name
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in ("ai.onnx", "ai.onnx.ml", "com.microsoft")
+    }
+    assert spelled == {"domains.py"}

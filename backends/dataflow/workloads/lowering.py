@@ -27,11 +27,11 @@ from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import MaskedConstant, shape_of, sparse_weight_of, value_pieces
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.weights.sparse import index_dtype
 
 __all__ = ["lower"]
 
-_RECURRENT = ("LSTM", "GRU", "RNN")
 # A weight without a mask counts as pruned from this share of zeros on; below, indices cost more than the zeros save.
 _PRUNED_FROM = 0.1
 
@@ -110,7 +110,7 @@ def _products(
         forward, backward = _maps(layer, node, shape)
         sizes = [original(size) for size in use.positions]
         sequential = 1
-        if use.op in _RECURRENT and len(node.inputs) > 2 and node.inputs[2].name == layer.name:
+        if use.op in RECURRENT and len(node.inputs) > 2 and node.inputs[2].name == layer.name:
             # The recurrent weight meets one time step after the other.
             sequential, sizes = sizes[0], sizes[1:]
         products.append(

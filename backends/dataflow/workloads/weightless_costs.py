@@ -11,19 +11,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sift_onnx.backends.dataflow.workloads.workload import WeightlessOp
+from sift_onnx.operators.traits import MOVING, REARRANGING, SHAPE_READING
 
 __all__ = ["VIEWS", "cost_of"]
 
-# Rename, reshape or compute shapes: nothing moves.
-VIEWS = frozenset(
-    "Reshape Flatten Squeeze Unsqueeze Identity Dropout Cast Shape Size Constant ConstantOfShape Range "
-    "StopGradient QuantizeLinear DequantizeLinear".split()
+# Rename, reshape or compute shapes: nothing moves. A Transpose does move what it reads.
+VIEWS = (
+    (REARRANGING - {"Transpose"})
+    | SHAPE_READING
+    | {
+        *(
+            "Cast",
+            "Constant",
+            "ConstantOfShape",
+            "DequantizeLinear",
+            "Dropout",
+            "QuantizeLinear",
+            "Range",
+            "StopGradient",
+        ),
+    }
 )
 
-_COPIES = frozenset(
-    "Transpose Concat Slice Split Gather GatherND GatherElements Pad Expand Tile Resize Upsample DepthToSpace "
-    "SpaceToDepth ScatterND ScatterElements Scatter Trilu Compress OneHot EyeLike Unique NonZero "
-    "ReverseSequence".split()
+_COPIES = (MOVING - VIEWS) | frozenset(
+    "GatherND GatherElements Pad Resize Upsample DepthToSpace SpaceToDepth ScatterND ScatterElements Scatter Trilu "
+    "Compress OneHot EyeLike Unique NonZero ReverseSequence".split()
 )
 
 # Steps per input element, and reductions along a row of cores.

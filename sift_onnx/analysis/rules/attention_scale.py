@@ -16,16 +16,12 @@ from sift_onnx.analysis.findings import AxisAnalysis, ScaleEdit
 from sift_onnx.analysis.rules.attention import scale_exponent
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.traits import MOVING
 
 __all__ = ["find_scales"]
 
 # Operators between a factor and the product that leave numbers as they are, up to their order.
-_TRANSPARENT = frozenset(
-    """
-    Add Cast CastLike Concat Expand Gather Identity Reshape RotaryEmbedding Slice Split Squeeze Transpose Unsqueeze
-    Where
-    """.split()
-)
+_TRANSPARENT = MOVING | {"Add", "Cast", "CastLike", "RotaryEmbedding", "Where"}
 _LONGEST_WAY = 12
 
 

@@ -24,9 +24,10 @@ from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shap
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import canonical_domain, is_standard, opset_versions
 from sift_onnx.operators.labels import node_label
+from sift_onnx.operators.traits import SHAPE_READING
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
-from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
+from sift_onnx.training.host_kernels import HOST_KERNELS
 from sift_onnx.training.importing.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
 from sift_onnx.training.kernels.casting import rounded
 from sift_onnx.training.registry import Kernel, find_kernel
@@ -174,7 +175,7 @@ class Lowering:
         if run is None or not inputs:
             return False
         given = [value for value in inputs if value is not None]
-        if node.op in READS_SHAPE:
+        if node.op in SHAPE_READING:
             given = []
         if not all(isinstance(v, Host) or (isinstance(v, Stored) and v.is_host()) for v in given):
             return False
@@ -186,7 +187,7 @@ class Lowering:
         extra = {"outputs": len(node.outputs)} if several else {}
         stored = [v for v in inputs if isinstance(v, Stored)]
         if len(stored) == len([v for v in inputs if v is not None]):
-            if node.op in READS_SHAPE:
+            if node.op in SHAPE_READING:
                 folded = run(Shaped(shape_of(stored[0].constant)), **attributes)
             else:
                 values = [None if v is None else array_of(v.constant) for v in inputs]
