@@ -127,7 +127,7 @@ def export(
     from sift_onnx.models.fold_batch_norm import fold_into_weights
     from sift_onnx.models.trace import to_onnx
     from sift_onnx.passes.base import record
-    from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
+    from sift_onnx.passes.batch_norm.fold_batch_norm import FoldBatchNorm
 
     if zero_init_residual is None and "zero_init_residual" in architecture.options:
         zero_init_residual = keep_batch_norm

@@ -12,9 +12,9 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.graphs.constants import MaskedValues
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import active_weights
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 
 __all__ = ["Densify"]
 

@@ -15,14 +15,14 @@ from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
 from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.local.activations import Activation
-from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.activations import Activation
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
 from sift_onnx.passes.masking import active_weights
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.settings import exact_number, noted_number
 from sift_onnx.passes.wide import Wide
 from sift_onnx.sparsity.budget import BudgetLayer, allocate
@@ -64,7 +64,7 @@ class LowRank(Pass):
 
         Args:
             width: ``k_lr``, 1 or more.
-            activation: between the factors, see :func:`~sift_onnx.passes.local.activations.choose`.
+            activation: between the factors, see :func:`~sift_onnx.passes.layerwise.activations.choose`.
             init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
             seed: of all values.
             only: globs over initializer names; only matching weights are factorized.
@@ -119,7 +119,7 @@ class LowRank(Pass):
         return PassResult(transformed, True, {**report, "pass": self.name, "sparsity": 0.0, "seconds": seconds})
 
 
-class _Pairs(LocalPass):
+class _Pairs(LayerwisePass):
     """Dense factors in place of layers, at the MACs of what they replace."""
 
     name: ClassVar[str] = "low-rank"
@@ -141,50 +141,50 @@ class _Pairs(LocalPass):
         masked = (name for name, layer in analysis.layers.items() if is_masked(layer.constant))
         return dict.fromkeys(analysis.layers.keys() - set(masked), "not widened, or dense")
 
-    def fits(self, unit: LinearUnit) -> str:
-        unit_cost = _rank_cost(unit)
-        weights = active_weights(unit.layer)
-        return "" if weights >= unit_cost else f"its {weights:,} weights do not pay for a rank of {unit.groups}"
+    def fits(self, layer: LinearLayer) -> str:
+        rank_cost = _rank_cost(layer)
+        weights = active_weights(layer.weight_layer)
+        return "" if weights >= rank_cost else f"its {weights:,} weights do not pay for a rank of {layer.groups}"
 
-    def begin(self, analysis: AxisAnalysis, units: Mapping[str, LinearUnit]) -> None:
+    def begin(self, analysis: AxisAnalysis, layers: Mapping[str, LinearLayer]) -> None:
         budgets: list[BudgetLayer] = []
-        for name, unit in units.items():
-            positions = positions_of(unit.layer, analysis.system.original)
-            cost = _rank_cost(unit)
-            most = cost * (1 + unit.size // cost)
-            macs = active_weights(unit.layer) * positions
-            budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(unit.shape)))
+        for name, layer in layers.items():
+            positions = positions_of(layer.weight_layer, analysis.system.original)
+            cost = _rank_cost(layer)
+            most = cost * (1 + layer.size // cost)
+            macs = active_weights(layer.weight_layer) * positions
+            budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(layer.shape)))
         nnz = allocate(budgets, sum(budget.macs for budget in budgets))
-        self._ranks = {name: nnz[name] // _rank_cost(unit) * unit.groups for name, unit in units.items()}
+        self._ranks = {name: nnz[name] // _rank_cost(layer) * layer.groups for name, layer in layers.items()}
 
-    def replace(self, workshop: Workshop) -> Replacement:
-        unit = workshop.unit
-        rank = self._ranks[unit.name]
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
+        layer = builder.layer
+        rank = self._ranks[layer.name]
         error: float | None = None
         if self.init == "svd":
-            matrix = unit.matrix()
-            factors = low_rank_factors(matrix, rank, unit.groups)
-            error = relative_error(grouped_product(factors[1], factors[0], unit.groups), matrix)
-            u = workshop.given("U", unit.from_matrix(factors[0], unit.shape_for(rank)))
-            v = workshop.given("V", unit.from_matrix(factors[1], unit.projection_shape(rank)))
+            matrix = layer.matrix()
+            factors = low_rank_factors(matrix, rank, layer.groups)
+            error = relative_error(grouped_product(factors[1], factors[0], layer.groups), matrix)
+            u = builder.given("U", layer.from_matrix(factors[0], layer.shape_for(rank)))
+            v = builder.given("V", layer.from_matrix(factors[1], layer.projection_shape(rank)))
         else:
             # A ReLU halves the second moment of what it is given.
-            u = workshop.dense("U", unit.shape_for(rank), 1.0 if workshop.non_linearity is None else 2.0)
-            v = workshop.dense("V", unit.projection_shape(rank), workshop.energy(rectified=False))
+            u = builder.dense("U", layer.shape_for(rank), 1.0 if builder.non_linearity is None else 2.0)
+            v = builder.dense("V", layer.projection_shape(rank), builder.energy(rectified=False))
         self.made += [u.name, v.name]
         return Replacement((Part("U", u), Part("V", v)), 0, error)
 
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         u, v = (part.constant for part in parts)
-        hidden = workshop.product(site, u, "U")
-        if workshop.non_linearity is not None:
-            hidden = workshop.activate(site, hidden, self._ranks[workshop.unit.name], "U", like="nothing")
-        return workshop.finish(site, workshop.projection(site, hidden, v, "V"))
+        hidden = builder.product(occurrence, u, "U")
+        if builder.non_linearity is not None:
+            hidden = builder.activate(occurrence, hidden, self._ranks[builder.layer.name], "U", like="nothing")
+        return builder.finish(occurrence, builder.projection(occurrence, hidden, v, "V"))
 
 
-def _rank_cost(unit: LinearUnit) -> int:
+def _rank_cost(layer: LinearLayer) -> int:
     """Weights of one rank in each group."""
-    return unit.groups * (unit.features_in + unit.features_out)
+    return layer.groups * (layer.features_in + layer.features_out)
 
 
 def _merged(wide: Mapping[str, Any], pairs: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.local.activations import second_moment
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.activations import second_moment
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED
 from sift_onnx.weights.sparse import SparseWeight, generator
 
@@ -23,7 +23,7 @@ __all__ = ["Parallel"]
 
 
 @register_pass
-class Parallel(LocalPass):
+class Parallel(LayerwisePass):
     """Replace each layer by ``k = 1 / (1 - s)`` sparse branches: ``y = sum_j f(W_j x)``.
 
     ``k`` is rounded to the nearest integer, half to even, and the sparsity of a branch is ``1 - 1/k``: together the
@@ -79,61 +79,61 @@ class Parallel(LocalPass):
         enough = ": it makes one branch, which is the layer, and 1/3 makes two" if self.sparsity else ""
         return super().why_identity() + enough
 
-    def fits(self, unit: LinearUnit) -> str:
+    def fits(self, layer: LinearLayer) -> str:
         """Each branch needs a weight."""
-        if unit.size < self.branches:
+        if layer.size < self.branches:
             return f"it has fewer weights than {self.branches} branches"
-        return self.misfit(unit, unit.shape, max(self._counts(unit)))
+        return self.misfit(layer, layer.shape, max(self._counts(layer)))
 
-    def replace(self, workshop: Workshop) -> Replacement:
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
         """The branches' weights."""
-        unit = workshop.unit
-        counts = self._counts(unit)
+        layer = builder.layer
+        counts = self._counts(layer)
         if self.init == "embed":
-            constants = _deal(workshop, counts)
+            constants = _deal(builder, counts)
         else:
-            energy = workshop.energy(rectified=True) * self._gain(workshop, inside_norm=False)
-            constants = [workshop.sparse(f"branch{j}", unit.shape, nnz, energy) for j, nnz in enumerate(counts)]
-        return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * unit.size)
+            energy = builder.energy(rectified=True) * self._gain(builder, inside_norm=False)
+            constants = [builder.sparse(f"branch{j}", layer.shape, nnz, energy) for j, nnz in enumerate(counts)]
+        return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * layer.size)
 
-    def _counts(self, unit: LinearUnit) -> list[int]:
+    def _counts(self, layer: LinearLayer) -> list[int]:
         """Active weights of each branch: the same, but for what the division leaves."""
-        units = unit.size // self.pattern.unit
-        return [self.pattern.unit * ((units + j) // self.branches) for j in range(self.branches)][::-1]
+        blocks = layer.size // self.pattern.unit
+        return [self.pattern.unit * ((blocks + j) // self.branches) for j in range(self.branches)][::-1]
 
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         """``f(W_0 x) + f(W_1 x) + ...``."""
         total: gs.Variable | None = None
-        gain = self._gain(workshop, inside_norm=True)
-        non_linearity = workshop.non_linearity
+        gain = self._gain(builder, inside_norm=True)
+        non_linearity = builder.non_linearity
         for j, part in enumerate(parts):
             name = f"branch{j}"
             if non_linearity is None:
                 # One bias is enough for a linear sum.
-                y = workshop.product(site, part.constant, name, "outer" if j == 0 else "none")
+                y = builder.product(occurrence, part.constant, name, "outer" if j == 0 else "none")
             else:
-                y = workshop.product(site, part.constant, name, "none" if non_linearity.norm else "inner")
-                y = workshop.activate(site, y, workshop.unit.features_out, name, gain=gain)
-            total = y if total is None else workshop.add(site, total, y, f"sum{j}")
+                y = builder.product(occurrence, part.constant, name, "none" if non_linearity.norm else "inner")
+                y = builder.activate(occurrence, y, builder.layer.features_out, name, gain=gain)
+            total = y if total is None else builder.add(occurrence, total, y, f"sum{j}")
         assert total is not None
-        return workshop.finish(site, total) if non_linearity is None else total
+        return builder.finish(occurrence, total) if non_linearity is None else total
 
-    def _gain(self, workshop: Workshop, *, inside_norm: bool) -> float:
+    def _gain(self, builder: ReplacementBuilder, *, inside_norm: bool) -> float:
         """What keeps the second moment of the layer's output: it scales the normalization, or else the weights."""
-        if workshop.non_linearity is None:
+        if builder.non_linearity is None:
             return 1 / self.branches
-        if workshop.non_linearity.norm != inside_norm:
+        if builder.non_linearity.norm != inside_norm:
             return 1.0
         return 1 / second_moment(self.branches)
 
 
-def _deal(workshop: Workshop, counts: Sequence[int]) -> list[gs.Constant]:
-    """The unit's weights dealt out at random, ``counts`` of them to each branch."""
-    unit = workshop.unit
-    values = np.ascontiguousarray(unit.values()).reshape(-1)
-    order = generator(workshop.seed, unit.name, "deal").permutation(unit.size)
+def _deal(builder: ReplacementBuilder, counts: Sequence[int]) -> list[gs.Constant]:
+    """The layer's weights dealt out at random, ``counts`` of them to each branch."""
+    layer = builder.layer
+    values = np.ascontiguousarray(layer.values()).reshape(-1)
+    order = generator(builder.seed, layer.name, "deal").permutation(layer.size)
     dealt: list[gs.Constant] = []
     for j, hand in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        indices = np.sort(hand).astype(np.int32 if unit.size < 2**31 else np.int64)
-        dealt.append(workshop.given(f"branch{j}", SparseWeight(unit.shape, indices, values[indices])))
+        indices = np.sort(hand).astype(np.int32 if layer.size < 2**31 else np.int64)
+        dealt.append(builder.given(f"branch{j}", SparseWeight(layer.shape, indices, values[indices])))
     return dealt

@@ -15,8 +15,8 @@ from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
-from sift_onnx.passes.inference_mode import on_inference_graph
 from sift_onnx.passes.parallel import Parallel
+from sift_onnx.passes.prepare.inference_mode import on_inference_graph
 from sift_onnx.passes.setting_types import check_settings
 from sift_onnx.passes.wide import Wide
 from sift_onnx.passes.widening.report import dropped_masks

@@ -17,11 +17,11 @@ from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.sparsity.budget import BudgetLayer, Distribution, allocate

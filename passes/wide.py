@@ -20,16 +20,16 @@ from sift_onnx.errors import BudgetError, PreconditionError, UnsupportedError, U
 from sift_onnx.graphs.constants import MaskedConstant, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record, register_pass
-from sift_onnx.passes.folded_batch_norms import folding_warnings
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
+from sift_onnx.passes.batch_norm.folded_batch_norms import folding_warnings
 from sift_onnx.passes.masking import Growth, Masking, active_weights, matrix_of, require_room
-from sift_onnx.passes.restore_views import RestoreViews
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.restore_views import RestoreViews
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.selection import Selection, no_layers
 from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
 from sift_onnx.passes.shape_check import check_shapes
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.widening.drawing import Drawing
 from sift_onnx.passes.widening.embedding import Embedding
 from sift_onnx.passes.widening.least_sparsity import least_sparsity

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sift_onnx.model import Model
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 
 __all__ = ["prepare"]
 

@@ -23,8 +23,8 @@ from sift_onnx.graphs.constants import (
     sparse_weight_of,
 )
 from sift_onnx.model import Model, ModelLike, as_kind_of
-from sift_onnx.passes.inference_mode import InferenceMode
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare
 from sift_onnx.training.proto_patch import patched_proto

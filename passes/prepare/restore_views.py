@@ -13,7 +13,7 @@ from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.passes.base import Pass, PassResult, register_pass
-from sift_onnx.passes.strided_places import Arrangement, arrangement_of, places_of
+from sift_onnx.passes.prepare.strided_places import Arrangement, arrangement_of, places_of
 
 __all__ = ["RestoreViews"]
 

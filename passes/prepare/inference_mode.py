@@ -21,7 +21,7 @@ from sift_onnx.analysis.training_mode import (
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, register_pass
-from sift_onnx.passes.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 
 __all__ = ["InferenceMode", "in_inference_mode", "on_inference_graph"]
 

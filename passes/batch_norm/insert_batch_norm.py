@@ -24,11 +24,11 @@ from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.building import Builder, part_of
-from sift_onnx.passes.folded_batch_norms import find_folded, stored_parameter
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, stored_parameter
+from sift_onnx.passes.node_builder import NodeBuilder, part_of
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 
 __all__ = ["Feeds", "InsertBatchNorm"]
 
@@ -44,7 +44,7 @@ class InsertBatchNorm(Pass):
 
     1. The layers are those that an exporter has marked. Without marks they are the convolutions that have no
        normalization behind them, save for those that give outputs of the model or gates: there never was one.
-       :mod:`sift_onnx.passes.folded_batch_norms` has the rules.
+       :mod:`sift_onnx.passes.batch_norm.folded_batch_norms` has the rules.
     2. The model is run on ``data`` by onnxruntime, and the mean and variance of each channel are measured.
     3. The bias, if there is one, goes into the normalization, which is set to change nothing on average.
 
@@ -94,13 +94,13 @@ class InsertBatchNorm(Pass):
         copy = prepared.copy() if prepared is model else prepared
         nodes = [node for node in find_folded(copy).nodes if node.inputs[_WEIGHT].name in chosen]
         statistics = _measure(copy, [node.outputs[0].name for node in nodes], self.data)
-        builder = Builder(copy.graph)
+        builder = NodeBuilder(copy.graph)
         for node in nodes:
             self._insert(copy.graph, builder, node, *statistics[node.outputs[0].name])
         record(copy, {"pass": self.name, "layers": chosen})
         return PassResult(copy, True, {"layers": chosen})
 
-    def _insert(self, graph: gs.Graph, builder: Builder, node: gs.Node, mean: Array, variance: Array) -> None:
+    def _insert(self, graph: gs.Graph, builder: NodeBuilder, node: gs.Node, mean: Array, variance: Array) -> None:
         weight = stored_parameter(node.inputs[_WEIGHT])
         assert weight is not None
         shift = _taken_bias(node, len(mean))

@@ -23,10 +23,10 @@ from sift_onnx.graphs.constants import (
 )
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.building import Builder
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.node_builder import NodeBuilder
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["FoldBatchNorm"]
@@ -62,7 +62,7 @@ class FoldBatchNorm(Pass):
         graph = copy.graph
         folded: list[str] = []
         kept: dict[str, str] = {}
-        builder = Builder(graph)
+        builder = NodeBuilder(graph)
         for norm in [node for node in graph.nodes if node.op == "BatchNormalization"]:
             reason = _why_not(norm, graph)
             if reason:
@@ -118,7 +118,7 @@ def _stored(tensor: gs.Tensor) -> Array:
     return array_of(constant)
 
 
-def _fold(product: gs.Node, norm: gs.Node, builder: Builder) -> None:
+def _fold(product: gs.Node, norm: gs.Node, builder: NodeBuilder) -> None:
     factor, shift = _affine(norm)
     weight = product.inputs[_WEIGHT]
     _scale(weight, _per_weight(product, factor))
