@@ -147,7 +147,7 @@ def export(
     folded = [] if keep_batch_norm else fold_into_weights(module)
     model = to_onnx(module, architecture, batch, exporter, version, sequence)
     if folded:
-        record(model, FoldBatchNorm().settings(), folded=folded)
+        record(model, FoldBatchNorm().identity(), folded=folded)
     model.save(target, force=force)
     data = _data_file(target, module)
     if "sequence" in architecture.options and sequence is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -15,11 +16,13 @@ from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_f
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
 from sift_onnx.passes.layerwise.replacement import Part, Replacement
 from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.settings import OF_FAMILY
 
 __all__ = ["Doped"]
 
 
 @register_pass
+@dataclass(frozen=True)
 class Doped(LayerwisePass):
     """Replace each layer by a dense low-rank pair and a sparse matrix of its own shape: ``y = V U x + f(S x)``.
 
@@ -36,17 +39,18 @@ class Doped(LayerwisePass):
     """
 
     name: ClassVar[str] = "doped"
-    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
+
+    init: Annotated[Literal["random", "svd"], OF_FAMILY, "how new weights start"] = "random"
 
     def is_identity(self) -> bool:
         """Without sparsity no rank is left for the pair."""
-        return not self.sparsity
+        return not self.share
 
     def fits(self, layer: LinearLayer) -> str:
         """The pair needs a rank, ``S`` a weight."""
         rank = self._rank(layer)
         if not rank:
-            return f"{float(self.sparsity):.3g} of its {layer.size:,} weights do not pay for a rank of {layer.groups}"
+            return f"{float(self.share):.3g} of its {layer.size:,} weights do not pay for a rank of {layer.groups}"
         nnz = self._nnz(layer)
         return self.misfit(layer, layer.shape, nnz) if nnz else "the low-rank pair leaves no weight"
 
@@ -85,17 +89,17 @@ class Doped(LayerwisePass):
     @property
     def _pair_gain(self) -> float:
         """Both parts together have the second moment that the layer had, shared like their MACs."""
-        return float(self.sparsity)
+        return float(self.share)
 
     def _sparse_gain(self, builder: ReplacementBuilder) -> float:
         # A ReLU halves the second moment of what it is given.
-        return float(1 - self.sparsity) * (1.0 if builder.non_linearity is None else 2.0)
+        return float(1 - self.share) * (1.0 if builder.non_linearity is None else 2.0)
 
     def _rank(self, layer: LinearLayer) -> int:
         both = layer.features_in + layer.features_out
-        exact = self.sparsity * layer.size / (both * layer.groups)
+        exact = self.share * layer.size / (both * layer.groups)
         # Under N:M the sparse matrix cannot take what rounding down would leave to it.
-        return (math.ceil(exact) if self.pattern.density < 1 else int(exact)) * layer.groups
+        return (math.ceil(exact) if self.mask_pattern.density < 1 else int(exact)) * layer.groups
 
     def _nnz(self, layer: LinearLayer) -> int:
         return self.whole_blocks(layer.size - self._rank(layer) * (layer.features_in + layer.features_out))

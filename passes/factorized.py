@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -16,6 +16,7 @@ from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_f
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
 from sift_onnx.passes.layerwise.replacement import Part, Replacement
 from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.settings import OF_FAMILY
 from sift_onnx.weights.sparse import generator
 
 __all__ = ["Factorized"]
@@ -37,6 +38,7 @@ class _Sizes:
 
 
 @register_pass
+@dataclass(frozen=True)
 class Factorized(LayerwisePass):
     """Replace each layer by two sparse factors: ``y = V f(U x)``, with ``d_sf`` features between them.
 
@@ -53,7 +55,8 @@ class Factorized(LayerwisePass):
     """
 
     name: ClassVar[str] = "factorized"
-    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
+
+    init: Annotated[Literal["random", "svd"], OF_FAMILY, "how new weights start"] = "random"
 
     def is_identity(self) -> bool:
         """Never: at a sparsity of 0 it is a non-linear low-rank factorization (paper, section 2.4)."""
@@ -93,8 +96,8 @@ class Factorized(LayerwisePass):
 
     def _sizes(self, layer: LinearLayer) -> _Sizes:
         both = layer.features_in + layer.features_out
-        step = math.lcm(layer.groups, self.pattern.width_multiple)
-        rank = math.ceil(layer.size / (both * (1 - self.sparsity)) / step) * step
+        step = math.lcm(layer.groups, self.mask_pattern.width_multiple)
+        rank = math.ceil(layer.size / (both * (1 - self.share)) / step) * step
         nnz_v = self.whole_blocks(round(layer.size * layer.features_out / both))
         return _Sizes(rank, self.whole_blocks(layer.size - nnz_v), nnz_v)
 

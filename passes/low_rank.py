@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
@@ -23,14 +24,33 @@ from sift_onnx.passes.layerwise.replacement import Part, Replacement
 from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
 from sift_onnx.passes.masking import active_weights
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
-from sift_onnx.passes.settings import exact_number, noted_number
+from sift_onnx.passes.settings import (
+    OF_FAMILY,
+    Count,
+    Form,
+    Globs,
+    InputShapes,
+    Number,
+    exact_number,
+    noted_number,
+)
 from sift_onnx.passes.wide import Wide
 from sift_onnx.sparsity.budget import BudgetLayer, allocate
 
 __all__ = ["LowRank"]
 
+FactorStart = Literal["random", "svd"]
+
+
+def _held_width(value: float | str | Fraction) -> Fraction:
+    width = exact_number(value, "width")
+    if width < 1:
+        raise UsageError(f"width {value} is out of range: it must be at least 1")
+    return width
+
 
 @register_pass
+@dataclass(frozen=True)
 class LowRank(Pass):
     """Widen a network by ``k_lr`` and replace each layer by two dense factors: ``y = V f(U x)``.
 
@@ -45,92 +65,87 @@ class LowRank(Pass):
 
     Requires: a model that has not been transformed. Ensures: the model's inputs and outputs keep names, types and
     shapes; a second run with the same settings changes nothing.
+
+    Attributes:
+        width: ``k_lr``, 1 or more.
+        activation: between the factors, see :func:`~sift_onnx.passes.layerwise.activations.choose`.
+        init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
+        seed: of all values.
+        only: globs over initializer names; only matching weights are factorized.
+        keep_dense: globs over initializer names; matching weights are not factorized.
+        input_shapes: sizes of dynamic axes.
     """
 
     name: ClassVar[str] = "low-rank"
 
-    def __init__(
-        self,
-        width: float | str | Fraction = 1,
-        *,
-        activation: Activation = "auto",
-        init: str = "random",
-        seed: int = 0,
-        only: Sequence[str] = (),
-        keep_dense: Sequence[str] = (),
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        """Settings of the pass.
+    is_noted = True
 
-        Args:
-            width: ``k_lr``, 1 or more.
-            activation: between the factors, see :func:`~sift_onnx.passes.layerwise.activations.choose`.
-            init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
-            seed: of all values.
-            only: globs over initializer names; only matching weights are factorized.
-            keep_dense: globs over initializer names; matching weights are not factorized.
-            input_shapes: sizes of dynamic axes.
+    width: Annotated[Number, Form(_held_width, noted_number), "factor of the features, 1 or more"] = 1
+    _: KW_ONLY
+    activation: Annotated[Activation, "non-linearity between the factors"] = "auto"
+    init: Annotated[FactorStart, OF_FAMILY, "how new weights start"] = "random"
+    seed: Annotated[Count, "of every random draw"] = 0
+    only: Annotated[Globs, "only these weights are factorized, by initializer name"] = ()
+    keep_dense: Annotated[Globs, "weights that are not factorized, by initializer name"] = ()
+    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = None
 
-        Raises:
-            UsageError: a setting is out of its range.
-        """
-        self.width = exact_number(width, "width")
-        if self.width < 1:
-            raise UsageError(f"width {width} is out of range: it must be at least 1")
-        if init == "svd" and self.width != 1:
+    def check_settings(self) -> None:
+        """Refuse an ``svd`` of weights that are not trained."""
+        if self.init == "svd" and self.exact_width != 1:
             raise UsageError("--init svd approximates the trained weights, which are not wider; use a width of 1")
-        self._options: dict[str, Any] = {"seed": seed, "only": only, "keep_dense": keep_dense}
-        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
-        self.activation = activation
-        self.init = init
-        self._factors(widened=False)
+
+    @property
+    def exact_width(self) -> Fraction:
+        """``k_lr``."""
+        return _held_width(self.width)
 
     def _factors(self, *, widened: bool) -> _Pairs:
-        return _Pairs(
-            widened, activation=self.activation, init=self.init, input_shapes=self.input_shapes, **self._options
-        )
+        return _Pairs(0, widened=widened, activation=self.activation, init=self.init, **self._shared())
 
-    def settings(self) -> dict[str, Any]:
-        """What determines the result, as it is noted in the model."""
-        shared = {key: value for key, value in self._factors(widened=False).settings().items() if key != "sparsity"}
-        return shared | {"pass": self.name, "width": noted_number(self.width)}
+    def _shared(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("seed", "only", "keep_dense", "input_shapes")}
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
-        if already_applied(model, self.settings()):
+        if already_applied(model, self.identity()):
             return self._factors(widened=False).unchanged(model, "transformed before, with these settings", start)
-        pairs = self._factors(widened=self.width > 1)
-        if self.width == 1:
+        pairs = self._factors(widened=self.exact_width > 1)
+        if self.exact_width == 1:
             result = pairs(model)
             report = {**result.report, "width_factor": 1.0}
         else:
-            sparsity = 1 - 1 / self.width**2
-            wide = Wide(sparsity, **self._options, input_shapes=self.input_shapes)(model)
+            sparsity = 1 - 1 / self.exact_width**2
+            wide = Wide(sparsity, **self._shared())(model)
             result = pairs(wide.model)
             report = _merged(wide.report, result.report)
         transformed = result.model
         transformed.metadata.pop(HISTORY_KEY, None)
         if HISTORY_KEY in model.metadata:
             transformed.metadata[HISTORY_KEY] = model.metadata[HISTORY_KEY]
-        record(transformed, self.settings(), pairs.made)
+        record(transformed, self.identity(), pairs.made)
         seconds = time.perf_counter() - start
         return PassResult(transformed, True, {**report, "pass": self.name, "sparsity": 0.0, "seconds": seconds})
 
 
+@dataclass(frozen=True)
 class _Pairs(LayerwisePass):
-    """Dense factors in place of layers, at the MACs of what they replace."""
+    """Dense factors in place of layers, at the MACs of what they replace.
+
+    Attributes:
+        widened: whether Wide has masked the layers that are meant; else all that are chosen are.
+        made: names of the weights that took the place of others.
+        ranks: by layer.
+    """
 
     name: ClassVar[str] = "low-rank"
-    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
 
-    def __init__(self, widened: bool, **options: Any) -> None:
-        """Of the layers that Wide has masked, if the model is ``widened``; else of all that are chosen."""
-        super().__init__(0, **options)
-        self.widened = widened
-        self.made: list[str] = []
-        self._ranks: dict[str, int] = {}
+    _: KW_ONLY
+    init: Annotated[FactorStart, OF_FAMILY, "how new weights start"] = "random"
+    widened: bool = False
+    made: list[str] = field(default_factory=list, init=False, compare=False)
+    ranks: dict[str, int] = field(default_factory=dict, init=False, compare=False)
 
     def is_identity(self) -> bool:
         return False
@@ -155,11 +170,11 @@ class _Pairs(LayerwisePass):
             macs = active_weights(layer.weight_layer) * positions
             budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(layer.shape)))
         nnz = allocate(budgets, sum(budget.macs for budget in budgets))
-        self._ranks = {name: nnz[name] // _rank_cost(layer) * layer.groups for name, layer in layers.items()}
+        self.ranks.update({name: nnz[name] // _rank_cost(layer) * layer.groups for name, layer in layers.items()})
 
     def replace(self, builder: ReplacementBuilder) -> Replacement:
         layer = builder.layer
-        rank = self._ranks[layer.name]
+        rank = self.ranks[layer.name]
         error: float | None = None
         if self.init == "svd":
             matrix = layer.matrix()
@@ -171,14 +186,14 @@ class _Pairs(LayerwisePass):
             # A ReLU halves the second moment of what it is given.
             u = builder.dense("U", layer.shape_for(rank), 1.0 if builder.non_linearity is None else 2.0)
             v = builder.dense("V", layer.projection_shape(rank), builder.energy(rectified=False))
-        self.made += [u.name, v.name]
+        self.made.extend([u.name, v.name])
         return Replacement((Part("U", u), Part("V", v)), 0, error)
 
     def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         u, v = (part.constant for part in parts)
         hidden = builder.product(occurrence, u, "U")
         if builder.non_linearity is not None:
-            hidden = builder.activate(occurrence, hidden, self._ranks[builder.layer.name], "U", like="nothing")
+            hidden = builder.activate(occurrence, hidden, self.ranks[builder.layer.name], "U", like="nothing")
         return builder.finish(occurrence, builder.projection(occurrence, hidden, v, "V"))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -16,6 +17,7 @@ from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
 from sift_onnx.passes.layerwise.replacement import Part, Replacement
 from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.settings import OF_FAMILY
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED
 from sift_onnx.weights.sparse import SparseWeight, generator
 
@@ -23,6 +25,7 @@ __all__ = ["Parallel"]
 
 
 @register_pass
+@dataclass(frozen=True)
 class Parallel(LayerwisePass):
     """Replace each layer by ``k = 1 / (1 - s)`` sparse branches: ``y = sum_j f(W_j x)``.
 
@@ -39,12 +42,13 @@ class Parallel(LayerwisePass):
     """
 
     name: ClassVar[str] = "parallel"
-    inits: ClassVar[tuple[str, ...]] = ("random", "embed")
+
+    init: Annotated[Literal["random", "embed"], OF_FAMILY, "how new weights start"] = "random"
 
     @property
     def branches(self) -> int:
         """``k``."""
-        return round(1 / (1 - self.sparsity))
+        return round(1 / (1 - self.share))
 
     @property
     def made_sparsity(self) -> Fraction:
@@ -53,15 +57,16 @@ class Parallel(LayerwisePass):
 
     def notes(self) -> Sequence[str]:
         """The sparsity that was made, where it is not the one that was asked for."""
-        if self.made_sparsity == self.sparsity:
+        if self.made_sparsity == self.share:
             return ()
         return (
-            f"a sparsity of {float(self.sparsity):g} asks for {float(1 / (1 - self.sparsity)):.4g} branches; there are "
+            f"a sparsity of {float(self.share):g} asks for {float(1 / (1 - self.share)):.4g} branches; there are "
             f"{self.branches}, which have a sparsity of {float(self.made_sparsity):.4g}",
         )
 
     def check_settings(self) -> None:
         """Refuse an ``embed`` that would not keep what the model computes."""
+        super().check_settings()
         if self.init == "embed" and self.activation != "none":
             raise UsageError(
                 "--init embed keeps what the model computes, which a non-linearity in the branches would change; "
@@ -76,7 +81,7 @@ class Parallel(LayerwisePass):
 
     def why_identity(self) -> str:
         """How much makes a second branch."""
-        enough = ": it makes one branch, which is the layer, and 1/3 makes two" if self.sparsity else ""
+        enough = ": it makes one branch, which is the layer, and 1/3 makes two" if self.share else ""
         return super().why_identity() + enough
 
     def fits(self, layer: LinearLayer) -> str:
@@ -98,8 +103,8 @@ class Parallel(LayerwisePass):
 
     def _counts(self, layer: LinearLayer) -> list[int]:
         """Active weights of each branch: the same, but for what the division leaves."""
-        blocks = layer.size // self.pattern.unit
-        return [self.pattern.unit * ((blocks + j) // self.branches) for j in range(self.branches)][::-1]
+        blocks = layer.size // self.mask_pattern.unit
+        return [self.mask_pattern.unit * ((blocks + j) // self.branches) for j in range(self.branches)][::-1]
 
     def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         """``f(W_0 x) + f(W_1 x) + ...``."""

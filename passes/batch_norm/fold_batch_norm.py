@@ -7,6 +7,7 @@ f = gamma / sqrt(var + epsilon),  one for each output feature
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,6 +40,7 @@ _DEFAULT_EPSILON = 1e-5
 
 
 @register_pass
+@dataclass(frozen=True)
 class FoldBatchNorm(Pass):
     """Fold each BatchNormalization into the Conv, ConvTranspose or Gemm before it.
 
@@ -49,10 +51,7 @@ class FoldBatchNorm(Pass):
     """
 
     name: ClassVar[str] = "fold-batch-norm"
-
-    def settings(self) -> dict[str, Any]:
-        """What is noted in the model."""
-        return {"pass": self.name}
+    is_noted = True
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
@@ -75,7 +74,7 @@ class FoldBatchNorm(Pass):
         if not folded:
             return PassResult(model, False, report)
         graph.nodes = [node for node in graph.nodes if node.outputs]
-        record(copy, self.settings(), folded=folded)
+        record(copy, self.identity(), folded=folded)
         return PassResult(copy, True, report)
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from sift_onnx.passes.node_builder import NodeBuilder, part_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.settings import NOT_FOR_FILES, Globs
 
 __all__ = ["Feeds", "InsertBatchNorm"]
 
@@ -39,6 +41,7 @@ _WEIGHT, _BIAS = 1, 2
 
 
 @register_pass
+@dataclass(frozen=True)
 class InsertBatchNorm(Pass):
     """Put a BatchNormalization behind every layer that a normalization was folded into.
 
@@ -50,30 +53,21 @@ class InsertBatchNorm(Pass):
 
     Requires: calibration data. Ensures: the same outputs, to float rounding. A model without such layers is handed back
     as it is.
+
+    Attributes:
+        data: batches, each an array for every input by name; read once.
+        epsilon: of the normalizations.
+        momentum: of the normalizations; the share of the old running statistics that a training step keeps.
+        only: globs over names of the layers' weights; all that are found by default.
     """
 
     name: ClassVar[str] = "insert-batch-norm"
 
-    def __init__(
-        self,
-        data: Iterable[Feeds],
-        *,
-        epsilon: float = 1e-5,
-        momentum: float = 0.9,
-        only: Sequence[str] = (),
-    ) -> None:
-        """Settings of the pass.
-
-        Args:
-            data: batches, each an array for every input by name; read once.
-            epsilon: of the normalizations.
-            momentum: of the normalizations; the share of the old running statistics that a training step keeps.
-            only: globs over names of the layers' weights; all that are found by default.
-        """
-        self.data = data
-        self.epsilon = epsilon
-        self.momentum = momentum
-        self.only = tuple(only)
+    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"]
+    _: KW_ONLY
+    epsilon: Annotated[float, "of the normalizations"] = 1e-5
+    momentum: Annotated[float, "share of the old running statistics that a training step keeps"] = 0.9
+    only: Annotated[Globs, "only layers with these weights, by initializer name"] = ()
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:

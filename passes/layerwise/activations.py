@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer
 from sift_onnx.passes.node_builder import NodeBuilder
@@ -20,7 +20,6 @@ __all__ = [
     "Activation",
     "NonLinearity",
     "apply_function",
-    "check_activation",
     "choose",
     "own_function",
     "second_moment",
@@ -45,17 +44,6 @@ class NonLinearity:
 
     function: Function
     norm: bool
-
-
-def check_activation(setting: str) -> Activation:
-    """``setting``, if it is an activation.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if setting not in get_args(Activation):
-        raise UsageError(f"activation {setting!r} is unknown; choose one of {', '.join(get_args(Activation))}")
-    return setting  # type: ignore[return-value]
 
 
 def choose(setting: Activation, layer: LinearLayer, own: Function) -> NonLinearity | None:

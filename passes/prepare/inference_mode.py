@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import onnx_graphsurgeon as gs
@@ -29,6 +30,7 @@ AnyPass = TypeVar("AnyPass", bound=Pass)
 
 
 @register_pass
+@dataclass(frozen=True)
 class InferenceMode(Pass):
     """Put BatchNormalization and Dropout into inference mode.
 

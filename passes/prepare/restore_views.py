@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ _FIRST_OPSET = 5
 
 
 @register_pass
+@dataclass(frozen=True)
 class RestoreViews(Pass):
     """Replace a Gather that reads every element of a flattened tensor once, in order of strides, by a Reshape.
 

@@ -64,7 +64,7 @@ class LayerPlan:
         self._builder = NodeBuilder(self._model.graph)
         self._own = own_function(self._model.graph)
         self._refusal = ""
-        if already_applied(self._model, pass_.settings(), repeatable=True):
+        if already_applied(self._model, pass_.identity(), repeatable=True):
             self._refusal = "the model was transformed before, with these settings"
         elif pass_.is_identity():
             self._refusal = f"a sparsity of {float(pass_.sparsity):g} changes nothing"
@@ -117,7 +117,7 @@ class LayerPlan:
         if not made:
             return
         noted = Model(gs.Graph(), dict(metadata))
-        record(noted, self._pass.settings(), made)
+        record(noted, self._pass.identity(), made)
         metadata[HISTORY_KEY] = noted.metadata[HISTORY_KEY]
         constants = [part.constant for _, parts in self._done.values() for part in parts]
         new = {c.name: c for c in constants if isinstance(c, MaskedConstant) and c.name in made}
