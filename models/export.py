@@ -121,7 +121,7 @@ def export(
     from sift_onnx.models.fold_batch_norm import fold_into_weights
     from sift_onnx.models.trace import to_onnx
     from sift_onnx.passes.base import record
-    from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
+    from sift_onnx.passes.batch_norm.fold_batch_norm import FoldBatchNorm
 
     if zero_init_residual is None and "zero_init_residual" in architecture.options:
         zero_init_residual = keep_batch_norm
@@ -141,7 +141,7 @@ def export(
     folded = [] if keep_batch_norm else fold_into_weights(module)
     model = to_onnx(module, architecture, batch, exporter, version, sequence)
     if folded:
-        record(model, FoldBatchNorm().settings(), folded=folded)
+        record(model, FoldBatchNorm().identity(), folded=folded)
     model.save(target, force=force)
     data = _data_file(target, module)
     if "sequence" in architecture.options and sequence is None:

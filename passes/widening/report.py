@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sift_onnx.analysis.cost import product_macs
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
 from sift_onnx.graphs.constants import is_masked, nnz_of
+from sift_onnx.model import Model
 from sift_onnx.operators.labels import operator_label
-
-if TYPE_CHECKING:
-    from sift_onnx.model import Model
-    from sift_onnx.passes.wide import Wide, WidePlan
+from sift_onnx.passes.widening.plan import WidePlan
+from sift_onnx.passes.widening.settings import WideSettings
 
 __all__ = ["describe", "dropped_masks"]
 
@@ -22,7 +21,7 @@ _UNUSED_BUDGET = 1e-3
 
 
 def describe(
-    settings: Wide,
+    settings: WideSettings,
     plan: WidePlan,
     model: Model,
     seconds: float,
@@ -81,8 +80,8 @@ def describe(
     return {
         "schema": 1,
         "pass": settings.name,
-        "sparsity": float(settings.sparsity),
-        "sparsity_requested": float(settings.sparsity),
+        "sparsity": float(settings.share),
+        "sparsity_requested": float(settings.share),
         "pattern": str(settings.masking.pattern),
         "distribution": settings.masking.distribution,
         "init": settings.init,
@@ -127,7 +126,7 @@ def dropped_masks(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _unused_budget(settings: Wide, before: int, after: int) -> list[str]:
+def _unused_budget(settings: WideSettings, before: int, after: int) -> list[str]:
     """A warning where whole blocks are too coarse for the budget; a budget of the total leaves weights less anyway."""
     if settings.masking.pattern.unit == 1 or settings.budget == "total" or after >= before * (1 - _UNUSED_BUDGET):
         return []

@@ -13,7 +13,7 @@ from torch import nn
 from sift_onnx.files.atomic import atomic_file
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.model_files.writer import PROTOBUF_LIMIT, check_output
-from sift_onnx.passes.inference_mode import InferenceMode
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.training.writing.model import write_back
 
 __all__ = ["write_back_file"]

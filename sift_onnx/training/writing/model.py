@@ -16,8 +16,8 @@ from torch import nn
 from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of, dtype_of, replace_values, shape_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike, as_kind_of
-from sift_onnx.passes.inference_mode import InferenceMode
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.sparse.distributed import full_tensor

@@ -22,7 +22,7 @@ import sift_onnx
 from sift_onnx.model import Model
 from sift_onnx.models import ARCHITECTURES, build, export
 from sift_onnx.passes import FoldBatchNorm, InsertBatchNorm, Wide
-from sift_onnx.passes.folded_batch_norms import find_folded
+from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded
 
 EXPORTERS = ["torchscript", "dynamo"]
 QUICK = [("resnet18-cifar", "torchscript"), ("mobilenetv2-cifar", "torchscript"), ("retinanet-resnet18", "torchscript")]

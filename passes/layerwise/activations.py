@@ -6,21 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
-from sift_onnx.passes.building import Builder
-from sift_onnx.passes.local.linear_units import LinearUnit
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer
+from sift_onnx.passes.node_builder import NodeBuilder
 
 __all__ = [
     "Activation",
     "NonLinearity",
     "apply_function",
-    "check_activation",
     "choose",
     "own_function",
     "second_moment",
@@ -47,26 +46,15 @@ class NonLinearity:
     norm: bool
 
 
-def check_activation(setting: str) -> Activation:
-    """``setting``, if it is an activation.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if setting not in get_args(Activation):
-        raise UsageError(f"activation {setting!r} is unknown; choose one of {', '.join(get_args(Activation))}")
-    return setting  # type: ignore[return-value]
-
-
-def choose(setting: Activation, unit: LinearUnit, own: Function) -> NonLinearity | None:
-    """The non-linearity of one unit; None for a linear one.
+def choose(setting: Activation, layer: LinearLayer, own: Function) -> NonLinearity | None:
+    """The non-linearity of one layer; None for a linear one.
 
     ``auto`` is BatchNormalization and ReLU for a convolution, as in the paper, and the model's own function for a
     linear layer: its features are the last axis, where a BatchNormalization cannot be, and transformers have none.
 
     Args:
         setting: what was asked for.
-        unit: the unit.
+        layer: the layer.
         own: from :func:`own_function`.
 
     Raises:
@@ -75,16 +63,18 @@ def choose(setting: Activation, unit: LinearUnit, own: Function) -> NonLinearity
     if setting == "none":
         return None
     # A convolution that has a BatchNormalization keeps one, whatever the function.
-    has_norm = any(site.norm is not None for site in unit.sites)
+    has_norm = any(occurrence.norm is not None for occurrence in layer.occurrences)
     if setting == "auto":
-        return NonLinearity("relu", norm=True) if unit.is_conv else NonLinearity(own, norm=has_norm)
+        return NonLinearity("relu", norm=True) if layer.is_conv else NonLinearity(own, norm=has_norm)
     if setting == "bn-relu":
-        product = next((site.product for site in unit.sites if site.product.op == "MatMul"), None)
+        product = next(
+            (occurrence.product for occurrence in layer.occurrences if occurrence.product.op == "MatMul"), None
+        )
         if product is not None:
             raise UnsupportedError(
                 f"`activation='bn-relu'`: no BatchNormalization can follow MatMul {product.name!r}, whose "
-                f"features are its last axis; use `activation='auto'` or `'gelu'`, or leave {unit.name!r} out with "
-                f"`keep_dense`"
+                f"features are its last axis; use `activation='auto'` or `'gelu'`, or leave {layer.name!r} out with "
+                "`keep_dense`"
             )
         return NonLinearity("relu", norm=True)
     return NonLinearity("gelu" if setting == "gelu" else "relu", norm=has_norm)
@@ -118,7 +108,7 @@ def _is_one(tensor: gs.Tensor) -> bool:
 
 
 def apply_function(
-    builder: Builder, function: Function, x: gs.Variable, dtype: np.dtype[Any], name: str
+    builder: NodeBuilder, function: Function, x: gs.Variable, dtype: np.dtype[Any], name: str
 ) -> gs.Variable:
     """``function(x)`` of type ``dtype``; as primitive operators where the model's opset has none for it."""
     if builder.opset >= _SINCE.get(function, 1 << 30):
@@ -131,7 +121,7 @@ def apply_function(
 class _Arithmetic:
     """Elementwise operators on tensors of one shape and type."""
 
-    def __init__(self, builder: Builder, x: gs.Variable, dtype: np.dtype[Any], name: str) -> None:
+    def __init__(self, builder: NodeBuilder, x: gs.Variable, dtype: np.dtype[Any], name: str) -> None:
         self._builder = builder
         self._dtype = dtype
         self._name = name

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,12 @@ from sift_onnx.graphs.constants import array_of, dtype_of
 from sift_onnx.model import Model
 from sift_onnx.operators.weight_operands import BIAS, WEIGHT
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.building import Builder, part_of
-from sift_onnx.passes.folded_batch_norms import find_folded, stored_parameter
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, stored_parameter
+from sift_onnx.passes.node_builder import NodeBuilder, part_of
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.settings import NOT_FOR_FILES, Globs
 
 __all__ = ["Feeds", "InsertBatchNorm"]
 
@@ -38,41 +40,33 @@ Feeds = Mapping[str, Array]
 
 
 @register_pass
+@dataclass(frozen=True)
 class InsertBatchNorm(Pass):
     """Put a BatchNormalization behind every layer that a normalization was folded into.
 
     1. The layers are those that an exporter has marked. Without marks they are the convolutions that have no
        normalization behind them, save for those that give outputs of the model or gates: there never was one.
-       :mod:`sift_onnx.passes.folded_batch_norms` has the rules.
+       :mod:`sift_onnx.passes.batch_norm.folded_batch_norms` has the rules.
     2. The model is run on ``data`` by onnxruntime, and the mean and variance of each channel are measured.
     3. The bias, if there is one, goes into the normalization, which is set to change nothing on average.
 
     Requires: calibration data. Ensures: the same outputs, to float rounding. A model without such layers is handed back
     as it is.
+
+    Attributes:
+        data: batches, each an array for every input by name; read once.
+        epsilon: of the normalizations.
+        momentum: of the normalizations; the share of the old running statistics that a training step keeps.
+        only: globs over names of the layers' weights; all that are found by default.
     """
 
     name: ClassVar[str] = "insert-batch-norm"
 
-    def __init__(
-        self,
-        data: Iterable[Feeds],
-        *,
-        epsilon: float = 1e-5,
-        momentum: float = 0.9,
-        only: Sequence[str] = (),
-    ) -> None:
-        """Settings of the pass.
-
-        Args:
-            data: batches, each an array for every input by name; read once.
-            epsilon: of the normalizations.
-            momentum: of the normalizations; the share of the old running statistics that a training step keeps.
-            only: globs over names of the layers' weights; all that are found by default.
-        """
-        self.data = data
-        self.epsilon = epsilon
-        self.momentum = momentum
-        self.only = tuple(only)
+    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"]
+    _: KW_ONLY
+    epsilon: Annotated[float, "of the normalizations"] = 1e-5
+    momentum: Annotated[float, "share of the old running statistics that a training step keeps"] = 0.9
+    only: Annotated[Globs, "only layers with these weights, by initializer name"] = ()
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
@@ -93,13 +87,13 @@ class InsertBatchNorm(Pass):
         copy = prepared.copy() if prepared is model else prepared
         nodes = [node for node in find_folded(copy).nodes if node.inputs[WEIGHT].name in chosen]
         statistics = _measure(copy, [node.outputs[0].name for node in nodes], self.data)
-        builder = Builder(copy.graph)
+        builder = NodeBuilder(copy.graph)
         for node in nodes:
             self._insert(copy.graph, builder, node, *statistics[node.outputs[0].name])
         record(copy, {"pass": self.name, "layers": chosen})
         return PassResult(copy, True, {"layers": chosen})
 
-    def _insert(self, graph: gs.Graph, builder: Builder, node: gs.Node, mean: Array, variance: Array) -> None:
+    def _insert(self, graph: gs.Graph, builder: NodeBuilder, node: gs.Node, mean: Array, variance: Array) -> None:
         weight = stored_parameter(node.inputs[WEIGHT])
         assert weight is not None
         shift = _taken_bias(node, len(mean))

@@ -1,4 +1,4 @@
-"""Putting new nodes where a unit stands in the graph, and taking away what is not read any more."""
+"""Putting new nodes where a layer stands in the graph, and taking away what is not read any more."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import shape_of
-from sift_onnx.passes.building import Builder
-from sift_onnx.passes.local.linear_units import WEIGHT_VIEWS, LinearUnit, Site
+from sift_onnx.passes.layerwise.linear_layers import WEIGHT_VIEWS, LinearLayer, Occurrence
+from sift_onnx.passes.node_builder import NodeBuilder
 
 __all__ = ["drop_unread", "place", "release"]
 
 
-def place(graph: gs.Graph, builder: Builder, site: Site, result: gs.Variable) -> None:
-    """Put the builder's nodes where the site's nodes are; ``result`` becomes what they made."""
-    old, output = site.nodes, site.output
+def place(graph: gs.Graph, builder: NodeBuilder, occurrence: Occurrence, result: gs.Variable) -> None:
+    """Put the builder's nodes where the occurrence's nodes are; ``result`` becomes what they made."""
+    old, output = occurrence.nodes, occurrence.output
     index = next(i for i, node in enumerate(graph.nodes) if node is old[-1])
     for node in old:
         node.inputs.clear()
@@ -25,16 +25,16 @@ def place(graph: gs.Graph, builder: Builder, site: Site, result: gs.Variable) ->
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
 
 
-def release(unit: LinearUnit, part: gs.Constant) -> None:
-    """Let go of the weight of a unit that has been replaced, where others ask for its shape or type only.
+def release(layer: LinearLayer, part: gs.Constant) -> None:
+    """Let go of the weight of a layer that has been replaced, where others ask for its shape or type only.
 
     Exporters compute the zeros of a missing bias from the shape of the weight, which would else stay in the file.
 
     Args:
-        unit: the unit.
+        layer: the layer.
         part: one of the weights that took its place, of the same type.
     """
-    weight = unit.layer.constant
+    weight = layer.weight_layer.constant
     for reader in list(weight.outputs):
         if reader.op == "Shape" and len(reader.inputs) == 1:
             shape = list(shape_of(weight))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ _READERS = FOLDABLE | {"BatchNormalization", "MatMul"}
 
 
 @register_pass
+@dataclass(frozen=True)
 class LiftConstants(Pass):
     """Turn filled tensors that weight layers and BatchNormalization read into initializers.
 

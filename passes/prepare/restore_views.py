@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.passes.base import Pass, PassResult, register_pass
-from sift_onnx.passes.strided_places import Arrangement, arrangement_of, places_of
+from sift_onnx.passes.prepare.strided_places import Arrangement, arrangement_of, places_of
 
 __all__ = ["RestoreViews"]
 
@@ -22,6 +23,7 @@ _FIRST_OPSET = 5
 
 
 @register_pass
+@dataclass(frozen=True)
 class RestoreViews(Pass):
     """Replace a Gather that reads every element of a flattened tensor once, in order of strides, by a Reshape.
 

@@ -7,6 +7,7 @@ f = gamma / sqrt(var + epsilon),  one for each output feature
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,10 +19,10 @@ from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.building import Builder
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.node_builder import NodeBuilder
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["FoldBatchNorm"]
@@ -32,6 +33,7 @@ _DEFAULT_EPSILON = 1e-5
 
 
 @register_pass
+@dataclass(frozen=True)
 class FoldBatchNorm(Pass):
     """Fold each BatchNormalization into the Conv, ConvTranspose or Gemm before it.
 
@@ -42,10 +44,7 @@ class FoldBatchNorm(Pass):
     """
 
     name: ClassVar[str] = "fold-batch-norm"
-
-    def settings(self) -> dict[str, Any]:
-        """What is noted in the model."""
-        return {"pass": self.name}
+    is_noted = True
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
@@ -55,7 +54,7 @@ class FoldBatchNorm(Pass):
         graph = copy.graph
         folded: list[str] = []
         kept: dict[str, str] = {}
-        builder = Builder(graph)
+        builder = NodeBuilder(graph)
         for norm in [node for node in graph.nodes if node.op == "BatchNormalization"]:
             reason = _why_not(norm, graph)
             if reason:
@@ -68,7 +67,7 @@ class FoldBatchNorm(Pass):
         if not folded:
             return PassResult(model, False, report)
         graph.nodes = [node for node in graph.nodes if node.outputs]
-        record(copy, self.settings(), folded=folded)
+        record(copy, self.identity(), folded=folded)
         return PassResult(copy, True, report)
 
 
@@ -111,7 +110,7 @@ def _stored(tensor: gs.Tensor) -> Array:
     return array_of(constant)
 
 
-def _fold(product: gs.Node, norm: gs.Node, builder: Builder) -> None:
+def _fold(product: gs.Node, norm: gs.Node, builder: NodeBuilder) -> None:
     factor, shift = _affine(norm)
     weight = product.inputs[WEIGHT]
     _scale(weight, _per_weight(product, factor))

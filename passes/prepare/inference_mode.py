@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import onnx_graphsurgeon as gs
@@ -21,7 +22,7 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, register_pass
-from sift_onnx.passes.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 
 __all__ = ["InferenceMode", "in_inference_mode", "on_inference_graph"]
 
@@ -29,6 +30,7 @@ AnyPass = TypeVar("AnyPass", bound=Pass)
 
 
 @register_pass
+@dataclass(frozen=True)
 class InferenceMode(Pass):
     """Put BatchNormalization and Dropout into inference mode.
 

@@ -1,4 +1,4 @@
-"""Local members on graphs as they come: what is replaced works as before, what cannot be is left with a reason."""
+"""Layerwise passes on graphs as they come: what is replaced works as before, what cannot be is left with a reason."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import onnx_graphsurgeon as gs
 
@@ -19,109 +20,65 @@ from sift_onnx.analysis.cost import positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_warnings
-from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import is_masked, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import operator_label
-from sift_onnx.passes.base import Pass, PassResult, already_applied, made_by_transforms, record
-from sift_onnx.passes.building import Builder
-from sift_onnx.passes.folded_batch_norms import folding_warnings
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.local.activations import Activation, Function, check_activation, choose, own_function
-from sift_onnx.passes.local.linear_units import LinearUnit, Site, UnitFinder
-from sift_onnx.passes.local.placing import drop_unread, place, release
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
-from sift_onnx.passes.masking import Masking
-from sift_onnx.passes.selection import Selection, no_layers
-from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
+from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, record
+from sift_onnx.passes.batch_norm.folded_batch_norms import folding_warnings
+from sift_onnx.passes.layerwise.activations import Activation, Function, choose, own_function
+from sift_onnx.passes.layerwise.linear_layers import (
+    LinearLayer,
+    LinearLayerFinder,
+    Occurrence,
+)
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.layerwise.splice import drop_unread, place, release
+from sift_onnx.passes.node_builder import NodeBuilder
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.selection import no_layers
 from sift_onnx.passes.shape_check import check_shapes
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.sparsifying import SparsifyingPass
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
-__all__ = ["LocalPass"]
+__all__ = ["LayerwisePass"]
 
 
-class LocalPass(Pass):
-    """A member of the family that replaces layer after layer at the layer's own cost.
+@dataclass(frozen=True)
+class LayerwisePass(SparsifyingPass):
+    """A pass that replaces layer after layer at the layer's own cost.
 
     Every matrix product and convolution that is not depthwise, first, last, an embedding, or excluded by the globs
     becomes a small subgraph with exactly as many active weights as it had weights, applied at the same positions: so
     its MACs, and the model's, stay to the last one. Layers that hold a mask already are left as they are, so that one
-    model can mix members, each on its own layers.
+    model can mix several of these passes, each on its own layers.
+
+    Attributes:
+        activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.layerwise.activations.choose`.
+        init: how the new weights start.
     """
 
-    inits: ClassVar[tuple[str, ...]]
+    family = True
 
-    def __init__(
-        self,
-        sparsity: float | str | Fraction,
-        *,
-        activation: Activation = "auto",
-        init: str = "random",
-        pattern: str | Pattern = "unstructured",
-        seed: int = 0,
-        only: Sequence[str] = (),
-        keep_dense: Sequence[str] = (),
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        """Settings of the pass.
-
-        Args:
-            sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
-            activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.local.activations.choose`.
-            init: how the new weights start.
-            pattern: which weights may be active together, see :class:`~sift_onnx.patterns.Pattern`.
-            seed: of masks and values.
-            only: globs over initializer names; only matching weights are transformed.
-            keep_dense: globs over initializer names; matching weights are left as they are.
-            input_shapes: sizes of dynamic axes.
-
-        Raises:
-            UsageError: a setting is out of its range, or contradicts another one.
-        """
-        self.sparsity = exact_sparsity(sparsity)
-        self.activation = check_activation(activation)
-        if init not in self.inits:
-            raise UsageError(f"init {init!r} is not for {self.name}; choose one of {', '.join(self.inits)}")
-        self.init = init
-        self.masking = Masking.of(pattern, "uniform")
-        self.masking.check_sparsity(self.sparsity)
-        self.seed = seed
-        self.selection = Selection(tuple(only), tuple(keep_dense))
-        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
-        self.check_settings()
-
-    def check_settings(self) -> None:
-        """Refuse settings that contradict each other; a member says which do."""
+    _: KW_ONLY
+    activation: Annotated[Activation, "non-linearity between the parts of a layer"] = "auto"
+    init: Annotated[str, "how new weights start"] = "random"
 
     @property
-    def pattern(self) -> Pattern:
+    def mask_pattern(self) -> Pattern:
         """Of the masks."""
         return self.masking.pattern
-
-    def settings(self) -> dict[str, Any]:
-        """What determines the result, as it is noted in the model."""
-        return {
-            "pass": self.name,
-            "sparsity": noted_number(self.sparsity),
-            "activation": self.activation,
-            "init": self.init,
-            "seed": self.seed,
-            "only": list(self.selection.only),
-            "keep_dense": list(self.selection.keep_dense),
-            **self.masking.settings(),
-            **noted_shapes(self.input_shapes),
-        }
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
-        if already_applied(model, self.settings(), repeatable=True):
+        if already_applied(model, self.identity(), repeatable=True):
             return self.unchanged(model, "transformed before, with these settings", start)
         if self.is_identity():
             return self.unchanged(model, self.why_identity(), start)
@@ -132,9 +89,9 @@ class LocalPass(Pass):
             copy = model.copy()
         warnings = folding_warnings(copy, self.init)
         analysis = analyze(copy, self.input_shapes)
-        chosen = self.choose_units(copy, analysis)
-        units = {name: unit for name, unit in chosen.items() if isinstance(unit, LinearUnit)}
-        if not units:
+        chosen = self.choose_layers(copy, analysis)
+        layers = {name: layer for name, layer in chosen.items() if isinstance(layer, LinearLayer)}
+        if not layers:
             listed = [f"{name!r}: {reason}" for name, reason in chosen.items()]
             more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
             raise UnsupportedError(
@@ -142,43 +99,45 @@ class LocalPass(Pass):
                 if listed
                 else f"nothing to transform: {no_layers(analysis)}"
             )
-        self.begin(analysis, units)
+        self.begin(analysis, layers)
         own = own_function(copy.graph)
-        builder = Builder(copy.graph)
+        node_builder = NodeBuilder(copy.graph)
         done: dict[str, Replacement] = {}
-        for name, unit in units.items():
-            workshop = self.workshop(builder, unit, own)
-            done[name] = self.replace(workshop)
-            for site in unit.sites:
-                place(copy.graph, builder, site, self.connect(workshop, site, done[name].parts))
-            release(unit, done[name].parts[0].constant)
+        for name, layer in layers.items():
+            builder = self.replacement_builder(node_builder, layer, own)
+            done[name] = self.replace(builder)
+            for occurrence in layer.occurrences:
+                place(copy.graph, node_builder, occurrence, self.connect(builder, occurrence, done[name].parts))
+            release(layer, done[name].parts[0].constant)
         drop_unread(copy.graph)
         still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
         check_shapes(copy, analysis, still)
-        record(copy, self.settings(), [part.constant.name for r in done.values() for part in r.parts])
+        record(copy, self.identity(), [part.constant.name for r in done.values() for part in r.parts])
         return PassResult(copy, True, self._report(analysis, chosen, done, start, warnings))
 
-    def choose_units(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearUnit | str]:
-        """Per weight layer its unit, or why it is left as it is."""
+    def choose_layers(self, model: Model, analysis: AxisAnalysis) -> dict[str, LinearLayer | str]:
+        """Per weight the linear layer that is replaced, or why it is left as it is."""
         excluded = self.excluded(model, analysis)
-        finder = UnitFinder(model.graph, analysis)
-        chosen: dict[str, LinearUnit | str] = {}
+        finder = LinearLayerFinder(model.graph, analysis)
+        chosen: dict[str, LinearLayer | str] = {}
         for name, layer in analysis.layers.items():
-            unit = excluded[name] if name in excluded else finder.find(layer)
-            reason = "" if isinstance(unit, str) else self.fits(unit)
-            chosen[name] = reason or unit
+            found = excluded[name] if name in excluded else finder.find(layer)
+            reason = "" if isinstance(found, str) else self.fits(found)
+            chosen[name] = reason or found
         return chosen
 
-    def workshop(self, builder: Builder, unit: LinearUnit, own: Function) -> Workshop:
-        """Where a unit is taken apart.
+    def replacement_builder(self, nodes: NodeBuilder, layer: LinearLayer, own: Function) -> ReplacementBuilder:
+        """What makes the weights and nodes that replace a layer.
 
         Args:
-            builder: of its nodes and weights.
-            unit: the unit.
-            own: the model's own function, see :func:`~sift_onnx.passes.local.activations.own_function`.
+            nodes: adds them to the graph.
+            layer: the layer.
+            own: the model's own function, see :func:`~sift_onnx.passes.layerwise.activations.own_function`.
         """
-        function = choose(self.activation, unit, own)
-        return Workshop(builder, unit, function, fresh=self.init == "random", seed=self.seed, pattern=self.pattern)
+        function = choose(self.activation, layer, own)
+        return ReplacementBuilder(
+            nodes, layer, function, fresh=self.init == "random", seed=self.seed, pattern=self.mask_pattern
+        )
 
     def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
         """The weight layers that are not to be replaced, and why."""
@@ -191,8 +150,8 @@ class LocalPass(Pass):
                 excluded.setdefault(name, "it is sparse already")
         return excluded
 
-    def begin(self, analysis: AxisAnalysis, units: Mapping[str, LinearUnit]) -> None:
-        """Decide what cannot be decided one unit at a time; nothing by default."""
+    def begin(self, analysis: AxisAnalysis, layers: Mapping[str, LinearLayer]) -> None:
+        """Decide what cannot be decided one layer at a time; nothing by default."""
 
     @abstractmethod
     def is_identity(self) -> bool:
@@ -200,40 +159,40 @@ class LocalPass(Pass):
 
     def why_identity(self) -> str:
         """Why they change none."""
-        return f"a sparsity of {float(self.sparsity):g} changes nothing"
+        return f"a sparsity of {float(self.share):g} changes nothing"
 
     @property
     def made_sparsity(self) -> Fraction:
         """The sparsity that layers get, as far as it does not depend on the layer."""
-        return self.sparsity
+        return self.share
 
     def notes(self) -> Sequence[str]:
         """What a user is to know of the settings once they have been applied."""
         return ()
 
     @abstractmethod
-    def fits(self, unit: LinearUnit) -> str:
+    def fits(self, layer: LinearLayer) -> str:
         """Why a layer cannot be replaced at its own cost; empty if it can."""
 
     @abstractmethod
-    def replace(self, workshop: Workshop) -> Replacement:
-        """The weights that take the place of the workshop's unit."""
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
+        """The weights that take the place of the builder's layer."""
 
     @abstractmethod
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
-        """The nodes that take the unit's place at ``site``; what they make."""
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
+        """The nodes that take the layer's place at ``occurrence``; what they make."""
 
-    def masked_units(self, count: int) -> int:
+    def whole_blocks(self, count: int) -> int:
         """``count``, or the next number below that a mask of the pattern can have."""
-        return count // self.pattern.unit * self.pattern.unit
+        return count // self.mask_pattern.unit * self.mask_pattern.unit
 
-    def misfit(self, unit: LinearUnit, shape: tuple[int, ...], nnz: int) -> str:
-        """Why no mask of the pattern is possible on a weight of the unit's operator; empty if one is."""
-        matrix = WeightMatrix.of(shape, unit.out_axis)
-        reason = self.pattern.misfit(matrix)
-        if reason or nnz <= self.pattern.capacity(matrix):
+    def misfit(self, layer: LinearLayer, shape: tuple[int, ...], nnz: int) -> str:
+        """Why no mask of the pattern is possible on a weight of the layer's operator; empty if one is."""
+        matrix = WeightMatrix.of(shape, layer.out_axis)
+        reason = self.mask_pattern.misfit(matrix)
+        if reason or nnz <= self.mask_pattern.capacity(matrix):
             return reason or ""
-        return f"`pattern='{self.pattern}'` leaves it fewer than the {nnz:,} weights that it needs"
+        return f"`pattern='{self.mask_pattern}'` leaves it fewer than the {nnz:,} weights that it needs"
 
     def unchanged(self, model: Model, reason: str, start: float) -> PassResult:
         """The result where nothing is to be done.
@@ -249,7 +208,7 @@ class LocalPass(Pass):
     def _report(
         self,
         analysis: AxisAnalysis,
-        chosen: Mapping[str, LinearUnit | str],
+        chosen: Mapping[str, LinearLayer | str],
         done: Mapping[str, Replacement],
         start: float,
         warnings: Sequence[str] = (),
@@ -262,8 +221,8 @@ class LocalPass(Pass):
             "schema": 1,
             "pass": self.name,
             "sparsity": float(self.made_sparsity),
-            "sparsity_requested": float(self.sparsity),
-            "pattern": str(self.pattern),
+            "sparsity_requested": float(self.share),
+            "pattern": str(self.mask_pattern),
             "activation": self.activation,
             "init": self.init,
             "width_factor": 1.0,
@@ -287,7 +246,7 @@ class LocalPass(Pass):
         }
 
     def _layers(
-        self, analysis: AxisAnalysis, chosen: Mapping[str, LinearUnit | str], done: Mapping[str, Replacement]
+        self, analysis: AxisAnalysis, chosen: Mapping[str, LinearLayer | str], done: Mapping[str, Replacement]
     ) -> Iterator[dict[str, Any]]:
         for name, layer in analysis.layers.items():
             shape = [analysis.system.original(axis.size) for axis in layer.axes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import onnx
@@ -18,6 +19,7 @@ __all__ = ["InlineFunctions"]
 
 
 @register_pass
+@dataclass(frozen=True)
 class InlineFunctions(Pass):
     """Replace calls of model-local functions by their bodies.
 

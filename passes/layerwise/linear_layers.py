@@ -1,4 +1,4 @@
-"""Weight layers as the units that the local members of the family replace: product, bias and normalization."""
+"""Linear layers as layerwise passes replace them: a product with its bias and normalization."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.operators.weight_operands import WEIGHT, feature_axes
 
-__all__ = ["LinearUnit", "Site", "UnitFinder"]
+__all__ = ["LinearLayer", "LinearLayerFinder", "Occurrence"]
 
 Array = npt.NDArray[Any]
 
@@ -26,8 +26,8 @@ WEIGHT_VIEWS = PARAMETER_VIEWS - {"Cast"}
 
 
 @dataclass(frozen=True)
-class Site:
-    """One place in the graph where a unit is applied.
+class Occurrence:
+    """One place in the graph where a layer is applied.
 
     Attributes:
         product: the Conv, Gemm or MatMul.
@@ -49,50 +49,50 @@ class Site:
 
     @property
     def nodes(self) -> list[gs.Node]:
-        """All nodes of the unit here, in order."""
+        """All nodes of the layer here, in order."""
         return [node for node in (self.product, self.bias_node, self.norm) if node is not None]
 
     @property
     def output(self) -> gs.Variable:
-        """What the unit makes."""
+        """What the layer makes."""
         return self.nodes[-1].outputs[0]
 
 
 @dataclass(frozen=True)
-class LinearUnit:
+class LinearLayer:
     """A weight layer and every place where it is applied.
 
     The weight is a matrix ``[D_out, D_in]`` (paper, section 2.2); of a convolution ``D_in`` is
     ``C_in / groups * k_h * k_w`` (appendix A.1).
 
     Attributes:
-        layer: as the axis analysis knows it.
+        weight_layer: as the axis analysis knows it.
         shape: of the weight as the products read it.
         permutation: of the initializer's axes on the way there.
         out_axis: the axis of ``shape`` that is the output features.
-        sites: where it is applied.
+        occurrences: where it is applied.
     """
 
-    layer: WeightLayer
+    weight_layer: WeightLayer
     shape: tuple[int, ...]
     permutation: tuple[int, ...]
     out_axis: int
-    sites: tuple[Site, ...]
+    occurrences: tuple[Occurrence, ...]
 
     @property
     def name(self) -> str:
         """Of the weight."""
-        return self.layer.name
+        return self.weight_layer.name
 
     @property
     def is_conv(self) -> bool:
         """Whether it is a convolution."""
-        return bool(self.sites[0].product.op == "Conv")
+        return bool(self.occurrences[0].product.op == "Conv")
 
     @property
     def groups(self) -> int:
         """Groups of a convolution."""
-        return int(self.sites[0].product.attrs.get("group", 1)) if self.is_conv else 1
+        return int(self.occurrences[0].product.attrs.get("group", 1)) if self.is_conv else 1
 
     @property
     def features_out(self) -> int:
@@ -112,18 +112,18 @@ class LinearUnit:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the weight."""
-        return dtype_of(self.layer.constant)
+        return dtype_of(self.weight_layer.constant)
 
     def values(self) -> Array:
         """The weight as the products read it."""
-        return array_of(self.layer.constant).transpose(self.permutation)
+        return array_of(self.weight_layer.constant).transpose(self.permutation)
 
     def matrix(self) -> Array:
         """The weight as a matrix ``[D_out, D_in]``, in double precision."""
         return self.to_matrix(self.values()).astype(np.float64)
 
     def to_matrix(self, values: Array) -> Array:
-        """A weight of this unit's operator as a matrix whose rows are output features."""
+        """A weight of this layer's operator as a matrix whose rows are output features."""
         return np.moveaxis(values, self.out_axis, 0).reshape(values.shape[self.out_axis], -1)
 
     def shape_for(self, features: int) -> tuple[int, ...]:
@@ -141,8 +141,8 @@ class LinearUnit:
         return (matrix if self.out_axis == 0 else matrix.T).reshape(shape)
 
 
-class UnitFinder:
-    """Finds the units of a graph."""
+class LinearLayerFinder:
+    """Finds the layers of a graph."""
 
     def __init__(self, graph: gs.Graph, analysis: AxisAnalysis) -> None:
         """For the layers of ``analysis``, which is of ``graph``."""
@@ -151,11 +151,11 @@ class UnitFinder:
         # The nodes of a branch of If or Loop may read a tensor of the graph, and are none of its nodes.
         self._nodes = {id(node) for node in graph.nodes}
 
-    def find(self, layer: WeightLayer) -> LinearUnit | str:
-        """The unit of a weight layer, or the reason why there is none."""
+    def find(self, layer: WeightLayer) -> LinearLayer | str:
+        """The linear layer of a weight, or why it is none that can be replaced."""
         if layer.kind == "depthwise":
             return "depthwise (paper, appendix A.1.1)"
-        sites: list[Site] = []
+        occurrences: list[Occurrence] = []
         first: _Reading | None = None
         for use in layer.uses:
             node = self._analysis.order[use.index]
@@ -165,14 +165,14 @@ class UnitFinder:
             first = first or reading
             if reading != first:
                 return "its readers take it in different ways"
-            site = self._site(node, reading.shape[reading.out_axis])
-            if isinstance(site, str):
-                return site
-            sites.append(site)
+            occurrence = self._occurrence(node, reading.shape[reading.out_axis])
+            if isinstance(occurrence, str):
+                return occurrence
+            occurrences.append(occurrence)
         assert first is not None
-        return LinearUnit(layer, first.shape, first.permutation, first.out_axis, tuple(sites))
+        return LinearLayer(layer, first.shape, first.permutation, first.out_axis, tuple(occurrences))
 
-    def _site(self, product: gs.Node, features: int) -> Site | str:
+    def _occurrence(self, product: gs.Node, features: int) -> Occurrence | str:
         bias: gs.Tensor | None = None
         bias_node: gs.Node | None = None
         if len(product.inputs) > 2 and not product.inputs[2].is_empty():
@@ -191,7 +191,7 @@ class UnitFinder:
         norm = self._only_reader(last.outputs[0]) if product.op != "MatMul" else None
         if norm is None or norm.op != "BatchNormalization" or not self._is_plain(norm):
             norm = None
-        return Site(product, bias, bias_node, norm)
+        return Occurrence(product, bias, bias_node, norm)
 
     def _only_reader(self, tensor: gs.Variable) -> gs.Node | None:
         if len(tensor.outputs) != 1 or id(tensor) in self._outputs or id(tensor.outputs[0]) not in self._nodes:
@@ -205,12 +205,12 @@ class UnitFinder:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How a node takes a weight; one unit has one way.
+    """How a node reads a weight; all occurrences of a layer read it alike.
 
     Attributes:
-        shape: as in :class:`LinearUnit`.
-        permutation: as in :class:`LinearUnit`.
-        out_axis: as in :class:`LinearUnit`.
+        shape: as in :class:`LinearLayer`.
+        permutation: as in :class:`LinearLayer`.
+        out_axis: as in :class:`LinearLayer`.
         groups: of a convolution.
     """
 

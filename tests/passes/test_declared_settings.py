@@ -10,7 +10,7 @@ import pytest
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes import Pass, PassResult
-from sift_onnx.passes.setting_types import check_settings
+from sift_onnx.passes.declared_settings import make
 
 
 class Annotated(Pass):
@@ -50,7 +50,7 @@ class Annotated(Pass):
     ],
 )
 def test_what_the_constructor_takes_is_taken(settings: Mapping[str, Any]) -> None:
-    check_settings(Annotated, settings)
+    make(Annotated, settings)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_what_the_constructor_takes_is_taken(settings: Mapping[str, Any]) -> Non
 )
 def test_what_it_would_take_for_something_else_is_refused(settings: Mapping[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_settings(Annotated, settings)
+        make(Annotated, settings)

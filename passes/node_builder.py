@@ -14,7 +14,7 @@ from sift_onnx.graphs.constants import new_constant
 from sift_onnx.operators.domains import opset_versions
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["Builder", "part_of"]
+__all__ = ["NodeBuilder", "part_of"]
 
 # Last components of parameter names, behind which nothing is to be inserted.
 _ROLES = ("weight", "bias", "scale", "running_mean", "running_var", "kernel")
@@ -28,7 +28,7 @@ def part_of(name: str, part: str) -> str:
     return f"{stem}.{part}.{role}" if dot and role in _ROLES else f"{name}.{part}"
 
 
-class Builder:
+class NodeBuilder:
     """Makes nodes and initializers whose names are free; nodes are collected until they are placed."""
 
     def __init__(self, graph: gs.Graph) -> None:

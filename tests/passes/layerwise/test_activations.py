@@ -1,4 +1,4 @@
-"""The non-linearity inside the local members: which one, how it is spelled, and its own normalization."""
+"""The non-linearity inside layerwise passes: which one, how it is spelled, and its own normalization."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ def test_branches_of_a_convolution(activation: str, norm: bool, norms: int, relu
 
 
 @pytest.mark.parametrize("opset", OPSETS)
-def test_every_member_in_every_opset(opset: int) -> None:
+def test_every_family_in_every_opset(opset: int) -> None:
     for net in (small_cnn(opset=opset), small_cnn(norm=True, opset=opset), mlp("gelu", opset)):
-        for member in (Parallel, Factorized, Doped):
-            onnx.checker.check_model(member("0.75")(net.model()).model.to_proto(), full_check=True)
+        for family in (Parallel, Factorized, Doped):
+            onnx.checker.check_model(family("0.75")(net.model()).model.to_proto(), full_check=True)
 
 
 def test_factors_keep_the_normalization_behind_them() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -22,6 +23,7 @@ _Read = tuple[gs.Node, int]
 
 
 @register_pass
+@dataclass(frozen=True)
 class UnshareInitializers(Pass):
     """Give every parameter of the network its own initializer again.
 
@@ -37,19 +39,17 @@ class UnshareInitializers(Pass):
 
     Requires: nothing. Ensures: the same outputs, bit for bit. A weight of differing values that several nodes read is a
     true tie and is kept.
+
+    Attributes:
+        renamed_only: stop after step 1; what several nodes read under one name is one parameter. Running statistics
+            that were merged with parameters, or means with variances, are taken apart all the same: one tensor cannot
+            be both.
     """
 
     name: ClassVar[str] = "unshare-initializers"
 
-    def __init__(self, *, renamed_only: bool = False) -> None:
-        """Settings of the pass.
-
-        Args:
-            renamed_only: stop after step 1; what several nodes read under one name is one parameter. Running statistics
-                that were merged with parameters, or means with variances, are taken apart all the same: one tensor
-                cannot be both.
-        """
-        self.renamed_only = renamed_only
+    _: KW_ONLY
+    renamed_only: Annotated[bool, "only undo what a renaming Identity merged"] = False
 
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the copies by the initializer that they came from."""
