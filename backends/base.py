@@ -48,7 +48,7 @@ ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
 # name -> module:class, imported when the back end is asked for.
 _BACKENDS = {
     "onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend",
-    "cpu": "sift_onnx.backends.cpu.program:CpuBackend",
+    "cpu": "sift_onnx.backends.cpu.run.program:CpuBackend",
     "dataflow": "sift_onnx.backends.dataflow.backend:DataflowBackend",
 }
 
@@ -106,7 +106,7 @@ class Profile:
         return sum(node.ms for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; what a back end does not tell of a node is left out."""
+        """As JSON has it; what a back end does not report of a node is left out."""
         return {"runs": self.runs, "total_ms": self.total_ms, "nodes": json_of(self.nodes)}
 
 
@@ -133,7 +133,7 @@ class Program(ABC):
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where each node of the model went, and why; empty where the back end does not tell."""
+        """Where each node of the model went, and why; empty where the back end does not report it."""
         return ()
 
     @property
@@ -161,7 +161,7 @@ class Backend(ABC):
 
     Attributes:
         name: as ``--backend`` has it.
-        presets: what may stand after a colon behind the name.
+        presets: what may follow the name after a colon.
         preset: the one chosen, or None.
     """
 
@@ -274,7 +274,7 @@ def _from_file(path: Path, attribute: str) -> Backend:
 
 
 def _execute(path: Path) -> ModuleType:
-    # Under a name of its own: two files may have the same one, and neither may shadow an installed module.
+    # Under a unique name: two files may have the same one, and neither may shadow an installed module.
     unique = f"_sift_onnx_backend_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(unique, path)
     assert spec is not None and spec.loader is not None  # holds for every name that ends in .py

@@ -106,7 +106,7 @@ def interleave(
     """Time ``runs``, one slice of each in turn.
 
     A slice lasts as long as the slowest iteration, and at least 50 ms (a tenth of ``seconds`` if that is less). Where
-    an iteration is short compared with the slice, the first one is not timed: the caches hold another program's data.
+    an iteration is short compared with the slice, the first one is not timed: it finds caches full of another's data.
     There are at least ten iterations of each; three, where ten would take over four times ``seconds``.
 
     Args:

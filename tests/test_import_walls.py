@@ -93,6 +93,11 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("weights/sparse", "import torch", "sift_onnx.weights.sparse -> torch"),
         ("cli/planted", "from torch import nn", "sift_onnx.cli.planted -> torch"),
         ("passes/planted", "import sift_onnx.models.resnet", "sift_onnx.passes is not allowed to import torch"),
+        (
+            "backends/lowering/planted",
+            "import sift_onnx.backends.cpu.isa",
+            "sift_onnx.backends.lowering is not allowed to import sift_onnx.backends.cpu",
+        ),
         ("analysis/axis_system", "import onnx", "sift_onnx.analysis.axis_system is not allowed to import onnx"),
         # A room that no layer names.
         ("planted", "", "planted"),
@@ -123,7 +128,7 @@ def test_a_wall_that_is_climbed_is_reported(
         ({"analysis/findings": "import sift_onnx.analysis.rules.pooling"}, "sift_onnx.analysis"),
         ({"files/wire": "def late():\n    import sift_onnx.files.file_bytes"}, "sift_onnx.files"),
         ({"files/wire": FOR_TYPES_ALONE}, "sift_onnx.files"),
-        ({"training/kernels/pooling": "import sift_onnx.training.importer"}, "sift_onnx.training"),
+        ({"training/kernels/pooling": "import sift_onnx.training.importing.importer"}, "sift_onnx.training"),
     ],
 )
 def test_a_circle_is_reported(installed_layout: Path, tmp_path: Path, planted: dict[str, str], circle: str) -> None:

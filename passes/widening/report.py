@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from sift_onnx.analysis.cost import product_macs
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.graphs.constants import is_masked, nnz_of
+from sift_onnx.model import Model
+from sift_onnx.operators.labels import operator_label
+from sift_onnx.passes.widening.plan import WidePlan
+from sift_onnx.passes.widening.settings import WideSettings
 from sift_onnx.records.transform import LayerChange, Pinned, TransformReport, sum_up
-
-if TYPE_CHECKING:
-    from sift_onnx.model import Model
-    from sift_onnx.passes.wide import Wide, WidePlan
 
 __all__ = ["describe", "dropped_masks"]
 
@@ -22,7 +21,7 @@ _UNUSED_BUDGET = 1e-3
 
 
 def describe(
-    settings: Wide,
+    settings: WideSettings,
     plan: WidePlan,
     model: Model,
     seconds: float,
@@ -78,8 +77,8 @@ def describe(
     totals = sum_up(layers, (product_macs(analysis, original), product_macs(analysis, solution.value)))
     return TransformReport(
         pass_=settings.name,
-        sparsity=float(settings.sparsity),
-        sparsity_requested=float(settings.sparsity),
+        sparsity=float(settings.share),
+        sparsity_requested=float(settings.share),
         pattern=str(settings.masking.pattern),
         distribution=settings.masking.distribution,
         init=settings.init,
@@ -102,7 +101,7 @@ def describe(
         ),
         nominal=analysis.inputs.nominal,
         assumed=analysis.inputs.remarks,
-        unknown=tuple(f"{n.domain or 'ai.onnx'}::{n.op} (node {n.name!r})" for n in analysis.unknown),
+        unknown=tuple(operator_label(node) for node in analysis.unknown),
         seconds=seconds,
     )
 
@@ -118,7 +117,7 @@ def dropped_masks(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _unused_budget(settings: Wide, before: int, after: int) -> list[str]:
+def _unused_budget(settings: WideSettings, before: int, after: int) -> list[str]:
     """A warning where whole blocks are too coarse for the budget; a budget of the total leaves weights less anyway."""
     if settings.masking.pattern.unit == 1 or settings.budget == "total" or after >= before * (1 - _UNUSED_BUDGET):
         return []

@@ -19,6 +19,7 @@ from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.graphs.constants import active_zeros_of, is_masked, nnz_of, shape_of
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.operators.labels import node_name
 from sift_onnx.records.cost import CostReport, CostTotals, LayerCost
 
 __all__ = ["inspect", "positions_of", "product_macs"]
@@ -72,7 +73,7 @@ def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:
 
 def _cost_of_quantized(layer: QuantizedLayer) -> LayerCost:
     node = layer.node
-    words = (str(node.name or node.outputs[0].name), str(node.op), layer.kind)
+    words = (node_name(node), str(node.op), layer.kind)
     # Without a mask, only those count as active that do not stand for zero.
     zeros = active_zeros_of(layer.constant) if is_masked(layer.constant) else 0
     return _layer_cost(layer.constant, words, shape_of(layer.constant), (layer.nnz, zeros), layer.positions)

@@ -71,14 +71,14 @@ def backends() -> Names:
 
 def presets() -> Names:
     """Machines of the simulator."""
-    from sift_onnx.backends.dataflow.machine import available_presets
+    from sift_onnx.backends.dataflow.machines.preset_files import available_presets
 
     return {name: None for name in available_presets()}
 
 
 def decoders() -> Names:
     """Models that ``simulate`` knows by their sizes."""
-    from sift_onnx.backends.dataflow.decoder import available_decoders
+    from sift_onnx.backends.dataflow.workloads.decoder import available_decoders
 
     return {name: "a decoder by its sizes" for name in available_decoders()}
 

@@ -1,17 +1,20 @@
-"""What is done to a model before it becomes a torch module."""
+"""The model as import and write-back see it, and its constants by name."""
 
 from __future__ import annotations
 
-from sift_onnx.model import Model
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+import onnx_graphsurgeon as gs
 
-__all__ = ["prepare"]
+from sift_onnx.graphs.constants import constant_values
+from sift_onnx.model import Model
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
+
+__all__ = ["prepare", "stored_constants"]
 
 
 def prepare(model: Model) -> Model:
-    """The same model with local functions inlined, and every parameter and running statistic in a tensor of its own.
+    """The same model with local functions inlined, and every parameter and running statistic in a separate tensor.
 
     Deterministic, so that write-back finds the tensors that the importer saw; what is returned is ``model`` itself
     where there is nothing to do.
@@ -19,3 +22,9 @@ def prepare(model: Model) -> Model:
     for pass_ in (InlineFunctions(), LiftConstants(), UnshareInitializers(renamed_only=True)):
         model = pass_(model).model
     return model
+
+
+def stored_constants(graph: gs.Graph) -> dict[str, gs.Constant]:
+    """Initializers by name, and values of Constant nodes by the name of the node's output."""
+    found = {name: constant_values(tensor) for name, tensor in graph.tensors().items()}
+    return {name: constant for name, constant in found.items() if constant is not None}

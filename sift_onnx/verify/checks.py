@@ -16,6 +16,7 @@ from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.errors import SiftError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
+from sift_onnx.operators.domains import full_domain
 from sift_onnx.records.check import Check, CheckReport
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import BoundInputs
@@ -166,7 +167,7 @@ def _verdict(finding: str, detail: str) -> tuple[None, str]:
 
 
 def _summary(model: onnx.ModelProto) -> str:
-    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in model.opset_import)
+    opsets = ", ".join(f"{full_domain(entry.domain)} {entry.version}" for entry in model.opset_import)
     return f"{len(model.graph.node)} nodes, IR version {model.ir_version}, opset {opsets}"
 
 
@@ -189,7 +190,7 @@ def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
         skeleton.graph.input.append(info)
     onnx.checker.check_model(skeleton)
     for name, constant in model.masked().items():
-        found, declared = constant._values.weight.nnz, constant._values.nnz
+        found, declared = constant.weight.nnz, constant.nnz
         if found != declared:
             raise _FailedCheckError(f"sparse initializer {name!r} has {found} active weights, and declares {declared}")
     return None, f"valid; {len(sparse)} sparse tensors, some of which lie beside the file, were read"

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
+from sift_onnx.training.importing.names import attribute_paths
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.names import attribute_paths
 
 SEGMENTS = st.sampled_from(["a", "b", "weight", "0", "", "_", "float", "class", "a_", 'q"', "n\n", "onnx::Conv_1", "é"])
 NAMES = st.lists(st.lists(SEGMENTS, min_size=1, max_size=3).map(".".join), unique=True, max_size=12)

@@ -21,6 +21,7 @@ from sift_onnx.cli.options import (
 from sift_onnx.cli.output import byte_progress, deliver, note, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
+from sift_onnx.graphs.constants import shape_of
 
 if TYPE_CHECKING:
     from sift_onnx.model import Storage
@@ -91,8 +92,8 @@ def convert(
         data=None if data is None else str(target.parent / data.name),
         bytes=sum(file.stat().st_size for file in (target, data) if file is not None),
         masked=len(masked),
-        weights=sum(math.prod(constant._values.shape) for constant in masked.values()),
-        nnz=sum(constant._values.nnz for constant in masked.values()),
+        weights=sum(math.prod(shape_of(constant)) for constant in masked.values()),
+        nnz=sum(constant.nnz for constant in masked.values()),
         warnings=(_not_for_inference(source, target, in_words(training)),) if training else (),
     )
     files = target if data is None else f"{target} and {report.data}"

@@ -26,7 +26,8 @@ from sift_onnx.cli.verb import VerbGroup
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sift_onnx.models.export import Batch, Export, Exporter
+    from sift_onnx.models.export import Export
+    from sift_onnx.models.exporters import Batch, Exporter
 
 
 class AxisSize(click.ParamType[Any]):

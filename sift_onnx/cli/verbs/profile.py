@@ -137,8 +137,8 @@ def profile(
 
 
 def _write_trace(program: Any, feeds: Any, path: Path, backend: str) -> None:
-    from sift_onnx.backends.cpu.program import CpuProgram
-    from sift_onnx.backends.cpu.trace import trace_events
+    from sift_onnx.backends.cpu.run.program import CpuProgram
+    from sift_onnx.backends.cpu.run.trace import trace_events
 
     if not isinstance(program, CpuProgram):
         raise UnsupportedError(f"--trace needs --backend cpu; {backend!r} records no times per node")

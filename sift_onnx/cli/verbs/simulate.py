@@ -29,9 +29,9 @@ from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 
 if TYPE_CHECKING:
-    from sift_onnx.backends.dataflow.decoder import Decoder
-    from sift_onnx.backends.dataflow.machine import Machine
-    from sift_onnx.backends.dataflow.workload import Workload
+    from sift_onnx.backends.dataflow.machines.machine import Machine
+    from sift_onnx.backends.dataflow.workloads.decoder import Decoder
+    from sift_onnx.backends.dataflow.workloads.workload import Workload
 
 
 class Grid(click.ParamType[Any]):
@@ -139,10 +139,11 @@ def simulate(
     """
     from msgspec.structs import replace
 
-    from sift_onnx.backends.dataflow.heat import heat_maps
-    from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
-    from sift_onnx.backends.dataflow.training import MaskUpdates
+    from sift_onnx.backends.dataflow.simulation.heat import heat_maps
+    from sift_onnx.backends.dataflow.simulation.simulator import Settings, simulate_workload
+    from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
     from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.records.simulate import PublishedSpeedup
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.simulate import simulate_tables
 
@@ -166,7 +167,7 @@ def simulate(
             original = _workload(model, workload.batch, 0.0, input_shapes, seed)[0]
         simulation = simulate_workload(workload, machine, settings, original)
         if fidelity == "functional":
-            from sift_onnx.backends.dataflow.execution import execute
+            from sift_onnx.backends.dataflow.execution.comparison import execute
 
             executed = execute(model, machine, batch, input_shapes, seed=seed, arithmetic=arithmetic)
             simulation = dataclasses.replace(simulation, executed=executed)
@@ -178,16 +179,16 @@ def simulate(
         )
         if decoder is not None and training:
             published = [p for p in decoder.published if (p.wide, p.preset) == (wide, machine.name)]
-            report = replace(report, published=tuple(published))
+            report = replace(report, published=tuple(PublishedSpeedup(**vars(p)) for p in published))
     if trace is not None:
-        from sift_onnx.backends.dataflow.trace import write_trace
+        from sift_onnx.backends.dataflow.simulation.trace import write_trace
 
         written = write_trace(trace, simulation, max_events)
         report = replace(report, trace={"events": written.events, "dropped": written.dropped})
         if written.dropped:
             note(f"{trace}: {written.dropped} events dropped beyond --max-events {max_events}", verbosity)
     if html is not None:
-        from sift_onnx.backends.dataflow.sweep import sparsity_sweep
+        from sift_onnx.backends.dataflow.simulation.sweep import sparsity_sweep
         from sift_onnx.report.page.frame import write_page
         from sift_onnx.report.simulate_page import simulate_page
 
@@ -201,7 +202,8 @@ def simulate(
 
 
 def _machine(preset: str, grid: tuple[int, int] | None) -> Machine:
-    from sift_onnx.backends.dataflow.machine import GridMachine, load_machine, with_grid
+    from sift_onnx.backends.dataflow.machines.machine import GridMachine, with_grid
+    from sift_onnx.backends.dataflow.machines.preset_files import load_machine
 
     machine = load_machine(preset)
     if grid is None:
@@ -215,8 +217,8 @@ def _workload(
     model: str, batch: int | None, wide: float | None, shapes: Any, seed: int
 ) -> tuple[Workload, Decoder | None]:
     """What the machine is given; the second part is set if it is a decoder that is given by its sizes."""
-    from sift_onnx.backends.dataflow.decoder import available_decoders, decoder_workload, load_decoder
-    from sift_onnx.backends.dataflow.lower import lower
+    from sift_onnx.backends.dataflow.workloads.decoder import available_decoders, decoder_workload, load_decoder
+    from sift_onnx.backends.dataflow.workloads.lowering import lower
 
     known = available_decoders()
     if model not in known and not model.endswith((".onnx", ".toml")) and not Path(model).exists():

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from click.core import ParameterSource
@@ -89,7 +89,7 @@ def train(
     resume: Path | None,
     checkpoints: Path | None,
     device: str,
-    parallelism: str | None,
+    parallelism: Literal["ddp", "fsdp2"] | None,
     log: Path | None,
     tensorboard: Path | None,
     seed: int,

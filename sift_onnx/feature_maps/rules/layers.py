@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.feature_maps.context import Extent, PlacementContext
 from sift_onnx.feature_maps.registry import placement_rule
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 
 @placement_rule("Conv")

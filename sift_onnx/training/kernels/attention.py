@@ -33,7 +33,7 @@ def _bias(
         bias = torch.nn.functional.pad(bias, (0, missing), value=-torch.inf)
     if not causal and left < 0 and right < 0:
         return bias
-    # How far the query lies behind the key.
+    # Number of steps by which the query comes after the key.
     steps = torch.arange(query.shape[2], device=query.device)[:, None] + offset
     behind = steps - torch.arange(length, device=query.device)
     allowed = behind >= 0 if causal else torch.ones_like(behind, dtype=torch.bool)
@@ -100,7 +100,7 @@ def attention(
 
 def _softmax(scores: Tensor, precision: int | None) -> Tensor:
     wide = scores if precision is None else scores.to(torch_dtype(precision))
-    # Who may attend to nothing gets nothing, where softmax has no answer.
+    # A query that may attend to nothing yields zeros, where softmax is undefined.
     nothing = torch.isneginf(wide).all(-1, keepdim=True)
     weights = torch.softmax(wide.masked_fill(nothing, 0.0), -1).masked_fill(nothing, 0.0)
     return weights.to(scores.dtype)
@@ -117,7 +117,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
-    """Pairs of features turned by the angle of their position; features behind ``rotary_embedding_dim`` stay."""
+    """Pairs of features turned by the angle of their position; features after ``rotary_embedding_dim`` stay."""
     heads = _heads(x, num_heads)
     turned = rotary_embedding_dim or heads.shape[3]
     if positions is not None:

@@ -112,7 +112,7 @@ def group_norm(
 
 @kernel("LRN")
 def local_response_norm(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
-    """Division by the mean square of ``size`` neighbouring channels; of an even number, one more lies behind."""
+    """Division by the mean square of ``size`` neighbouring channels; of an even number, one more comes after."""
     squares = functional.pad(x.square().flatten(2).transpose(1, 2), ((size - 1) // 2, size // 2))
     sums = squares.unfold(2, size, 1).sum(-1).transpose(1, 2).reshape(x.shape)
     return x / (bias + alpha / size * sums) ** beta

@@ -26,7 +26,7 @@ def align_regions(
 ) -> Tensor:
     """Regions (n x 4: left, top, right, bottom) of ``images``, each as channels x output height x output width.
 
-    Each bin is sampled at ``sampling_ratio`` places along either side, or at as many as it has pixels.
+    Each bin is sampled at ``sampling_ratio`` positions along either side, or at as many as it has pixels.
     """
     half = coordinate_transformation_mode == "half_pixel"
     scaled = regions * spatial_scale - (0.5 if half else 0.0)
@@ -46,7 +46,7 @@ def align_regions(
 
 
 class _Samples:
-    """Places along one axis, for each region, bin and sample of a bin, and the two pixels that each lies between.
+    """Positions along one axis, for each region, bin and sample of a bin, and the two pixels that each lies between.
 
     Attributes:
         low: the pixel before, ``[regions, bins, samples]``.

@@ -1,4 +1,4 @@
-"""Resize, and sampling at computed places."""
+"""Resize, and sampling at computed positions."""
 
 from __future__ import annotations
 

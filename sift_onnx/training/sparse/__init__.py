@@ -1,16 +1,15 @@
 """Sparsity algorithms with the names and semantics of ``cerebras.pytorch.sparse``."""
 
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.drop_grow import SET, RigL
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.algorithms.gmp import GMP
 from sift_onnx.training.sparse.algorithms.group import Group
-from sift_onnx.training.sparse.algorithms.imp import IMP
-from sift_onnx.training.sparse.algorithms.rigl import RigL
-from sift_onnx.training.sparse.algorithms.set import SET
+from sift_onnx.training.sparse.algorithms.magnitude import GMP, IMP
 from sift_onnx.training.sparse.algorithms.static import Static
-from sift_onnx.training.sparse.attach import attach
-from sift_onnx.training.sparse.configure import configure, default_sparse_param_filter, map_sparsity_algorithm
+from sift_onnx.training.sparse.attach import attach, install_optimizer_apply
+from sift_onnx.training.sparse.configure import configure, default_sparse_param_filter, map_sparsity_algorithm, spdf
 from sift_onnx.training.sparse.errors import MissingSettingError, SparsityStateError, WrongTypeError
+from sift_onnx.training.sparse.parameters.levels import erk_counts
 from sift_onnx.training.sparse.parameters.metrics import MaskHistory, MaskMetrics
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.hyper_parameters import (
@@ -34,7 +33,6 @@ from sift_onnx.training.sparse.schedules.update_schedules import (
     UpdateSchedule,
     make_update_schedule,
 )
-from sift_onnx.training.sparse.selection.erk import erk_counts
 from sift_onnx.training.sparse.selection.init_methods import checkerboard, from_zeros, make_init_method, random, topk
 from sift_onnx.training.sparse.selection.masks import (
     make_mask_drop_minimum,
@@ -47,8 +45,6 @@ from sift_onnx.training.sparse.selection.shapers import (
     ScoreFlattener,
     ScoreShaper,
 )
-from sift_onnx.training.sparse.spdf import spdf
-from sift_onnx.training.sparse.stepping.optimizer_apply import install_optimizer_apply
 
 __all__ = [
     "GMP", "IMP", "SET", "Constant", "Cosine", "Cubic", "Cycling", "DynamicSparsityAlgorithm", "Exp", "ExponentialK",

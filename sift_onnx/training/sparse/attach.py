@@ -1,4 +1,4 @@
-"""One call that makes the training of a model sparse."""
+"""Calls that make the training of a model sparse."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.configure import configure
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["attach"]
+__all__ = ["attach", "install_optimizer_apply"]
 
 
 def attach(
@@ -36,3 +36,17 @@ def attach(
     """
     sparsity = algorithm if isinstance(algorithm, SparsityAlgorithm) else configure(algorithm)
     return None if sparsity is None else sparsity.attach(model, optimizer, masks)
+
+
+def install_optimizer_apply() -> None:
+    """Give ``torch.optim.Optimizer`` a method ``apply``, so that loops written for cstorch run as they are.
+
+    ``optimizer.apply(f)`` is ``f.apply(optimizer)``. It changes a class of torch's for the whole process, so nothing
+    calls this by default; ``sparsity.apply(optimizer)`` does the same without it.
+    """
+    torch.optim.Optimizer.apply = _apply  # type: ignore[attr-defined]
+
+
+def _apply(optimizer: torch.optim.Optimizer, f: Any) -> torch.optim.Optimizer:
+    f.apply(optimizer)
+    return optimizer

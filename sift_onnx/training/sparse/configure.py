@@ -13,11 +13,11 @@ import yaml
 
 from sift_onnx.errors import PluginError, UsageError
 from sift_onnx.plugins import SPARSITY, plugin_class, plugin_names
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.group import Group
 from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
 
-__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm"]
+__all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm", "spdf"]
 
 _DENSE_NAMES = ("embedding", "norm", "lm_head", "pe_helper")
 _LARGEST_FILE = 1 << 20
@@ -33,13 +33,13 @@ def default_sparse_param_filter(name: str, param: torch.Tensor | None) -> bool:
 
 
 def map_sparsity_algorithm(algorithm: str) -> type[SparsityAlgorithm]:
-    """The algorithm of a name: its class name in lower case, be it one of ours, a user's subclass or a plug-in's.
+    """The algorithm of a name: its class name in lower case, of ours, a user's or a plug-in's.
 
     Of several classes of one name the one that was defined last counts; plug-ins are asked where there is none.
 
     Raises:
         UsageError: there is none.
-        PluginError: the plug-in that offers it does not load, or is no algorithm of that name.
+        PluginError: the plug-in that offers it does not load, or is not an algorithm of that name.
     """
     known = {
         cls.__name__.lower(): cls
@@ -59,7 +59,7 @@ def plugin_algorithm(name: str) -> type[SparsityAlgorithm] | None:
     """The algorithm that a plug-in offers under a name; None if none does.
 
     Raises:
-        PluginError: it does not load, is no algorithm, or its class has another name.
+        PluginError: it does not load, is not an algorithm, or its class has another name.
     """
     found = plugin_class(SPARSITY, name, SparsityAlgorithm)  # type: ignore[type-abstract]
     if found is not None and found.__name__.lower() != name.lower():
@@ -114,6 +114,30 @@ def configure(config: Any) -> Group | None:
     raise WrongTypeError(f"{type(config).__name__} is no sparsity configuration; give a number, a dictionary or a list")
 
 
+def spdf(sparsity: Any, pretraining_steps: int, algorithm: str = "static", **settings: Any) -> Group:
+    """SPDF: pre-train sparse, then fine-tune dense (Thangarasa et al. 2023, arXiv:2303.10464).
+
+    After the optimizer's step number ``pretraining_steps`` all masks become ones. The weights that were pruned start
+    fine-tuning as zeros, their optimizer states, too. Data and learning rate of the second phase are the loop's own;
+    ``group[0].is_dense`` is true in the second phase. cstorch needs a second run with another configuration.
+
+    Args:
+        sparsity: of the first phase; 0.75 in the paper's largest model.
+        pretraining_steps: length of the first phase.
+        algorithm: of the first phase, by name.
+        settings: of the algorithm, and ``param_filter``; see :func:`configure`.
+
+    Raises:
+        UsageError: the first phase has no step, or a setting is out of its range.
+    """
+    if pretraining_steps < 1:
+        raise UsageError(f"sparse pre-training of {pretraining_steps} steps; use 1 or more")
+    group = configure({"algorithm": algorithm, "sparsity": sparsity, "densify_at": pretraining_steps, **settings})
+    if group is None:
+        raise UsageError("sparse pre-training needs a sparsity")
+    return group
+
+
 def _configure_one(config: Mapping[str, Any]) -> Group | None:
     settings = dict(config)
     if "type" in settings and "algorithm" not in settings:
@@ -150,7 +174,7 @@ def _made(cls: type[SparsityAlgorithm], settings: Mapping[str, Any]) -> Sparsity
 
 
 def _arguments(cls: type) -> set[str] | None:
-    """Names of the arguments of a class whose constructors hand the rest on; None if that cannot be told."""
+    """Names of the arguments of a class whose constructors hand the rest on; None if they are unknown."""
     names: set[str] = set()
     for base in cls.__mro__:
         if "__init__" not in vars(base):

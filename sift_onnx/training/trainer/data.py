@@ -53,7 +53,7 @@ class DataSource(ABC):
 
 
 class ArraySource(DataSource):
-    """Arrays in memory, shuffled anew in each epoch; what does not fill a batch is left for other epochs."""
+    """Arrays in memory, shuffled again in each epoch; what does not fill a batch is left for other epochs."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class LoaderSource(DataSource):
         self.fingerprint = f"{length} batches"
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[list[Batch]]:
-        # A DataLoader draws its order from torch's generator, or from one of its own.
+        # A DataLoader draws its order from torch's generator, or from its own.
         seed = mixed_seed("epoch", self._settings.seed, epoch)
         seed_everything(seed)
         items = self._make(epoch)
@@ -163,7 +163,7 @@ class LoaderSource(DataSource):
                 yield batches
 
     def _fetched(self, iterator: Iterator[Any], epoch: int) -> Iterator[Any]:
-        """What an iterator gives; random draws of a fetch are its own, be it used or skipped."""
+        """What an iterator gives; random draws of a fetch are its own, whether it is used or skipped."""
         for index in itertools.count():
             seed_everything(mixed_seed("fetch", self._settings.seed, epoch, index))
             item = next(iterator, _END)
@@ -182,7 +182,7 @@ def load_data(spec: str, specs: Sequence[InputSpec], settings: TrainingSettings,
     Args:
         spec: ``FILE.npz``, or ``FILE.py:FUNCTION``. The function is called with those of ``seed``, ``rank`` and
             ``world_size`` that it takes, by name; it returns an iterable of batches, or a mapping with ``train`` and
-            ``validation``. Iterables that can be read once only are made anew for each epoch.
+            ``validation``. Iterables that can be read only once are made again for each epoch.
         specs: the model's inputs.
         settings: of the training.
         ranks: that share the data; a function that takes ``rank`` gives each its own batches.
@@ -219,7 +219,7 @@ def source_of(
     """A source from an iterable of batches, a mapping of ``train`` and ``validation``, or a function that gives one.
 
     Raises:
-        UsageError: it is none of these, or can be read once only and nothing makes it anew.
+        UsageError: it is none of these, or can be read only once and nothing makes it again.
     """
     made = data() if callable(data) else data
     train, validation = (made.get("train"), made.get("validation")) if isinstance(made, Mapping) else (made, None)
@@ -233,12 +233,12 @@ def source_of(
     if not callable(data):
         raise UsageError(f"{where}: an iterator can be read once only; give a list, a DataLoader or a function")
 
-    def anew(epoch: int) -> Iterable[Any]:
+    def again(epoch: int) -> Iterable[Any]:
         again = data()
         batches: Iterable[Any] = again["train"] if isinstance(again, Mapping) else again
         return batches
 
-    return LoaderSource(anew, validation, specs, settings, ranks, shared_out=shared_out, where=where)
+    return LoaderSource(again, validation, specs, settings, ranks, shared_out=shared_out, where=where)
 
 
 def _taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.sparse.distributed.sharded import whole
+from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.checkpoint import check_same_recipe, save_checkpoint
 from sift_onnx.training.trainer.data import DataSource
@@ -210,7 +210,7 @@ class Trainer:
             # Pruned weights must not count when gradients are clipped.
             self.sparsity.finalize_grads()
         if settings.clip_norm is not None:
-            norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm)))
+            norm = float(full_tensor(nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm)))
             if not _is_finite(norm) and not self._scaler.is_enabled():
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)

@@ -51,7 +51,7 @@ def example_cost(
 
     Returns:
         ``params``, ``nnz``, and per example ``macs``, ``effective_macs`` (of non-zero weights) and ``attention_macs``;
-        None if the cost of the model cannot be told.
+        None if the cost of the model is unknown.
     """
     bound = {}
     for spec, shape in zip(specs, shapes, strict=True):

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
+
+from msgspec import Meta
 
 from sift_onnx.errors import UsageError
+from sift_onnx.settings import convert
 
 __all__ = ["OptimizerSettings", "ScheduleSettings", "TrainingSettings", "first_difference"]
 
 # What a resumed run may have otherwise: it does not change what is computed.
 _FREE = ("log_every", "checkpoint_every", "keep_checkpoints")
+
+_LARGEST = sys.float_info.max
+_Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
+_NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number, 0 or more")]
+_BelowOne = Annotated[float, Meta(ge=0, lt=1)]
+_AtLeastOne = Annotated[int, Meta(ge=1)]
+_ZeroOrMore = Annotated[int, Meta(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class OptimizerSettings:
     """The optimizer.
 
     Attributes:
-        type: ``sgd`` or ``adamw``.
+        type: of the optimizer.
         lr: learning rate at its peak.
         weight_decay: of weights of two dimensions or more; norms' scales and biases have none.
         momentum: of SGD.
@@ -31,13 +41,18 @@ class OptimizerSettings:
         eps: of AdamW.
     """
 
-    type: str = "sgd"
-    lr: float = 0.1
-    weight_decay: float = 0.0
-    momentum: float = 0.9
+    type: Literal["sgd", "adamw"] = "sgd"
+    lr: _Positive = 0.1
+    weight_decay: _NotNegative = 0.0
+    momentum: _BelowOne = 0.9
     nesterov: bool = True
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    betas: tuple[_BelowOne, _BelowOne] = (0.9, 0.999)
+    eps: _NotNegative = 1e-8
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.type == "sgd" and self.nesterov and not self.momentum:
+            raise UsageError("nesterov needs a momentum; write 'nesterov: false'")
 
 
 @dataclass(frozen=True)
@@ -45,20 +60,25 @@ class ScheduleSettings:
     """How the learning rate goes, in optimizer steps.
 
     Attributes:
-        type: ``constant``, ``cosine`` or ``step``.
+        type: of the schedule.
         warmup: steps in which it rises linearly to its peak.
         final: of ``cosine``, the share of the peak at the end.
-        every: of ``step``, steps between two drops; ``milestones`` in its place names them one by one.
+        every: of ``step``, steps between two drops; or else ``milestones`` names them one by one.
         milestones: of ``step``.
         gamma: of ``step``, the factor of a drop.
     """
 
-    type: str = "cosine"
-    warmup: int = 0
-    final: float = 0.0
-    every: int | None = None
+    type: Literal["constant", "cosine", "step"] = "cosine"
+    warmup: _ZeroOrMore = 0
+    final: _NotNegative = 0.0
+    every: _AtLeastOne | None = None
     milestones: tuple[int, ...] = ()
-    gamma: float = 0.1
+    gamma: _NotNegative = 0.1
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.type == "step" and (self.every is None) == (not self.milestones):
+            raise UsageError("a schedule of type 'step' needs one of 'every' and 'milestones', in steps")
 
 
 @dataclass(frozen=True)
@@ -88,64 +108,28 @@ class TrainingSettings:
     """
 
     loss: str = "classification"
-    label_smoothing: float = 0.0
-    epochs: int | None = None
-    steps: int | None = None
-    batch_size: int = 64
-    accumulate: int = 1
+    label_smoothing: _BelowOne = 0.0
+    epochs: _AtLeastOne | None = None
+    steps: _AtLeastOne | None = None
+    batch_size: _AtLeastOne = 64
+    accumulate: _AtLeastOne = 1
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-    clip_norm: float | None = None
-    amp: str = "off"
+    clip_norm: _Positive | None = None
+    amp: Literal["off", "bfloat16", "float16"] = "off"
     sparsity: Any = None
     trainable: tuple[str, ...] = ()
-    folded_batch_norm: str = "refuse"
-    parallelism: str = "ddp"
-    seed: int = 0
-    log_every: int = 10
-    checkpoint_every: int = 0
-    keep_checkpoints: int = 2
+    folded_batch_norm: Literal["refuse", "allow"] = "refuse"
+    parallelism: Literal["ddp", "fsdp2"] = "ddp"
+    seed: _ZeroOrMore = 0
+    log_every: _AtLeastOne = 10
+    checkpoint_every: _ZeroOrMore = 0
+    keep_checkpoints: _AtLeastOne = 2
 
     def __post_init__(self) -> None:
-        """Hold numbers and names against their ranges.
-
-        Raises:
-            UsageError: one is out of its range.
-        """
-        optimizer, schedule = self.optimizer, self.schedule
-        _among("optimizer.type", optimizer.type, ("sgd", "adamw"))
-        _among("schedule.type", schedule.type, ("constant", "cosine", "step"))
-        _among("amp", self.amp, ("off", "bfloat16", "float16"))
-        _among("folded_batch_norm", self.folded_batch_norm, ("refuse", "allow"))
-        _among("parallelism", self.parallelism, ("ddp", "fsdp2"))
+        _check(self)
         if self.loss not in ("classification", "next-token") and ".py:" not in self.loss:
             raise UsageError(f"loss is {self.loss!r}; choose classification, next-token, or write FILE.py:FUNCTION")
-        for name in ("epochs", "steps", "batch_size", "accumulate", "log_every", "keep_checkpoints"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < math.inf:
-                raise UsageError(f"{name} is {value}; it has to be 1 or more")
-        for name, number in (("seed", self.seed), ("checkpoint_every", self.checkpoint_every)):
-            if not 0 <= number < math.inf:
-                raise UsageError(f"{name} is {number}; it has to be 0 or more")
-        _within("optimizer.lr", optimizer.lr, above=0.0)
-        _within("optimizer.weight_decay", optimizer.weight_decay)
-        _within("optimizer.momentum", optimizer.momentum, below=1.0)
-        _within("optimizer.eps", optimizer.eps)
-        for i, beta in enumerate(optimizer.betas):
-            _within(f"optimizer.betas[{i}]", beta, below=1.0)
-        _within("label_smoothing", self.label_smoothing, below=1.0)
-        _within("schedule.final", schedule.final)
-        _within("schedule.gamma", schedule.gamma)
-        if self.clip_norm is not None:
-            _within("clip_norm", self.clip_norm, above=0.0)
-        if schedule.warmup < 0:
-            raise UsageError(f"schedule.warmup is {schedule.warmup}; it has to be 0 or more")
-        if schedule.type == "step" and (schedule.every is None) == (not schedule.milestones):
-            raise UsageError("a schedule of type 'step' needs one of 'every' and 'milestones', in steps")
-        if schedule.every is not None and schedule.every < 1:
-            raise UsageError(f"schedule.every is {schedule.every}; it has to be 1 or more")
-        if optimizer.type == "sgd" and optimizer.nesterov and not optimizer.momentum:
-            raise UsageError("optimizer.nesterov needs a momentum; write 'nesterov: false'")
 
     @classmethod
     def of_recipe(cls, settings: Mapping[str, Any], source: str = "recipe") -> TrainingSettings:
@@ -158,11 +142,17 @@ class TrainingSettings:
         Raises:
             UsageError: a name is unknown, or a value is of the wrong type or out of its range.
         """
-        try:
-            made: TrainingSettings = _made(cls, settings, "")
-        except UsageError as error:
-            raise UsageError(f"{source}, training: {error}") from error
-        return made
+        document = dict(settings)
+        for name in ("optimizer", "schedule"):
+            # The type alone will do where the rest has defaults.
+            if isinstance(document.get(name), str):
+                document[name] = {"type": document[name]}
+        if isinstance(document.get("trainable"), str):
+            document["trainable"] = [document["trainable"]]
+        if document.get("amp") is False:
+            # YAML reads a plain off as a boolean.
+            document["amp"] = "off"
+        return convert(document, cls, where=f"{source}, training")
 
     def total_steps(self, steps_per_epoch: int | None) -> int:
         """How many optimizer steps the training has.
@@ -197,62 +187,11 @@ def first_difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str | 
     return None
 
 
-def _made(cls: type[Any], settings: Mapping[str, Any], prefix: str) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    values: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key not in fields:
-            raise UsageError(f"unknown setting {prefix + str(key)!r}; there are {', '.join(fields)}")
-        values[key] = _value(f"{prefix}{key}", str(fields[key].type), value)
-    return cls(**values)
+def _check(settings: Any) -> None:
+    """Check the fields of settings that were made in Python by their annotations.
 
-
-_NESTED: dict[str, type[Any]] = {"OptimizerSettings": OptimizerSettings, "ScheduleSettings": ScheduleSettings}
-
-
-def _value(name: str, kind: str, value: Any) -> Any:
-    """``value`` as the annotation ``kind`` wants it."""
-    if kind == "Any" or (value is None and kind.endswith("| None")):
-        return value
-    kind = kind.removesuffix(" | None")
-    if kind in _NESTED:
-        # The type alone will do where the rest has defaults.
-        settings = {"type": value} if isinstance(value, str) else value
-        if not isinstance(settings, Mapping):
-            raise UsageError(f"{name} is {value!r}; write a mapping, as '{{type: ..., ...}}'")
-        return _made(_NESTED[kind], settings, f"{name}.")
-    if kind.startswith("tuple["):
-        items = [value] if isinstance(value, str) else value
-        parts = [part.strip() for part in kind[6:-1].split(",")]
-        if not isinstance(items, Sequence) or (parts[-1] != "..." and len(items) != len(parts)):
-            raise UsageError(f"{name} is {value!r}; write a list" + (f" of {len(parts)}" if parts[-1] != "..." else ""))
-        return tuple(_value(f"{name}[{i}]", parts[0], item) for i, item in enumerate(items))
-    if kind == "str" and value is False:
-        # YAML reads a plain off as a boolean.
-        return "off"
-    if kind == "float" and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        # Recipes take 1e-3, which has no point, as text.
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    if isinstance(value, {"int": int, "bool": bool, "str": str}.get(kind, ())) and (
-        kind == "bool" or not isinstance(value, bool)
-    ):
-        return value
-    wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}[kind]
-    raise UsageError(f"{name} is {value!r}; it has to be {wanted}")
-
-
-def _among(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
-
-
-def _within(name: str, value: float, *, above: float | None = None, below: float = math.inf) -> None:
-    low_enough = math.isfinite(value) and value < below
-    if not low_enough or (value <= above if above is not None else value < 0):
-        limits = ("above 0" if above is not None else "0 or more") + (
-            f" and below {below:g}" if below < math.inf else ""
-        )
-        raise UsageError(f"{name} is {value:g}; it has to be {limits}")
+    Raises:
+        UsageError: one is of another type or out of its range.
+    """
+    for name, annotation in get_type_hints(type(settings), include_extras=True).items():
+        convert(getattr(settings, name), annotation, where=name)

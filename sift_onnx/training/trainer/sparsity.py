@@ -38,7 +38,7 @@ def attach_sparsity(
             member.seed = seed
     masked = {module.parameter_paths[name] for name in module.masks}
     params = dict(module.named_parameters())
-    left = {path for path in masked if not any(f.filter(path, params[path]) for f in group._groups)}
+    left = {path for path in masked if group.algorithm_of(path, params[path]) is None}
     if left:
         # Write-back would refuse what was trained outside of its mask.
         group.add(lambda name, _: name in left, sparse.Static())

@@ -11,7 +11,7 @@ from sift_onnx.errors import MissingExtraError, OutputError
 
 __all__ = ["tensorboard_log"]
 
-# What of an event is no figure over steps.
+# Fields of an event that are not figures over steps.
 _NO_FIGURES = ("event", "step", "epoch", "examples")
 _PREFIX = {"step": "train", "validation": "validation"}
 

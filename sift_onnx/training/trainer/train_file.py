@@ -11,10 +11,10 @@ from sift_onnx.analysis.training_mode import mode_note
 from sift_onnx.errors import OutputError, PreconditionError
 from sift_onnx.model import Model
 from sift_onnx.model_files.writer import check_input, check_output
-from sift_onnx.passes.folded_batch_norms import find_folded, starts_at_random
-from sift_onnx.passes.inference_mode import InferenceMode
+from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.training import sparse
-from sift_onnx.training.importer import to_torch
+from sift_onnx.training.importing.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
 from sift_onnx.training.trainer.checkpoint import (
     check_same_recipe,
@@ -29,7 +29,7 @@ from sift_onnx.training.trainer.process_group import joined_ranks
 from sift_onnx.training.trainer.run_record import History, example_cost
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
-from sift_onnx.training.write_back_file import write_back_file
+from sift_onnx.training.writing.file import write_back_file
 
 __all__ = ["train_file"]
 

@@ -30,7 +30,7 @@ def load_function(spec: str, option: str) -> Callable[..., Any]:
         raise UsageError(f"{option} is {spec!r}; write FILE.py:FUNCTION")
     if not path.is_file():
         raise UsageError(f"{option} {spec!r}: there is no file {file!r}")
-    # Under a name of its own: two files may have the same one, and neither may shadow an installed module.
+    # Under a unique name: two files may have the same one, and neither may shadow an installed module.
     unique = f"_sift_onnx_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     found = importlib.util.spec_from_file_location(unique, path)
     assert found is not None and found.loader is not None  # holds for every name that ends in .py

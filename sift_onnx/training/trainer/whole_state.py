@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sift_onnx.training.sparse.distributed.sharded import is_sharded, shard, whole
+from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, shard_like
 
 __all__ = ["load_whole_model", "load_whole_optimizer", "whole_state"]
 
@@ -22,7 +22,7 @@ def whole_state(state: Any) -> Any:
         return {key: whole_state(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
         return type(state)(whole_state(value) for value in state)
-    return whole(state).cpu() if isinstance(state, torch.Tensor) else state
+    return full_tensor(state).cpu() if isinstance(state, torch.Tensor) else state
 
 
 def load_whole_model(module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
@@ -46,4 +46,4 @@ def _like(value: Any, own: torch.Tensor | None) -> Any:
     if not sharded:
         return value
     assert own is not None
-    return shard(value, own)
+    return shard_like(value, own)

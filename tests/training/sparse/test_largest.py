@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_onnx.training.sparse import host_threads
-from sift_onnx.training.sparse.parameters.zeroing import zero_outside
+from sift_onnx.training.sparse import host_tensors
+from sift_onnx.training.sparse.host_tensors import copied, magnitudes, zero_outside
 from sift_onnx.training.sparse.selection import largest as selection
-from sift_onnx.training.sparse.selection.host_copies import copied, magnitudes
 from sift_onnx.training.sparse.selection.largest import largest
 
 
@@ -20,7 +19,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples, chunks and threads on tensors of a few hundred elements."""
     monkeypatch.setattr(selection, "_SAMPLE", 16)
     monkeypatch.setattr(selection, "_CHUNK", 37)
-    monkeypatch.setattr(host_threads, "_WORTH_A_THREAD", 50)
+    monkeypatch.setattr(host_tensors, "_WORTH_A_THREAD", 50)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from training.sparse import two_ranks
 
-from sift_onnx.training.sparse.distributed.ranks import mask_digest
+from sift_onnx.training.sparse.distributed import mask_digest
 
 ROOT = Path(__file__).resolve().parents[3]
 # Under xdist on one worker, so that the ranks are started once.

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from sift_onnx.training import sparse
-from sift_onnx.training.sparse.distributed.ranks import mask_digest
+from sift_onnx.training.sparse.distributed import mask_digest
 
 STEPS, BATCH = 200, 8
 

@@ -17,7 +17,7 @@ import torch
 import sift_onnx
 from sift_onnx.errors import SiftError
 from sift_onnx.model import Model
-from sift_onnx.training.sparse.distributed.ranks import mask_digest
+from sift_onnx.training.sparse.distributed import mask_digest
 from sift_onnx.training.trainer import TrainingSettings, train_file
 from sift_onnx.training.trainer.batch import input_specs
 from sift_onnx.training.trainer.checkpoint import checkpoints_in, load_checkpoint

@@ -1,21 +1,22 @@
-"""What SET and RigL share: drop active weights of small magnitude, grow as many others."""
+"""SET and RigL: drop active weights of small magnitude, grow as many others."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.host_tensors import magnitudes
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
+from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.share import Share
-from sift_onnx.training.sparse.selection import patterned
-from sift_onnx.training.sparse.selection.largest import largest
-from sift_onnx.training.sparse.selection.masks import make_mask_drop_minimum, make_mask_grow_maximum
+from sift_onnx.training.sparse.selection.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
+from sift_onnx.weights.sparse import generator
 
-__all__ = ["DropGrow"]
+__all__ = ["SET", "DropGrow", "RigL"]
 
 
 class DropGrow(DynamicSparsityAlgorithm):
@@ -62,19 +63,9 @@ class DropGrow(DynamicSparsityAlgorithm):
         since = self.update_schedule.start if self.compat == "cbsparse" else 0
         fraction = self.drop_fraction(self.step - since).clamped()
         scores = self.growth_scores(p, mask)
-        if self.pattern.kind != "unstructured":
-            kept, new = self._update_pattern(p, mask, sparsity, fraction, scores)
-        else:
-            shaper = self.shaper_of(self.current)
-            kept, _ = make_mask_drop_minimum(p, mask, fraction, shaper, rule=self.rule, magnitudes=True)
-            if self.compat == "cbsparse":
-                new = self._grow_as_cbsparse(scores, kept, sparsity)
-            else:
-                new = make_mask_grow_maximum(
-                    scores, kept, sparsity, score_shaper=shaper, preferred=mask, rule=self.rule
-                )
+        kept = self.mask_settings.drop_smallest(self.current, p, mask, fraction)
         self._kept = kept if self.resets_regrown else None
-        return new
+        return self.mask_settings.grow_largest(self.current, scores, kept, sparsity, before=mask)
 
     def survivors(self) -> torch.Tensor | None:
         return self._kept
@@ -97,18 +88,62 @@ class DropGrow(DynamicSparsityAlgorithm):
             "resets_regrown": str(self.resets_regrown),
         }
 
-    def _update_pattern(
-        self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share, fraction: Share, scores: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        matrix = self.current.matrix
-        keep = self.rule.keep(int(torch.count_nonzero(mask)), fraction)
-        kept = patterned.drop_mask(self.pattern, matrix, keep, p.abs(), mask)
-        count = patterned.room(self.pattern, matrix, self.rule.target(matrix.size, sparsity))
-        return kept, patterned.grow_mask(self.pattern, matrix, count, scores, kept)
 
-    def _grow_as_cbsparse(self, scores: torch.Tensor, kept: torch.Tensor, sparsity: Share) -> torch.Tensor:
-        # Kept weights score 0 there, not minus infinity: where gradients are zero, too, growth may pick them again, and
-        # the mask ends up with fewer weights than it should have.
-        count = int((1 - float(sparsity)) * kept.numel() - int(torch.count_nonzero(kept)))
-        grown = largest(scores.float().masked_fill(kept, 0).reshape(-1), count)
-        return kept | grown.reshape(kept.shape)
+class SET(DropGrow):
+    """Drop the smallest weights, grow random ones (Mocanu et al. 2018, arXiv:1707.04780).
+
+    What grows depends on seed, name and step alone, so that ranks and resumed runs draw the same.
+    """
+
+    def growth_scores(self, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        rng = generator(self.seed, self.current.name, "grow", self.step)
+        return torch.from_numpy(rng.random(tuple(p.shape), dtype="float32")).to(p.device)
+
+
+class RigL(DropGrow):
+    """Drop the smallest weights, grow those with the largest gradients (Evci et al. 2020, arXiv:1911.11134).
+
+    Gradients are those that the optimizer would see without masks: accumulated, averaged over ranks, unscaled.
+    """
+
+    needs_dense_gradients: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        sparsity: Any = None,
+        drop_fraction: Any = 0.3,
+        balance_in_groups: int | None = None,
+        balance_out_groups: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Settings.
+
+        Args:
+            sparsity: see :class:`SparsityAlgorithm`.
+            drop_fraction: see :class:`DropGrow`.
+            balance_in_groups: number of groups of input features that are to have the same number of weights each.
+            balance_out_groups: the same of output features; attention heads, say.
+            kwargs: see :class:`DropGrow`.
+
+        Raises:
+            UsageError: both kinds of groups, or another setting that is out of its range. Groups that do not divide a
+                parameter are found when the algorithm is applied.
+        """
+        super().__init__(sparsity, drop_fraction, **kwargs)
+        for name, groups in (("balance_in_groups", balance_in_groups), ("balance_out_groups", balance_out_groups)):
+            if groups is not None and whole(groups, name) < 0:
+                raise UsageError(f"{name} is {groups}; it has to be 0 or more")
+        if balance_in_groups and balance_out_groups:
+            raise UsageError("balance_in_groups and balance_out_groups cannot be had together; leave one of them out")
+        if balance_out_groups:
+            self.score_shaper = OutputGroupScoreShaper(balance_out_groups)
+        elif balance_in_groups:
+            self.score_shaper = InputGroupScoreShaper(balance_in_groups)
+        self.balance_in_groups, self.balance_out_groups = balance_in_groups, balance_out_groups
+
+    def growth_scores(self, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return magnitudes(self.dense_gradient())
+
+    def settings(self) -> dict[str, str]:
+        groups = f"{self.balance_in_groups} in, {self.balance_out_groups} out"
+        return {**super().settings(), "balanced groups": groups}

@@ -11,15 +11,12 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
-from sift_onnx.training.sparse.distributed.ranks import broadcast_masks, is_leader, is_parallel
-from sift_onnx.training.sparse.distributed.sharded import whole
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
+from sift_onnx.training.sparse.distributed import broadcast_masks, is_parallel, is_rank_0
 from sift_onnx.training.sparse.errors import SparsityStateError
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike, make_update_schedule
-from sift_onnx.training.sparse.selection.host_copies import copied
-from sift_onnx.training.sparse.stepping.optimizer_states import sparse_states
 
 __all__ = ["DynamicSparsityAlgorithm"]
 
@@ -28,13 +25,13 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
     """The base of algorithms that update masks by a schedule; subclasses implement :meth:`update_mask`.
 
     After each step of the optimizer the step counter goes up by one; if the update schedule then names the step, every
-    parameter that had a gradient gets a new mask, at the sparsity its schedule has for that step. Step 0 is no update.
-    It decides about the first mask: if it is not an update step, training starts dense.
+    parameter that had a gradient gets a new mask, at the sparsity its schedule has for that step. Step 0
+    updates nothing; if the update schedule does not name it, training starts dense.
 
-    On steps that are no update steps masks cost nothing but their application.
+    On other steps masks cost nothing but their application.
     """
 
-    #: Whether weights that an update drops and grows lose their values; :meth:`survivors` then tells them.
+    #: Whether weights that an update drops and grows lose their values; :meth:`survivors` then says which ones do not.
     resets_regrown: bool = False
     #: Whether updates need gradients of inactive weights, too; :meth:`dense_gradient` then has them.
     needs_dense_gradients: ClassVar[bool] = False
@@ -99,14 +96,10 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         return self.weight_step == "take" or not self._is_update_step_next()
 
     def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
-        self._gradients_seen = {sparse.name for sparse in params}
-        self._dense_gradients = {}
+        self._gradients_seen, self._dense_gradients = {sparse.name for sparse in params}, {}
         if self.wants_gradients():
-            for sparse in params:
-                # In the optimizer's order, which is that of all ranks: for a sharded gradient this is a collective.
-                grad = sparse.param.grad
-                assert grad is not None
-                self._dense_gradients[sparse.name] = copied(whole(grad))
+            # In the optimizer's order, which is that of all ranks: for a sharded gradient this is a collective.
+            self._dense_gradients = {sparse.name: sparse.full_gradient() for sparse in params}
 
     def wants_gradients(self) -> bool:
         return self.needs_dense_gradients and self._is_update_step_next()
@@ -184,7 +177,7 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         params = self.sparse_params.values() if optimizer is None else self.get_sparse_params(optimizer)
         # Gradients are gone by now where weight steps are skipped, and come late where a closure computes them.
         seen = self._gradients_seen or ()
-        return [sparse for sparse in params if sparse.name in seen or sparse.param.grad is not None]
+        return [sparse for sparse in params if sparse.name in seen or sparse.has_gradient]
 
     def survivors(self) -> torch.Tensor | None:
         """Weights of :attr:`current` that keep value and optimizer states if they are in the new mask; None for all.
@@ -199,8 +192,8 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         survivors: dict[str, torch.Tensor] = {}
         for sparse in params:
             # Every rank gathers a sharded parameter, one of them looks at it.
-            values = whole(sparse.param)
-            if parallel and not is_leader(self.process_group):
+            values = sparse.full_values()
+            if parallel and not is_rank_0(self.process_group):
                 masks[sparse.name] = survivors[sparse.name] = sparse.mask
             else:
                 masks[sparse.name], survivors[sparse.name] = self._new_mask(sparse, values)
@@ -210,14 +203,14 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         for sparse in params:
             old = sparse.mask.clone() if self.history is not None else None
             if self.resets_regrown:
-                states = [] if optimizer is None else sparse_states(optimizer, sparse.param)
+                states = [] if optimizer is None else sparse.states_in(optimizer)
                 sparse.zero_outside(survivors[sparse.name], [sparse.param, *states])
             sparse.update(masks[sparse.name])
             if self.history is not None and old is not None:
                 self.history.update(sparse.name, old, sparse.mask)
 
     def _new_mask(self, sparse: SparseParameter, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        level = self.levels.of(sparse, self.sparse_params, self.step, self.pattern)
+        level = self.level_of(sparse)
         self._current = sparse
         try:
             mask = self.update_mask(values, sparse.mask, level)

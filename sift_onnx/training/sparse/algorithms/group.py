@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
+from sift_onnx.training.sparse.attachment.optimizer import update_now
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
-from sift_onnx.training.sparse.parameters.traversal import owned_parameters, unwrapped
+from sift_onnx.training.sparse.parameters.of_module import owned_parameters, unwrapped
+from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
-from sift_onnx.training.sparse.stepping.optimizer_hooks import update_now
 
 __all__ = ["Filter", "Group", "ParamFilter"]
 
@@ -88,7 +89,7 @@ class Group(SparsityAlgorithm):
         """Add the algorithms of another group, with their filters.
 
         Raises:
-            WrongTypeError: it is no group.
+            WrongTypeError: it is not a group.
         """
         if not isinstance(group, Group):
             raise WrongTypeError(f"extend() takes a group, not {type(group).__name__}; use add() for an algorithm")
@@ -102,10 +103,10 @@ class Group(SparsityAlgorithm):
 
     @property
     def sparsity(self) -> Any:
-        """Not to be had.
+        """Unavailable: the algorithms of a group have sparsities.
 
         Raises:
-            SparsityStateError: always; the algorithms of a group have sparsities.
+            SparsityStateError: always.
         """
         raise SparsityStateError("a group has no sparsity; its algorithms have: group[0].sparsity")
 
@@ -128,7 +129,7 @@ class Group(SparsityAlgorithm):
                 warnings.warn(f"no parameters were left for {type(group.algorithm).__name__}", stacklevel=4)
 
     def check_globs(self, names: Sequence[str]) -> None:
-        """Hold the globs against the names of a model's parameters.
+        """Check that each glob matches a parameter of a model.
 
         Raises:
             UsageError: one matches none of them.
@@ -139,16 +140,41 @@ class Group(SparsityAlgorithm):
                     raise UsageError(f"glob {glob!r} matches no parameter; the model has {_some(names)}")
 
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
-        for group in self._groups:
-            if group.filter(name, param):
-                group.algorithm.sparsify_parameter(module, name, param)
-                return
+        algorithm = self.algorithm_of(name, param)
+        if algorithm is not None:
+            algorithm.sparsify_parameter(module, name, param)
+
+    def algorithm_of(self, name: str, param: torch.Tensor) -> SparsityAlgorithm | None:
+        """The algorithm whose filter is the first to accept a parameter; None if it stays dense."""
+        return next((group.algorithm for group in self._groups if group.filter(name, param)), None)
 
     def sparsify_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         super().sparsify_optimizer(optimizer)
         for member in self.members:
             # So that a member's own finalize_grads() works, and a second optimizer is refused there, too.
             member._optimizer_hooks = self._optimizer_hooks
+
+    def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
+        for member in self.members:
+            member.observe_gradients([sparse for sparse in params if member.sparse_params.get(sparse.name) is sparse])
+
+    def wants_gradients(self) -> bool:
+        return any(member.wants_gradients() for member in self.members)
+
+    def forget_gradients(self) -> None:
+        for member in self.members:
+            member.forget_gradients()
+
+    def takes_weight_step(self) -> bool:
+        return all(member.takes_weight_step() for member in self.members)
+
+    def densify_if_due(self) -> None:
+        for member in self.members:
+            member.densify_if_due()
+
+    def end_step(self) -> None:
+        for member in self.members if self.autoupdate else ():
+            member.end_step()
 
     def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         for member in self.members:

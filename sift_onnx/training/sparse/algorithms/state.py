@@ -1,74 +1,72 @@
-"""Saving and resuming an algorithm: what is written, and what must agree when it is read."""
+"""What a resumed run needs of an algorithm, besides the model's own state and the optimizer's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from sift_onnx.errors import UsageError
 
-if TYPE_CHECKING:
-    from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
-    from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
-
-__all__ = ["algorithm_state", "load_algorithm_state", "sparsity_schedules"]
+__all__ = ["AlgorithmState"]
 
 
-def algorithm_state(algorithm: SparsityAlgorithm) -> dict[str, Any]:
-    """The state of one algorithm, by cstorch's keys ``step`` and ``sparsity``, and others."""
-    state: dict[str, Any] = {
-        "algorithm": type(algorithm).__name__.lower(),
-        "step": algorithm.step,
-        "seed": algorithm.seed,
-        "dense": algorithm.is_dense,
-        "parameters": {name: list(sparse.param.shape) for name, sparse in algorithm.sparse_params.items()},
-        "settings": algorithm.settings(),
-        "sparsity": {
-            name: saved for name, schedule in sparsity_schedules(algorithm) if (saved := schedule.state_dict())
-        },
-    }
-    if algorithm.history is not None:
-        state["metrics"] = algorithm.history.state_dict()
-    return state
+@dataclass(frozen=True)
+class AlgorithmState:
+    """The state of one algorithm. Masks are not in it: they are buffers of the model.
 
+    Checkpoints hold it as a dictionary of its fields, of which those of cstorch are ``step`` and ``sparsity``.
 
-def load_algorithm_state(algorithm: SparsityAlgorithm, state: Any) -> None:
-    """Take over an :func:`algorithm_state`; only ``step`` is needed, as in states that cstorch wrote.
-
-    Raises:
-        UsageError: the state is of another algorithm, other settings or other parameters.
+    Attributes:
+        step: number of optimizer steps.
+        algorithm: its name; None where cstorch wrote the state.
+        seed: of what is drawn.
+        dense: whether masks have become ones for good.
+        parameters: shapes by name.
+        settings: what a run must have in common with the one it resumes, in words.
+        sparsity: states of schedules, by the name of their first parameter.
+        metrics: the history of the masks, if it is followed.
     """
-    if not isinstance(state, Mapping) or "step" not in state:
-        raise UsageError("this is no state of a sparsity algorithm; load what state_dict() gave")
-    _compare("algorithm", state.get("algorithm"), type(algorithm).__name__.lower())
-    shapes = {name: list(sparse.param.shape) for name, sparse in algorithm.sparse_params.items()}
-    saved_shapes = state.get("parameters", shapes)
-    for name in [*saved_shapes, *shapes]:
-        _compare(f"shape of {name!r}", saved_shapes.get(name, "absent"), shapes.get(name, "absent"))
-    own = algorithm.settings()
-    for key, value in state.get("settings", {}).items():
-        _compare(key, value, own.get(key))
-    algorithm.step = int(state["step"])
-    algorithm.seed = int(state.get("seed", algorithm.seed))
-    algorithm._dense = bool(state.get("dense", False))
-    schedules = dict(sparsity_schedules(algorithm))
-    for name, saved in state.get("sparsity", {}).items():
-        if name not in schedules:
-            raise UsageError(f"the state has a sparsity schedule for {name!r}, which has none here")
-        schedules[name].load_state_dict(saved)
-    if algorithm.history is not None and "metrics" in state:
-        algorithm.history.load_state_dict(state["metrics"])
 
+    step: int
+    algorithm: str | None = None
+    seed: int | None = None
+    dense: bool = False
+    parameters: Mapping[str, list[int]] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    sparsity: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    metrics: Mapping[str, Any] | None = None
 
-def sparsity_schedules(algorithm: SparsityAlgorithm) -> list[tuple[str, HyperParameterSchedule]]:
-    """Each sparsity schedule once, under the name of its first parameter."""
-    seen: set[int] = set()
-    named = []
-    for name, sparse in algorithm.sparse_params.items():
-        if id(sparse.schedule) not in seen:
-            seen.add(id(sparse.schedule))
-            named.append((name, sparse.schedule))
-    return named
+    @classmethod
+    def from_dict(cls, state: Any) -> AlgorithmState:
+        """The state that a dictionary holds; keys of subclasses' own are left alone.
+
+        Raises:
+            UsageError: it holds none.
+        """
+        if not isinstance(state, Mapping) or "step" not in state:
+            raise UsageError("this is no state of a sparsity algorithm; load what state_dict() gave")
+        known = {key: state[key] for key in cls.__dataclass_fields__ if key in state}
+        return cls(**{**known, "step": int(state["step"]), "dense": bool(state.get("dense", False))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as checkpoints hold it."""
+        state = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in state.items() if name != "metrics" or value is not None}
+
+    def check_fits(self, own: AlgorithmState) -> None:
+        """Compare a saved state with that of the algorithm that is to take it over.
+
+        Raises:
+            UsageError: it is of another algorithm, other settings or other parameters.
+        """
+        _compare("algorithm", self.algorithm, own.algorithm)
+        shapes = own.parameters or {}
+        saved_shapes = shapes if self.parameters is None else self.parameters
+        for name in [*saved_shapes, *shapes]:
+            _compare(f"shape of {name!r}", saved_shapes.get(name, "absent"), shapes.get(name, "absent"))
+        for key, value in self.settings.items():
+            _compare(key, value, own.settings.get(key))
 
 
 def _compare(what: str, saved: object, own: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.algorithm import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.schedules.share import Share
 
 __all__ = ["Static"]
@@ -28,7 +28,7 @@ class Static(SparsityAlgorithm):
             kwargs: see :class:`SparsityAlgorithm`.
 
         Raises:
-            UsageError: an integer (a percentage, as like as not), a schedule, or out of range.
+            UsageError: an integer (probably a percentage), a schedule, or out of range.
         """
         if sparsity is not None and not _is_per_parameter(sparsity):
             if isinstance(sparsity, (bool, int, list, tuple, dict)) or callable(sparsity):

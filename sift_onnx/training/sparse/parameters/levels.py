@@ -1,18 +1,18 @@
-"""The sparsity of each parameter at a step: its schedule's, or its share under a common one."""
+"""The sparsity of each parameter at a step: its schedule's, or its part of a common one by Erdős-Rényi-Kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from sift_onnx.errors import UsageError
-from sift_onnx.sparsity.budget import check_distribution
+from sift_onnx.sparsity.budget import BudgetLayer, allocate, check_distribution
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
-from sift_onnx.training.sparse.schedules.share import Share
-from sift_onnx.training.sparse.selection.erk import erk_counts
+from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
-__all__ = ["Levels"]
+__all__ = ["Levels", "erk_counts"]
 
 
 class Levels:
@@ -58,3 +58,40 @@ class Levels:
             )
             self._counts = {key: counts}
         return Share(1 - Fraction(self._counts[key][sparse.name], sparse.param.numel()))
+
+
+def erk_counts(
+    shapes: Mapping[str, Sequence[int]],
+    sparsity: ShareLike,
+    capacities: Mapping[str, int] | None = None,
+    units: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Non-zeros of each weight, ``floor((1 - sparsity) * total)`` together to within one unit.
+
+    The density of a weight is in proportion to the sum over the product of its sizes (Evci et al. 2020, section 3);
+    weights that would be more than full are full, and the others share the rest. Unlike the transforms, which spend a
+    budget of multiply-accumulates, this spends one of non-zeros, as RigL and cbsparse do.
+
+    Args:
+        shapes: of the weights, by name.
+        sparsity: of all of them together.
+        capacities: the most non-zeros that a weight may have, if that is not all.
+        units: non-zeros come in multiples of this, blocks say; 1 where it is not given.
+
+    Raises:
+        BudgetError: a weight would be left without a non-zero.
+    """
+    layers = [
+        BudgetLayer(
+            name,
+            macs=math.prod(shape),
+            positions=1,
+            weights=math.prod(shape),
+            capacity=None if capacities is None else capacities.get(name),
+            unit=1 if units is None else units.get(name, 1),
+            dims=sum(shape),
+        )
+        for name, shape in shapes.items()
+    ]
+    density = 1 - Share(sparsity).clamped().exact
+    return allocate(layers, math.floor(density * sum(layer.weights for layer in layers)), "erk")

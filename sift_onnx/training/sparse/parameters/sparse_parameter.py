@@ -9,24 +9,26 @@ from typing import Any, NoReturn
 
 import torch
 
+from sift_onnx.errors import UsageError
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
-from sift_onnx.training.sparse.distributed.sharded import is_sharded, local_part, shard_like
+from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, local_shard, to_local
 from sift_onnx.training.sparse.errors import SparsityStateError, refuse_pickling
-from sift_onnx.training.sparse.parameters.feature_axes import axes_of
-from sift_onnx.training.sparse.parameters.zeroing import zero_outside
+from sift_onnx.training.sparse.host_tensors import copied, zero_outside
+from sift_onnx.training.sparse.parameters.of_module import axes_of
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
 __all__ = ["SparseParameter"]
 
-# Elements that are looked at where a few tell enough.
+# Elements that are looked at where a few are enough.
 _SAMPLE = 1 << 13
 
 
 class SparseParameter:
-    """What an algorithm knows of a parameter.
+    """What an algorithm knows of a parameter, and the only place that knows how it is stored.
 
-    The mask is a persistent bool buffer ``<name>_mask`` beside the parameter, of its shape; true where a weight is
-    active. It is looked up by name each time, so that whatever replaces parameters (FSDP, ``to_empty``) may do so.
+    Algorithms and hooks ask for values, gradients and optimizer states here. The mask is a persistent bool buffer
+    ``<name>_mask`` beside the parameter, of its shape; true where a weight is active. It is looked up by name each
+    time, so that FSDP, ``to_empty`` and others may replace parameters.
 
     Attributes:
         name: of the parameter, in the module that the algorithm was applied to.
@@ -54,7 +56,7 @@ class SparseParameter:
         self._seen: tuple[int, ...] | None = None
         self._pruned: weakref.ref[torch.Tensor] | None = None
         self._nnz: tuple[int, int, int] | None = None
-        placeholder = torch.ones(self.param.shape, dtype=torch.bool, device=local_part(self.param).device)
+        placeholder = torch.ones(self.param.shape, dtype=torch.bool, device=to_local(self.param).device)
         module.register_buffer(self.mask_name, placeholder, persistent=True)
 
     @property
@@ -116,11 +118,46 @@ class SparseParameter:
 
     @property
     def feature_axes(self) -> tuple[int, int]:
-        """Dimensions of output and input features: 0 and 1, as in torch's own layers, unless somebody knows better.
+        """Dimensions of output and input features: 0 and 1, as in torch's own layers, unless the model says otherwise.
 
-        That is the parameter, by an attribute ``feature_axes = (out, in)``, or the module, see :func:`known_axes`.
+        The parameter says so by an attribute ``feature_axes = (out, in)``, the module as :func:`known_axes` reads it.
         """
         return axes_of(self.param, self._known_axes)
+
+    def full_values(self) -> torch.Tensor:
+        """The parameter, even if it is sharded; every rank calls this."""
+        return full_tensor(self.param)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether there is a gradient."""
+        return self.param.grad is not None
+
+    def full_gradient(self) -> torch.Tensor:
+        """A copy of the gradient, even if it is sharded; every rank calls this."""
+        assert self.param.grad is not None
+        return copied(full_tensor(self.param.grad))
+
+    def mask_gradient(self) -> None:
+        """Zero the gradient of inactive weights.
+
+        Raises:
+            UsageError: the gradient is a sparse tensor.
+        """
+        grad = self.param.grad
+        assert grad is not None
+        if grad.is_sparse:
+            raise UsageError(f"the gradient of {self.name!r} is a sparse tensor; use Embedding(sparse=False)")
+        self.zero_outside(self.mask, [grad])
+
+    def states_in(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        """The optimizer's state tensors that have one element for each weight, except those with ``requires_dense``.
+
+        No table of optimizers is needed: these are the states of the parameter's shape.
+        """
+        param = self.param
+        states = [state for state in optimizer.state.get(param, {}).values() if isinstance(state, torch.Tensor)]
+        return [state for state in states if state.shape == param.shape and not getattr(state, "requires_dense", False)]
 
     def place(self, mask: torch.Tensor) -> None:
         """Make ``mask`` the first mask, and prune the parameter."""
@@ -154,7 +191,7 @@ class SparseParameter:
     def prune_if_changed(self) -> None:
         """Prune the parameter, unless it is the tensor that was pruned last, unchanged.
 
-        What writes to it behind autograd's back, by ``.data``, is not noticed; the next optimizer step prunes it.
+        A write that bypasses autograd, by ``.data``, is not noticed; the next optimizer step prunes it.
         """
         shards = self._shards()
         if shards is None:
@@ -167,26 +204,28 @@ class SparseParameter:
 
     def zero_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
         """Zero ``tensors`` of the parameter's shape outside of ``mask``; NaN and infinities become zero as well."""
-        part = shard_like(mask, self.param)
+        part = local_shard(mask, self.param)
         for tensor in tensors:
-            zero_outside(part, local_part(tensor))
+            zero_outside(part, to_local(tensor))
 
     def any_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> bool:
-        """Whether this rank's part of any of ``tensors``, of the parameter's shape, has a non-zero outside."""
-        part = ~shard_like(mask, self.param)
-        return any(bool(local_part(tensor)[part].any()) for tensor in tensors)
+        """Whether this rank's shard of any of ``tensors``, of the parameter's shape, has a non-zero outside."""
+        part = ~local_shard(mask, self.param)
+        return any(bool(to_local(tensor)[part].any()) for tensor in tensors)
 
-    def looks_unmasked(self, tensor: torch.Tensor) -> bool:
-        """Whether a sample of this rank's part of ``tensor``, of the parameter's shape, has more than the mask."""
-        values, mask = local_part(tensor).reshape(-1), shard_like(self.mask, self.param).reshape(-1)
+    def gradient_looks_unmasked(self) -> bool:
+        """Whether a sample of this rank's shard of the gradient has a non-zero outside of the mask."""
+        if self.param.grad is None:
+            return False
+        values, mask = to_local(self.param.grad).reshape(-1), local_shard(self.mask, self.param).reshape(-1)
         step = values.numel() // _SAMPLE + 1
         return bool(values[::step].masked_fill(mask[::step], 0).any())
 
     def _fingerprint(self, param: torch.Tensor) -> tuple[int, ...]:
-        # In-place changes count up a tensor's version, those of a part not that of the DTensor. A forward pass that
-        # would write to weights without need breaks a backward pass that is still to come (two forwards, one backward).
+        # In-place changes increment a tensor's version; those of a shard do not increment the DTensor's. A
+        # forward pass that writes to weights without need breaks a later backward pass (two forwards, one backward).
         mask = self.mask
-        return id(param), param._version, local_part(param)._version, id(mask), mask._version
+        return id(param), param._version, to_local(param)._version, id(mask), mask._version
 
     def _shards(self) -> torch.Tensor | None:
         """The DTensor that was pruned last, if the parameter is what FSDP2 has gathered of it for the moment."""

@@ -37,8 +37,8 @@ Step = int | torch.Tensor
 class HyperParameterSchedule(ABC):
     """A value for each step.
 
-    Steps count calls of ``optimizer.step``; step 0 is before the first. Values may leave [0, 1]: who uses one clamps
-    it. Names, arguments and formulas are those of ``cstorch.sparse.utils``.
+    Steps count calls of ``optimizer.step``; step 0 is before the first. Values may leave [0, 1]: their users clamp
+    them. Names, arguments and formulas are those of ``cstorch.sparse.utils``.
     """
 
     @abstractmethod
@@ -52,7 +52,7 @@ class HyperParameterSchedule(ABC):
         """Move on, if ``is_update_step``; called once in each step, after the value was used."""
 
     def get_min_max_end(self, begin: int, end: int) -> tuple[float, float, float] | None:
-        """Smallest, largest and last value from step ``begin`` to ``end``, or None if that cannot be told.
+        """Smallest, largest and last value from step ``begin`` to ``end``, or None if that is unknown.
 
         As it stands here it takes the schedule to be monotone.
         """
@@ -183,7 +183,7 @@ class PerUpdate(HyperParameterSchedule):
 
     @property
     def index(self) -> int:
-        """Of the next value; behind the last one where none is left."""
+        """Of the next value; after the last one where none is left."""
         return self._index
 
     @property
@@ -261,8 +261,8 @@ def make_hyperparam_schedule(schedule: Any) -> HyperParameterSchedule:
 
     Args:
         schedule: a number (:class:`Constant`), a list (:class:`Cycling`), a function of the step (:class:`Lambda`),
-            ``{"type": name, ...}`` with the lower-cased name of a subclass of :class:`HyperParameterSchedule`, be it a
-            user's own, and its arguments, or a schedule.
+            ``{"type": name, ...}`` with the lower-cased name of a subclass of :class:`HyperParameterSchedule`
+            (also a user's) and its arguments, or a schedule.
 
     Raises:
         UsageError: it stands for none.
@@ -279,7 +279,7 @@ def make_hyperparam_schedule(schedule: Any) -> HyperParameterSchedule:
         except TypeError as error:
             raise UsageError(f"a schedule function takes the step, and nothing else: {error}") from error
         except ValueError:
-            pass  # a builtin that does not tell its signature
+            pass  # a builtin without a signature
         return Lambda(schedule)
     return Constant(schedule)
 

@@ -19,7 +19,7 @@ def finite(value: Any, what: str) -> float:
         what: its name.
 
     Raises:
-        UsageError: it is no number, or not finite.
+        UsageError: it is not a finite number.
     """
     try:
         number = float(value)
@@ -39,7 +39,7 @@ def above_0(value: Any, name: str, owner: str) -> float:
         owner: what it is a setting of.
 
     Raises:
-        UsageError: it is no number, not finite, or not above 0.
+        UsageError: it is not a finite number above 0.
     """
     number = finite(value, f"the {name} of {owner}")
     if number <= 0:

@@ -19,7 +19,7 @@ class ParameterSchedules:
     """Schedules of single parameters, and one for all others.
 
     Attributes:
-        default: of the parameters that have none of their own; None if there is no such schedule.
+        default: of the parameters without a schedule; None if those have none.
     """
 
     def __init__(self, sparsity: Any = None) -> None:
@@ -63,7 +63,7 @@ class ParameterSchedules:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no schedule at all."""
+        """Whether there is not a single schedule."""
         return self.default is None and not len(self._own)
 
     def values(self) -> Iterator[HyperParameterSchedule]:

@@ -25,12 +25,12 @@ __all__ = [
 class UpdateSchedule(ABC):
     """Which steps are update steps.
 
-    Steps count calls of ``optimizer.step``. Step 0 is before the first and never updates a mask; it only tells whether
-    training starts sparse.
+    Steps count calls of ``optimizer.step``. Step 0 is before the first and never updates a mask; it only decides
+    whether training starts sparse.
 
     Attributes:
         start: the first step that may be an update step.
-        stop: no step from here on is an update step; None if there is no end.
+        stop: the first step after the last possible update step; None for no end.
     """
 
     start: int = 0
@@ -98,7 +98,7 @@ class ListSchedule(UpdateSchedule):
 
 
 class _FunctionSchedule(UpdateSchedule):
-    """At the steps for which a function of the step, as a tensor that holds one integer, is true."""
+    """At the steps for which a function returns true; it takes the step as a tensor that holds one integer."""
 
     def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
         self.function = function
@@ -119,7 +119,7 @@ def make_update_schedule(update: UpdateScheduleLike, *, strict: bool = False) ->
     Args:
         update: None for every step; ``{"freq": f, "start": 0, "stop": None}``; ``{"steps": [...]}``; a function of the
             step; or a schedule.
-        strict: the bounds themselves are no update steps; see :class:`StrictFreqSchedule`.
+        strict: exclude the bounds; see :class:`StrictFreqSchedule`.
 
     Raises:
         UsageError: it stands for none.

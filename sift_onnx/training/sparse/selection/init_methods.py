@@ -88,7 +88,7 @@ def checkerboard(
 ) -> torch.Tensor:
     """A mask that is spread as evenly as can be, with exactly the sparsity.
 
-    Weight ``i`` is active where ``i * density`` passes a whole number, and each row is turned one place further than
+    Weight ``i`` is active where ``i * density`` passes a whole number, and each row is rotated by one element more than
     the row before, so that columns are filled evenly, too, where rows would all look alike.
     """
     density = 1 - Share(sparsity).clamped().exact
@@ -131,7 +131,7 @@ def make_init_method(init_method: Any) -> InitMethod:
             f"init_method is called as f(param, sparsity, score_shaper=None, device=None), but: {error}"
         ) from error
     except ValueError:
-        pass  # a builtin that does not tell its signature
+        pass  # a builtin without a signature
     method: InitMethod = init_method
     return method
 
@@ -140,7 +140,7 @@ def check_mask(mask: object, param: torch.Tensor, name: str) -> torch.Tensor:
     """``mask`` as a bool tensor, if it fits.
 
     Raises:
-        WrongTypeError: it is no tensor.
+        WrongTypeError: it is not a tensor.
         UsageError: it has another shape than the parameter.
     """
     if not isinstance(mask, torch.Tensor):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sift_onnx.training.sparse.host_threads import spread
+from sift_onnx.training.sparse.host_tensors import in_parts
 
 __all__ = ["largest"]
 
@@ -122,7 +122,7 @@ class _Scores:
     Attributes:
         values: ``[n]``.
         candidates: ``[n]``, or None for all.
-        preferred: ``[n]``: who wins ties; None for the first.
+        preferred: ``[n]``: which scores win ties; None for the first.
         available: number of candidates.
         magnitudes: whether absolute values count.
     """
@@ -137,12 +137,12 @@ class _Scores:
         """The mask of the ``count`` largest; ``0 < count < available``."""
         threshold, above = self._threshold(count)
         mask = np.empty(self.values.size, np.bool_)
-        spread(mask.size, lambda start, stop: self._mark_above(threshold, mask, start, stop))
+        in_parts(mask.size, lambda start, stop: self._mark_above(threshold, mask, start, stop))
         self._mark_ties(threshold, count - above, mask)
         return mask
 
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[slice, _Array]]:
-        """Slices and their scores; the array is written anew for each."""
+        """Slices and their scores; the array is overwritten for each."""
         buffer = np.empty(_CHUNK, self.values.dtype)
         for first in range(start, stop, _CHUNK):
             where = slice(first, min(first + _CHUNK, stop))
@@ -171,7 +171,7 @@ class _Scores:
         return found, counts.from_high + int(np.count_nonzero(between > found))
 
     def _counts(self, low: Any, high: Any, at_bounds: bool = False) -> _Counts:
-        parts = spread(self.values.size, lambda start, stop: self._count(low, high, at_bounds, start, stop))
+        parts = in_parts(self.values.size, lambda start, stop: self._count(low, high, at_bounds, start, stop))
         counts = sum(parts, start=_Counts())
         if low == -np.inf:
             # NaN, which compares with nothing, is as low.

@@ -53,7 +53,7 @@ def drop_mask(
 def grow_mask(
     pattern: Pattern, matrix: WeightMatrix, count: int, scores: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """``mask`` and the weights of the highest scores that fit beside it, ``count`` non-zeros in all.
+    """``mask`` and the weights of the highest scores that the pattern allows in addition, ``count`` non-zeros in all.
 
     A transposable mask may give a weight up where that lets two others in.
     """

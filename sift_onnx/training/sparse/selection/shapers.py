@@ -47,7 +47,7 @@ class ScoreFlattener(ScoreShaper):
 class OutputGroupScoreShaper(ScoreShaper):
     """Weights of a group of output features compete, so that all groups keep the same number: ``[groups, -1]``.
 
-    A group is so many consecutive output features: the rows of an attention head, say.
+    A group is a number of consecutive output features: the rows of an attention head, say.
     """
 
     def __init__(self, num_groups: int, axis: int = 0) -> None:

@@ -1,0 +1,1 @@
+"""What keeps a model and its optimizer within masks: hooks around forward passes and optimizer steps."""

@@ -1,0 +1,85 @@
+"""A model and its optimizer as they were at some step, to go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, local_shard, shard_like, to_local
+
+__all__ = ["Snapshot"]
+
+
+class Snapshot:
+    """Copies of parameters, buffers and optimizer states; masks are left out.
+
+    Of tensors that ranks share out, each rank has a copy of its part, or of the whole if the snapshot was loaded.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], states: Mapping[int, Mapping[str, Any]]) -> None:
+        self._tensors = dict(tensors)
+        self._states = {int(index): dict(state) for index, state in states.items()}
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
+        """A snapshot.
+
+        Args:
+            module: the model.
+            optimizer: of the model; None if it has no states yet.
+        """
+        without = {f"{name}_mask" for name, _ in module.named_parameters()}
+        tensors = {name: t.detach().clone() for name, t in _tensors(module).items() if name not in without}
+        params = [] if optimizer is None else _params(optimizer)
+        states = {} if optimizer is None else {i: _copied(optimizer.state.get(p, {})) for i, p in enumerate(params)}
+        return cls(tensors, states)
+
+    @torch.no_grad()
+    def restore(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+        """Write all of it back; optimizer states that did not exist then are deleted."""
+        present = _tensors(module)
+        for name, tensor in self._tensors.items():
+            part = to_local(tensor) if is_sharded(tensor) else local_shard(tensor, present[name])
+            to_local(present[name]).copy_(part)
+        for index, param in enumerate([] if optimizer is None else _params(optimizer)):
+            assert optimizer is not None
+            state = {key: _like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
+            if state:
+                optimizer.state[param] = state
+            else:
+                optimizer.state.pop(param, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, in whole tensors and numbers; where ranks share tensors out, all of them call it."""
+        tensors = {name: full_tensor(tensor) for name, tensor in self._tensors.items()}
+        states = {index: {key: _full(value) for key, value in state.items()} for index, state in self._states.items()}
+        return {"tensors": tensors, "states": states}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Snapshot:
+        """The snapshot of a :meth:`state_dict`."""
+        return cls(state["tensors"], state["states"])
+
+
+def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
+
+
+def _full(value: Any) -> Any:
+    return full_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+def _like(value: Any, param: torch.Tensor) -> Any:
+    """An optimizer's state as ``param`` is laid out, if it has one element for each weight."""
+    loaded = isinstance(value, torch.Tensor) and not is_sharded(value) and value.shape == param.shape
+    return shard_like(value, param) if loaded and is_sharded(param) else value

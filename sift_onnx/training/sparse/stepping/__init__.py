@@ -1,1 +1,0 @@
-"""What happens around forward passes and optimizer steps."""

@@ -1,0 +1,1 @@
+"""From a trained torch module back to the ONNX model."""
