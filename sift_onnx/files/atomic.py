@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from sift_onnx.errors import OutputError
 
-__all__ = ["atomic_file", "behind_links", "sync"]
+__all__ = ["atomic_file", "resolve_links", "sync"]
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """
     temporary = None
     try:
-        target = behind_links(path)
+        target = resolve_links(path)
         temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
         # Opened by the system's own rules, so that the file gets the permissions that the umask leaves.
         with open(temporary, "xb", buffering=1 << 20) as file:
@@ -64,7 +64,7 @@ def _sync_names(folder: Path) -> None:
             os.close(descriptor)
 
 
-def behind_links(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """What ``path`` leads to, there or not.
 
     Raises:

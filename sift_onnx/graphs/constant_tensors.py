@@ -27,7 +27,7 @@ def header_of(constant: gs.Constant, known: onnx.TensorProto | None = None) -> o
 
     Args:
         constant: the constant.
-        known: the tensor that had its place when the model came; its doc string and metadata are kept.
+        known: the tensor of that name in the original model; its doc string and metadata are kept.
     """
     stored = stored_values_of(constant)
     if stored is not None:

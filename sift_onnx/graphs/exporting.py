@@ -30,8 +30,8 @@ from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["export_graph", "export_model_fields"]
 
-# Called with the graph that is being built, a constant, the tensor that had its place when the model came, and whether
-# it is the main graph.
+# Called with the graph that is being built, a constant, the tensor of that name in the original model, and whether the
+# graph is the main one.
 AddInitializer = Callable[[onnx.GraphProto, gs.Constant, "onnx.TensorProto | None", bool], None]
 
 # Up to it, an initializer of the main graph has to be an input too.

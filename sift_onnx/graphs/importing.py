@@ -14,10 +14,10 @@ from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from sift_onnx.errors import MaskWarning, ModelReadError
+from sift_onnx.files.detached_data import DetachedData, refuse_external
 from sift_onnx.files.external_data import is_external
 from sift_onnx.files.file_bytes import PackedNumbers
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.files.tensor_data import OutsideData, refuse_external
 from sift_onnx.graphs.checks import check_graphs
 from sift_onnx.graphs.constants import apply_export_dtype, imported_tensor, own_array, replace_values, stored_values_of
 from sift_onnx.weights.mask_search import find_masks
@@ -28,7 +28,7 @@ from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
 __all__ = ["adopt_constants", "adopt_masks", "copy_graph", "import_model", "own_arrays"]
 
 
-def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.Graph:
+def import_model(model: onnx.ModelProto, data: DetachedData | None = None) -> gs.Graph:
     """The model's graph, with constants of kinds that :mod:`sift_onnx.graphs.constants` knows.
 
     Args:
@@ -59,7 +59,7 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
     return graph
 
 
-def adopt_constants(graph: gs.Graph, data: OutsideData) -> None:
+def adopt_constants(graph: gs.Graph, data: DetachedData) -> None:
     """Give the constants of ``graph``, its subgraphs and its functions values of kinds that we know.
 
     Args:
@@ -80,7 +80,7 @@ def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
         yield from (value for value in values if isinstance(value, gs.Constant))
 
 
-def _adopt(constant: gs.Constant, data: OutsideData) -> None:
+def _adopt(constant: gs.Constant, data: DetachedData) -> None:
     tensor = imported_tensor(constant)
     if isinstance(tensor, onnx.SparseTensorProto):
         replace_values(constant, _sparse_weight(tensor, data))
@@ -91,14 +91,14 @@ def _adopt(constant: gs.Constant, data: OutsideData) -> None:
         apply_export_dtype(constant)
 
 
-def _stored(proto: onnx.TensorProto, name: str, data: OutsideData) -> StoredValues:
+def _stored(proto: onnx.TensorProto, name: str, data: DetachedData) -> StoredValues:
     raw = data[id(proto)][1] if id(proto) in data else None
     if raw is None and is_external(proto):
         raw = partial(refuse_external, name)
     return StoredValues(proto, raw)
 
 
-def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseWeight | SparseTensor:
+def _sparse_weight(tensor: onnx.SparseTensorProto, data: DetachedData) -> SparseWeight | SparseTensor:
     """The weight, or where it lies, if it can be read from there whenever it is asked for.
 
     What lies in the model file is looked through at once, so that damage shows; what lies beside it, when it is read.

@@ -21,7 +21,7 @@ class LargeTensor:
 
     Attributes:
         constant: its values.
-        known: the tensor that had its place when the model came, if any.
+        known: the tensor of that name in the original model, if it had one.
     """
 
     constant: gs.Constant
