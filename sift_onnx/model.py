@@ -17,9 +17,9 @@ from sift_onnx.files.external_data import DataFiles
 from sift_onnx.graphs.constant_tensors import full_tensor, header_of
 from sift_onnx.graphs.constants import MaskedConstant, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
-from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, own_arrays
+from sift_onnx.graphs.importing import copy_graph, import_model, normalize_constants, own_arrays, restore_masks
 from sift_onnx.graphs.onnx_ir_export import ir_model_of
-from sift_onnx.graphs.order import sort_nodes
+from sift_onnx.graphs.topological_order import sort_nodes
 from sift_onnx.model_files import writer as model_file
 from sift_onnx.model_files.paths import check_output
 from sift_onnx.model_files.reader import parse_model, read_model
@@ -42,11 +42,11 @@ class Model:
     """An ONNX model that can be rewritten.
 
     Attributes:
-        graph: the graph, to be read and edited. Masked weights are :class:`~sift_onnx.graphs.constants.MaskedConstant`.
-        metadata: the model's ``metadata_props``, without the entry that this class keeps for itself.
-        origin: the model as it came; read-only, supplies what ``graph`` does not hold. Of a model from a file, large
-            initializers are left out of it and marked as external.
-        path: where it came from, if from a file.
+        graph: the graph, which can be edited. Masked weights are :class:`~sift_onnx.graphs.constants.MaskedConstant`.
+        metadata: the model's ``metadata_props``, without the entry for masks.
+        origin: the original model; read-only, has what ``graph`` does not represent. Large initializers of a model
+            from a file are left out of it, and marked as external.
+        path: of the file that it was loaded from, if any.
     """
 
     graph: gs.Graph
@@ -79,7 +79,7 @@ class Model:
         if isinstance(source, gs.Graph):
             graph = copy_graph(source)
             sort_nodes(graph)
-            adopt_constants(graph, {})
+            normalize_constants(graph, {})
             # graphsurgeon has no place for them; as_kind_of() puts them there.
             return cls(graph, dict(vars(source).get("metadata_props", {})))
         if type(source).__module__.split(".")[0] == "onnx_ir":
@@ -103,7 +103,7 @@ class Model:
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The model with all its data, as :meth:`to_proto` gives it; files that it came from are not needed again.
+        """The model with all its data, as :meth:`to_proto` returns it, independent of files.
 
         Raises:
             UnsupportedError: it would pass 2 GB; save it to a file, and pickle the path.
@@ -121,7 +121,7 @@ class Model:
     def skeleton(self) -> onnx.ModelProto:
         """The model with the data of large tensors left out, for shape inference.
 
-        The stubs are marked as external, so that nobody takes their missing data for zeros.
+        The stubs are marked as external, so that no reader takes their missing data for zeros.
         """
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
@@ -160,7 +160,7 @@ class Model:
         return model
 
     def to_onnx_ir(self) -> Any:
-        """The model as an ``onnx_ir.Model`` of any size, whose large tensors are made on access."""
+        """The model as an ``onnx_ir.Model`` of any size, with lazy large tensors."""
         return ir_model_of(self.skeleton(), self.initializers(), self.masked())
 
     def save(
@@ -175,13 +175,13 @@ class Model:
         """Write the model; the target is replaced only once the new file is complete.
 
         Args:
-            path: the target. Where the model passes 2 GB, large weights go to ``<path>.data`` beside it, or to
-                ``<path>.data1`` and so on where that is taken.
+            path: the target. Where the model passes 2 GB, large weights go to ``<path>.data``, or to ``<path>.data1``
+                and so on where that file exists.
             storage: ``dense`` keeps masked weights as ordinary tensors, which every tool reads; ``sparse`` as ONNX
                 ``sparse_initializer``, which is smaller.
             force: replace an existing file.
             external_from: size in bytes from which weights go to the data file in any case.
-            progress: called now and then with the bytes of large weights that have been written, and all of them.
+            progress: called with the bytes of large weights written so far, and in all.
 
         Returns:
             The data file, if there is one.
@@ -215,7 +215,7 @@ class Model:
         return model_file.write_model(parts, target, external_from=external_from, progress=progress)
 
     def _fields(self, storage: Storage) -> onnx.ModelProto:
-        """Everything but the graph, as it is with masks stored in this way."""
+        """The model without its graph, for this storage of masks."""
         if storage not in ("dense", "sparse"):
             raise UsageError(f"storage {storage!r} is unknown; choose dense or sparse")
         metadata = dict(self.metadata)
@@ -249,7 +249,7 @@ def _from_proto(proto: onnx.ModelProto, files: DataFiles | None, cut: CutOutData
     records = mask_records(metadata.pop(MASKS_KEY, None))
     graph = import_model(proto, locate_data(proto, files, cut or {}))
     if records:
-        adopt_masks(graph, records)
+        restore_masks(graph, records)
     return Model(graph, metadata, proto)
 
 
@@ -263,7 +263,7 @@ def _from_onnx_ir(source: Any) -> Model:
 
 
 def as_kind_of(source: ModelLike, model: Model) -> Any:
-    """``model`` as what ``source`` is: a path gives a Model, everything else its own kind."""
+    """``model`` as the kind of model that ``source`` is; a Model where that is a path."""
     if isinstance(source, bytes):
         return model.to_proto().SerializeToString()
     if isinstance(source, onnx.ModelProto):

@@ -62,7 +62,7 @@ def _data_type_of(constant: gs.Constant) -> int:
 
 
 def has_raw_bytes(constant: gs.Constant) -> bool:
-    """Whether the values can be had as bytes; strings, typed fields and types below a byte cannot."""
+    """Whether the values are available as bytes; strings, typed fields and types below a byte are not."""
     stored = stored_values_of(constant)
     if stored is not None:
         return stored.is_raw
@@ -73,7 +73,7 @@ def has_raw_bytes(constant: gs.Constant) -> bool:
 def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
     """The dense values as little-endian bytes, piece by piece; only of a constant that :func:`has_raw_bytes`.
 
-    A piece is valid until the next one is asked for.
+    A piece is valid until the next one is read.
     """
     stored = stored_values_of(constant)
     if stored is not None:

@@ -1,4 +1,4 @@
-"""Names of the data files beside models: a free one for a new file, and those that a replaced model leaves behind."""
+"""Data files of models: a free name for a new one, and those that a replaced model leaves unused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_data_name(name: str, model: Path) -> bool:
 
 
 def own_data_files(path: Path) -> list[Path]:
-    """Data files of our naming that the model at ``path`` refers to, and no other model beside it."""
+    """Data files named as ours are that the model at ``path`` refers to, and no other model in its folder."""
     try:
         model = resolve_links(path)
         siblings = list(model.parent.iterdir())
@@ -45,7 +45,7 @@ def _mentions(file: Path, name: str) -> bool:
 
 
 def free_data_path(model: Path) -> Path:
-    """A name that no file has: another model, or an older version of this one, may be reading those that are there."""
+    """A name that no file has: existing ones may be in use by another model, or by an older version of this one."""
     candidate, i = model.with_name(f"{model.name}.data"), 1
     while candidate.exists() or candidate.is_symlink():
         candidate, i = model.with_name(f"{model.name}.data{i}"), i + 1

@@ -1,8 +1,8 @@
 """Writing a model file: tensor by tensor, and all or nothing.
 
-A model is never assembled in memory. The small parts are serialized as usual, the large tensors are written straight
-into their place in the protobuf stream (or into the data file beside it), so that peak memory is one piece of one
-tensor above what the model itself takes. The graph comes last in the stream: a file that is cut off has none.
+A model is never assembled in memory. The small parts are serialized as usual, the large tensors are written directly
+into the protobuf stream (or into the data file), so that peak memory is one piece of one tensor above what the model
+itself takes. The graph comes last in the stream: a file that is cut off has none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 # A protobuf message, and with it a model file, is limited to 2 GiB; the margin is for what is counted approximately.
 PROTOBUF_LIMIT = 2**31 - 2**24
 
-# To draw a weight takes longer than to write it: as many are drawn at a time.
+# Weights that are drawn or read in parallel while one is written: drawing takes longer than writing.
 _AHEAD = 2
 
 # Page alignment lets readers map a tensor without copying it.
@@ -60,9 +60,9 @@ class ModelParts:
 def write_model(
     parts: ModelParts, path: Path, *, external_from: int | None = None, progress: Progress | None = None
 ) -> Path | None:
-    """Write the model to ``path``; where one file would pass 2 GB, its large tensors go to a data file beside it.
+    """Write the model to ``path``; where one file would pass 2 GB, its large tensors go to a data file.
 
-    A data file that the model which is being replaced wrote for itself is removed once the new model is in place.
+    The data file of a model that is being replaced is removed once the new model is in place.
 
     Args:
         parts: the model.
