@@ -34,5 +34,5 @@ sys.modules |= {
     "sift_onnx.training.kernels.joining": layout,
     "sift_onnx.training.kernels.scatter": indexing,
     "sift_onnx.training.kernels.selection": indexing,
-    "sift_onnx.training.importing.lowering": casting,
+    "sift_onnx.training.lowering": casting,
 }
