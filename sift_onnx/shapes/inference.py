@@ -47,7 +47,7 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
     try:
         inferred = infer_proto(skeleton, check_type=True, strict_mode=True)
     except Exception as error:  # it is native code, and has as many kinds of errors as there are ways to damage a model
-        # The lines after the first are about nodes behind it, which lack its output.
+        # The lines after the first are about nodes that lack its output.
         lines = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
         raise UnsupportedError(f"shape inference rejects the model: {reason}") from error
