@@ -192,7 +192,7 @@ def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
 
 
 def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
-    """Fixed sizes, as pinned variables, so that whatever meets them can be told why it cannot grow."""
+    """Fixed sizes, as pinned variables, so that an axis that meets them knows why it cannot grow."""
     cause = Cause(name, "input", f"it is the graph input {name!r}")
     return tuple(Axis(system.fixed(n, cause)) for n in dims)
 
