@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
+import torch
 from torch import fx, nn
 
 import sift_onnx.training.kernels  # noqa: F401  # registers them
@@ -27,15 +28,19 @@ from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
-from sift_onnx.training.importing.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
-from sift_onnx.training.kernels.casting import rounded
+from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
 from sift_onnx.training.registry import Kernel, find_kernel
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array, torch_dtype
 
-__all__ = ["Lowering"]
+__all__ = ["Lowering", "rounded"]
 
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "to")
 _ILLEGAL = re.compile(r"\W")
+
+
+def rounded(master: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A parameter in the type that the model computes in; its gradient reaches the parameter."""
+    return master.to(dtype)
 
 
 _Value = Any  # Stored, Host, or an fx.Node
