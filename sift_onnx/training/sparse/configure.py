@@ -15,7 +15,7 @@ from sift_onnx.errors import PluginError, UsageError
 from sift_onnx.plugins import SPARSITY, plugin_class, plugin_names
 from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.group import Group
-from sift_onnx.training.sparse.class_names import classes_by_name
+from sift_onnx.training.sparse.configuration import classes_by_name
 from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
 
 __all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm", "spdf"]

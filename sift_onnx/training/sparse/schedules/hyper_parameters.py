@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.class_names import classes_by_name
-from sift_onnx.training.sparse.schedules.numbers import above_0, finite, whole
+from sift_onnx.training.sparse.configuration import above_0, classes_by_name, finite, whole
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
 __all__ = [
