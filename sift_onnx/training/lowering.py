@@ -53,7 +53,7 @@ class Lowering:
         graph: the fx graph, complete after :meth:`run`.
     """
 
-    # Attributes of the root module besides the parameters: constants, and modules of nodes that have one.
+    # Attributes of the root module beside the parameters: constants, and modules of nodes that have one.
     RESERVED = ("constants", "layers")
 
     def __init__(self, source: gs.Graph, opsets: Mapping[str, int], paths: Mapping[str, str]) -> None:
@@ -140,7 +140,7 @@ class Lowering:
 
     def _lower(self, node: gs.Node) -> None:
         if node.op == "Constant" and canonical_domain(node.domain) == "":
-            return  # found by _value() when a node reads it
+            return  # found by _value() from whoever reads it
         inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
         attributes = {name: attribute_of(name, value) for name, value in node.attrs.items()}
         self._captured = {}
