@@ -9,7 +9,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,8 @@ import onnx
 from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
 from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
+from sift_onnx.records.profile import NodeProfile, Placement
+from sift_onnx.records.record import json_of
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -46,7 +48,7 @@ ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
 # name -> module:class, imported when the back end is asked for.
 _BACKENDS = {
     "onnxruntime": "sift_onnx.backends.onnxruntime:OnnxRuntimeBackend",
-    "cpu": "sift_onnx.backends.cpu.program:CpuBackend",
+    "cpu": "sift_onnx.backends.cpu.run.program:CpuBackend",
     "dataflow": "sift_onnx.backends.dataflow.backend:DataflowBackend",
 }
 
@@ -87,35 +89,6 @@ DEFAULT_OPTIONS = CompileOptions()
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where a node of the model went: its name and op type, the device or kernel that has it, and why that one."""
-
-    name: str
-    op: str
-    placement: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class NodeProfile(Placement):
-    """A node as it was executed. What a back end does not tell is None.
-
-    Attributes:
-        ms: median over the runs of its time in one run, in milliseconds.
-        kernel: what ran it.
-        density: share of its weights that are active: that its mask leaves, or, without one, that are not zero.
-        gflops: operations on active weights per second, in 10**9.
-        share_of_peak: these, in units of what the machine does if it does nothing but multiply and add.
-    """
-
-    ms: float
-    kernel: str | None = None
-    density: float | None = None
-    gflops: float | None = None
-    share_of_peak: float | None = None
-
-
-@dataclass(frozen=True)
 class Profile:
     """Time per executed node.
 
@@ -133,9 +106,8 @@ class Profile:
         return sum(node.ms for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; what a back end does not tell of a node is left out."""
-        nodes = [{key: value for key, value in asdict(node).items() if value is not None} for node in self.nodes]
-        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": nodes}
+        """As JSON has it; what a back end does not report of a node is left out."""
+        return {"runs": self.runs, "total_ms": self.total_ms, "nodes": json_of(self.nodes)}
 
 
 class Program(ABC):
@@ -161,7 +133,7 @@ class Program(ABC):
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where each node of the model went, and why; empty where the back end does not tell."""
+        """Where each node of the model went, and why; empty where the back end does not report it."""
         return ()
 
     @property
@@ -189,7 +161,7 @@ class Backend(ABC):
 
     Attributes:
         name: as ``--backend`` has it.
-        presets: what may stand after a colon behind the name.
+        presets: what may follow the name after a colon.
         preset: the one chosen, or None.
     """
 
@@ -302,7 +274,7 @@ def _from_file(path: Path, attribute: str) -> Backend:
 
 
 def _execute(path: Path) -> ModuleType:
-    # Under a name of its own: two files may have the same one, and neither may shadow an installed module.
+    # Under a unique name: two files may have the same one, and neither may shadow an installed module.
     unique = f"_sift_onnx_backend_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(unique, path)
     assert spec is not None and spec.loader is not None  # holds for every name that ends in .py

@@ -1,4 +1,4 @@
-"""What the memory of a forked child has of its parent's threads: locks that they hold, and pools of which they are."""
+"""Locks and thread pools after a fork: the child has copies of the memory, but none of the parent's threads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Inherited", "keep_for_ever", "renew_in_children"]
 
 
 class Inherited(Protocol):
-    """What has to be renewed in a forked child."""
+    """An object that has to be renewed in a forked child."""
 
     def renew(self) -> None:
-        """Called in the child before anything else runs in it; nothing is to be waited for or destroyed."""
+        """Called in the child before anything else runs in it; must not wait or destroy anything."""
 
 
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()

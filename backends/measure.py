@@ -106,14 +106,14 @@ def interleave(
     """Time ``runs``, one slice of each in turn.
 
     A slice lasts as long as the slowest iteration, and at least 50 ms (a tenth of ``seconds`` if that is less). Where
-    an iteration is short beside the slice, the first one is not timed: it finds the caches full of another's data.
+    an iteration is short compared with the slice, the first one is not timed: it finds caches full of another's data.
     There are at least ten iterations of each; three, where ten would take over four times ``seconds``.
 
     Args:
         runs: each does one iteration.
         seconds: to measure each for, at least.
         warmup: seconds to run each for before, at least one iteration.
-        on_round: told after every round how many are done and how many are expected.
+        on_round: called after every round with how many are done and how many are expected.
         clock: in nanoseconds.
 
     Raises:

@@ -61,7 +61,7 @@ import sift_onnx
 model = sift_onnx.load(sys.argv[1])
 counts = {}
 for name, constant in model.masked().items():
-    weight = constant._values.weight
+    weight = constant.weight
     assert np.all(np.diff(weight.indices) > 0) and weight.indices[-1] < weight.size
     counts[name] = int(np.count_nonzero(weight.values))
 print(json.dumps({"peak": peak(), "counts": counts}))

@@ -25,6 +25,7 @@ PUBLIC = (
     "sift_onnx.feature_maps.registry",
     "sift_onnx.feature_maps.search",
     "sift_onnx.graphs.constants",
+    "sift_onnx.graphs.constant_tensors",
     "sift_onnx.weights.sparse",
     "sift_onnx.weights.masked_values",
     "sift_onnx.training",

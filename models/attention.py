@@ -17,7 +17,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, heads: int, head_size: int
     """Attention of every position to every position: ``softmax(q k^T / sqrt(head_size) + bias) v``, head by head.
 
     Args:
-        query: ``[N, T, heads * head_size]``, heads side by side.
+        query: ``[N, T, heads * head_size]``, head by head.
         key: as ``query``.
         value: as ``query``.
         heads: how many heads there are.

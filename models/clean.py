@@ -1,4 +1,4 @@
-"""What an exporter leaves in a graph that does not belong into a file: traces of the machine, and of the tracing."""
+"""Removal of what an exporter leaves in a graph besides the model: traces of the machine and of the tracing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def clean(
 ) -> onnx.ModelProto:
     """Bring an exported graph into the form that is stored.
 
-    1. Documentation strings and metadata go: stack traces hold paths, symbol names differ from run to run.
-    2. Constants are initializers, initializers are no inputs of the graph, and what nothing reads goes.
-    3. A bias of zeros that the exporter made up (it is not one of ``parameters``) goes.
+    1. Documentation strings and metadata are removed: stack traces hold paths, symbol names differ from run to run.
+    2. Constants are initializers, initializers are not inputs of the graph, and unread values are removed.
+    3. A bias of zeros that the exporter added (it is not one of ``parameters``) is removed.
     4. Attributes are in alphabetical order, so that equal graphs have equal bytes.
-    5. Open axes get their names; arithmetic on shapes goes where a constant says the same
-       (:mod:`~sift_onnx.models.shape_arithmetic`); shapes of the values in between are inferred afresh.
+    5. Open axes get their names; shape arithmetic becomes constants where it can
+       (:mod:`~sift_onnx.models.shape_arithmetic`); shapes of intermediate values are inferred again.
 
     Args:
         proto: what the exporter returned; it is changed.

@@ -7,25 +7,19 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import onnx
 
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
 from sift_onnx.model_files.writer import check_output
+from sift_onnx.models.exporters import Batch, Exporter, check_axis, choose_opset
 from sift_onnx.models.registry import build, find, require_torch
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["DEFAULT_OPSETS", "OPSETS", "Batch", "Export", "Exporter", "export"]
-
-Batch = int | Literal["dynamic"]
-Exporter = Literal["dynamo", "torchscript"]
-
-# Opsets that each of torch's exporters writes without going through a version converter.
-OPSETS = {"torchscript": range(13, 21), "dynamo": range(18, 24)}
-DEFAULT_OPSETS = {"torchscript": 17, "dynamo": 20}
+__all__ = ["Export", "export"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Export:
     Attributes:
         model: the architecture's name.
         file: path of the ONNX file.
-        data: path of the data file beside it, where the model exceeds what one file can hold, or None.
+        data: path of its external data file, where the model exceeds what one file can hold, or None.
         bytes: size of the file, or of both.
         parameters: learned values in it: weights, biases, and scales and shifts of normalizations that were kept;
             running statistics are not counted.
@@ -81,7 +75,7 @@ def export(
     ReduceMean and Reshape), names nodes after modules, and takes a tenth of the time. With either, initializers are
     named by the module's ``state_dict`` keys, none is shared by value, and the file carries no trace of the machine:
     the same arguments give the same bytes with the same torch. Where the model exceeds the 2 GB that one file can hold,
-    weights go to ``<path>.data`` beside it.
+    weights go to ``<path>.data``.
 
     Args:
         name: a key of ``ARCHITECTURES``.
@@ -111,10 +105,10 @@ def export(
         UnsupportedError: the weights do not fit into the memory of the machine.
     """
     architecture = find(name)
-    version = _opset(exporter, opset)
-    _check_axis("batch", batch)
+    version = choose_opset(exporter, opset)
+    check_axis("batch", batch)
     if sequence is not None:
-        _check_axis("sequence", sequence)
+        check_axis("sequence", sequence)
         if "sequence" not in architecture.options:
             raise UsageError(f"{name} has no sequence axis")
     target = Path(path)
@@ -127,7 +121,7 @@ def export(
     from sift_onnx.models.fold_batch_norm import fold_into_weights
     from sift_onnx.models.trace import to_onnx
     from sift_onnx.passes.base import record
-    from sift_onnx.passes.fold_batch_norm import FoldBatchNorm
+    from sift_onnx.passes.batch_norm.fold_batch_norm import FoldBatchNorm
 
     if zero_init_residual is None and "zero_init_residual" in architecture.options:
         zero_init_residual = keep_batch_norm
@@ -147,7 +141,7 @@ def export(
     folded = [] if keep_batch_norm else fold_into_weights(module)
     model = to_onnx(module, architecture, batch, exporter, version, sequence)
     if folded:
-        record(model, FoldBatchNorm().settings(), folded=folded)
+        record(model, FoldBatchNorm().identity(), folded=folded)
     model.save(target, force=force)
     data = _data_file(target, module)
     if "sequence" in architecture.options and sequence is None:
@@ -166,22 +160,6 @@ def export(
     )
 
 
-def _opset(exporter: str, opset: int | None) -> int:
-    if exporter not in OPSETS:
-        raise UsageError(f"exporter must be {' or '.join(OPSETS)}, not {exporter!r}")
-    if opset is None:
-        return DEFAULT_OPSETS[exporter]
-    known = OPSETS[exporter]
-    if opset not in known:
-        raise UsageError(f"the {exporter} exporter writes opsets {known[0]} to {known[-1]}, not {opset}")
-    return opset
-
-
-def _check_axis(name: str, size: Batch) -> None:
-    if size != "dynamic" and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise UsageError(f"{name} must be a positive number or 'dynamic', not {size!r}")
-
-
 def _check_memory(name: str, module: nn.Module) -> None:
     if not hasattr(os, "sysconf"):
         return
@@ -198,7 +176,7 @@ def _weight_bytes(module: nn.Module) -> int:
 
 
 def _data_file(path: Path, module: nn.Module) -> Path | None:
-    """The file beside a model file that holds its weights, if they are not in it."""
+    """The external data file of a model, if it has one."""
     if path.stat().st_size >= _weight_bytes(module):
         return None
     graph = onnx.load(path, load_external_data=False).graph

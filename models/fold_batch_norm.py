@@ -20,13 +20,13 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def fold_batch_norm(module: nn.Module) -> int:
-    """Do as :func:`fold_into_weights`; how many were folded."""
+    """Call :func:`fold_into_weights` and return how many were folded."""
     return len(fold_into_weights(module))
 
 
 @torch.no_grad()
 def fold_into_weights(module: nn.Module) -> list[str]:
-    """Fold, in place, every batch normalization whose input is a convolution that nothing else reads.
+    """Fold, in place, every batch normalization that is the only reader of a convolution.
 
     A normalization that was folded becomes ``nn.Identity``, and its convolution has a bias. A module called more than
     once is left as it is. The module must be in evaluation mode and, if it has batch normalizations at all,

@@ -22,7 +22,7 @@ from sift_onnx.models.sizes import check_size, scaled
 __all__ = ["GPT", "gpt3_1_3b", "gpt3_medium", "gpt3_small"]
 
 POSITIONS = 1024
-# Added to a score, it leaves no weight after the softmax; unlike an infinity, it is no trap for arithmetic.
+# Added to a score, it leaves no weight after the softmax; unlike an infinity, it cannot become NaN.
 MASKED = torch.finfo(torch.float32).min
 
 
@@ -55,7 +55,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and linear layers, each after a layer normalization and beside a shortcut."""
+    """Attention and linear layers, each after a layer normalization and with a shortcut."""
 
     def __init__(self, heads: int, head_size: int) -> None:
         super().__init__()

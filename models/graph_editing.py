@@ -37,7 +37,7 @@ def drop_unread_nodes(graph: onnx.GraphProto) -> None:
 
 
 def keep(messages: MutableSequence[Message], is_kept: Callable[[Message], Any]) -> None:
-    """Delete the other messages, one by one, as is necessary in a repeated field."""
+    """Delete the messages that are not kept, one by one, as a repeated field requires."""
     for position in reversed(range(len(messages))):
         if not is_kept(messages[position]):
             del messages[position]

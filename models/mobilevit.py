@@ -30,7 +30,7 @@ PATCH = 2
 
 
 class TransformerLayer(nn.Module):
-    """Attention and two linear layers, each after a layer normalization and beside a shortcut: ``[N, T, size]``."""
+    """Attention and two linear layers, each after a layer normalization and with a shortcut: ``[N, T, size]``."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -178,7 +178,7 @@ def initialize_residual(module: nn.Module, zero_init_residual: bool) -> None:
     """Draw convolutions after Kaiming He (fan-out, ReLU).
 
     Args:
-        module: in which all convolutions are drawn anew.
+        module: whose convolutions are all redrawn.
         zero_init_residual: start the scale of the last normalization of every residual branch at 0, so that each
             block begins as the identity (He et al., "Bag of Tricks", 2019; used in the paper, App. B.2).
     """

@@ -1,8 +1,8 @@
-"""Removal of arithmetic on shapes that only says what a constant says as well.
+"""Replacement of shape arithmetic by constants.
 
-``x.reshape(x.shape[0], x.shape[1], 12, 64)`` is traced as operators that take the shape of ``x`` apart and put a new
-one together. ``Reshape`` has a word for it: in the constant ``[0, 0, 12, 64]``, a 0 is the size of the same axis of its
-input, and one size may be left open as -1. ``Resize`` has one too: a constant factor for each axis.
+``x.reshape(x.shape[0], x.shape[1], 12, 64)`` is traced as operators that take the shape of ``x`` apart and assemble a
+new one. ``Reshape`` can express it with the constant ``[0, 0, 12, 64]``: a 0 copies the size of the same axis of its
+input, and one size may be left open as -1. ``Resize`` can as well: with a constant factor for each axis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["settle_shapes"]
 
 # A size: a number, the name of an open axis, or the axis of a tensor.
 Size = int | str | tuple[str, int]
-# Longer tensors are no shapes.
+# Longer tensors are not shapes.
 MAX_RANK = 16
 
 
@@ -47,7 +47,7 @@ def settle_shapes(graph: onnx.GraphProto) -> None:
         elif node.op_type == "Concat" and all(name in sizes.constants for name in node.input):
             sizes.add_constant(node.output[0], np.concatenate([sizes.constants[name] for name in node.input]))
         sizes.follow(node)
-    # What has become a constant is computed no more.
+    # Nodes whose outputs are constants now are removed.
     keep(graph.node, lambda node: node.output[0] not in sizes.constants)
     drop_unread_nodes(graph)
 

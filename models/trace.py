@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING
 
 import onnx
 import torch
@@ -15,11 +14,9 @@ from torch import Tensor, nn
 
 from sift_onnx.model import Model
 from sift_onnx.models.clean import clean
+from sift_onnx.models.exporters import Batch, Exporter
 from sift_onnx.models.graph_editing import keep
 from sift_onnx.models.registry import Architecture, example_inputs
-
-if TYPE_CHECKING:
-    from sift_onnx.models.export import Batch, Exporter
 
 __all__ = ["to_onnx"]
 
@@ -41,8 +38,8 @@ def to_onnx(
     """Trace ``module``, which is in evaluation mode, exactly as it is: nothing is fused, shared or renamed.
 
     Initializers are named by the module's ``state_dict``; a parameter with several names there has the first one. The
-    model refers to the module's values, which are not copied. Nothing is printed, and no warning shown: what the
-    exporters say is addressed to their developers.
+    model refers to the module's values, which are not copied. Output and warnings of the exporters are suppressed: they
+    are meant for their developers.
 
     Args:
         module: what the architecture's builder made.

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
 from sift_onnx.model import Model, ModelLike
+from sift_onnx.passes.declared_settings import hold_settings, noted_settings
 from sift_onnx.plugins import PASSES, plugin_class, plugin_names
 from sift_onnx.recipe import OUTCOMES
 
@@ -56,9 +57,31 @@ class Pass(ABC):
 
     A pass does not change the model that it is given. It is idempotent: applied to its own output with the same
     settings it changes nothing. Its class docstring says what it requires, does and ensures.
+
+    The settings of a pass are the fields of a frozen dataclass; see :mod:`sift_onnx.passes.declared_settings`.
+
+    Attributes:
+        name: in recipes.
+        is_noted: whether the pass notes its settings in the models that it makes. If not, models do not tell whether
+            they went through it: a recipe that is run again applies it again.
+        family: whether it is a Sparse-IFT transform, which takes a sparsity.
     """
 
     name: ClassVar[str]
+    is_noted: ClassVar[bool] = False
+    family: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Read the settings.
+
+        Raises:
+            UsageError: one is of the wrong type or out of its range, or some contradict each other.
+        """
+        hold_settings(self)
+        self.check_settings()
+
+    def check_settings(self) -> None:  # noqa: B027
+        """Refuse settings that contradict each other; none do by default."""
 
     def __call__(self, model: ModelLike) -> PassResult:
         """Apply the pass to anything that :meth:`Model.load` takes."""
@@ -69,12 +92,12 @@ class Pass(ABC):
         """Apply the pass."""
 
     def settings(self) -> dict[str, Any] | None:
-        """What determines the result, as :func:`record` notes it in the model, the name under ``pass``.
+        """What :func:`record` notes in a model, see :meth:`identity`; None if the pass notes nothing."""
+        return self.identity() if self.is_noted else None
 
-        None, unless a pass has this method of its own, means that models do not tell whether they went through it: a
-        recipe that is run again applies it again.
-        """
-        return None
+    def identity(self) -> dict[str, Any]:
+        """What determines the result: the settings, ready for JSON, and the name under ``pass``."""
+        return {"pass": self.name, **noted_settings(self)}
 
 
 _PASSES: dict[str, type[Pass]] = {}

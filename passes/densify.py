@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar
 
 import onnx_graphsurgeon as gs
+from msgspec.structs import replace
 
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.graphs.constants import MaskedValues
+from sift_onnx.graphs.constants import array_of, replace_values, stored_values_of
 from sift_onnx.model import Model
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.inference_mode import in_inference_mode
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import active_weights
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.settings import NEVER_NOTED, InputShapes
 
 __all__ = ["Densify"]
 
 
 @register_pass
+@dataclass(frozen=True)
 class Densify(Pass):
     """Drop every mask: pruned weights become ordinary weights that are zero.
 
     Ensures: the model computes what it did; no value changes; a model without masks is handed back as it is. Where
     zeros count (``sift-onnx inspect``), they do so until training has filled them.
+
+    Attributes:
+        input_shapes: sizes of dynamic axes, for counting multiply-accumulates.
     """
 
     name: ClassVar[str] = "densify"
 
-    def __init__(self, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Settings of the pass.
+    is_noted = True
 
-        Args:
-            input_shapes: sizes of dynamic axes, for counting multiply-accumulates.
-        """
-        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
-
-    def settings(self) -> dict[str, Any]:
-        """What is noted in the model."""
-        return {"pass": self.name}
+    _: KW_ONLY
+    input_shapes: Annotated[InputShapes, NEVER_NOTED, "shapes of inputs with dynamic axes"] = None
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
@@ -55,13 +54,12 @@ class Densify(Pass):
         after = {name: active_weights(layer) for name, layer in analysis.layers.items()}
         statuses = {name: ("dense", "") if name in names else ("unchanged", "it has no mask") for name in after}
         if masked:
-            record(copy, self.settings())
-        report = describe_masks(self.settings(), analysis, before, after, statuses, time.perf_counter() - start)
-        return PassResult(copy, masked, report)
+            record(copy, self.identity())
+        report = replace(describe_masks(analysis, before, after, statuses, start), pass_=self.name)
+        return PassResult(copy, masked, report.to_dict())
 
 
 def _drop_mask(constant: gs.Constant) -> None:
     """Turn a masked constant into a plain one in place; what is stored densely stays where it is."""
-    values: MaskedValues = constant._values
-    constant.__class__ = gs.Constant
-    constant._values = values.stored if values.stored is not None else values.weight.to_dense()
+    stored = stored_values_of(constant)
+    replace_values(constant, array_of(constant) if stored is None else stored)

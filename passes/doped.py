@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.settings import OF_FAMILY
 
 __all__ = ["Doped"]
 
 
 @register_pass
-class Doped(LocalPass):
+@dataclass(frozen=True)
+class Doped(LayerwisePass):
     """Replace each layer by a dense low-rank pair and a sparse matrix of its own shape: ``y = V U x + f(S x)``.
 
     ``d_sd = s D_in D_out / (D_in + D_out)``, rounded down to a whole number (of features per group, in a grouped
@@ -36,81 +39,82 @@ class Doped(LocalPass):
     """
 
     name: ClassVar[str] = "doped"
-    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
+
+    init: Annotated[Literal["random", "svd"], OF_FAMILY, "how new weights start"] = "random"
 
     def is_identity(self) -> bool:
         """Without sparsity no rank is left for the pair."""
-        return not self.sparsity
+        return not self.share
 
-    def fits(self, unit: LinearUnit) -> str:
+    def fits(self, layer: LinearLayer) -> str:
         """The pair needs a rank, ``S`` a weight."""
-        rank = self._rank(unit)
+        rank = self._rank(layer)
         if not rank:
-            return f"{float(self.sparsity):.3g} of its {unit.size:,} weights do not pay for a rank of {unit.groups}"
-        nnz = self._nnz(unit)
-        return self.misfit(unit, unit.shape, nnz) if nnz else "the low-rank pair leaves no weight"
+            return f"{float(self.share):.3g} of its {layer.size:,} weights do not pay for a rank of {layer.groups}"
+        nnz = self._nnz(layer)
+        return self.misfit(layer, layer.shape, nnz) if nnz else "the low-rank pair leaves no weight"
 
-    def replace(self, workshop: Workshop) -> Replacement:
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
         """``U``, ``V`` and ``S``."""
-        unit = workshop.unit
-        rank, nnz = self._rank(unit), self._nnz(unit)
+        layer = builder.layer
+        rank, nnz = self._rank(layer), self._nnz(layer)
         error: float | None = None
         if self.init == "svd":
-            u, v, s, error = self._from_trained(workshop)
+            u, v, s, error = self._from_trained(builder)
         else:
-            energy = workshop.energy(rectified=True)
-            own_norm = workshop.non_linearity is not None and workshop.has_norm
-            u = workshop.dense("U", unit.shape_for(rank), 1.0)
+            energy = builder.energy(rectified=True)
+            own_norm = builder.non_linearity is not None and builder.has_norm
+            u = builder.dense("U", layer.shape_for(rank), 1.0)
             pair_energy = energy * (1.0 if own_norm else self._pair_gain)
-            v = workshop.dense("V", unit.projection_shape(rank), pair_energy)
-            in_norm = workshop.non_linearity is not None and workshop.non_linearity.norm
-            s = workshop.sparse("S", unit.shape, nnz, energy * (1.0 if in_norm else self._sparse_gain(workshop)))
-        return Replacement((Part("U", u), Part("V", v), Part("sparse", s)), unit.size, error)
+            v = builder.dense("V", layer.projection_shape(rank), pair_energy)
+            in_norm = builder.non_linearity is not None and builder.non_linearity.norm
+            s = builder.sparse("S", layer.shape, nnz, energy * (1.0 if in_norm else self._sparse_gain(builder)))
+        return Replacement((Part("U", u), Part("V", v), Part("sparse", s)), layer.size, error)
 
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         """``V U x + f(S x)``."""
         u, v, s = (part.constant for part in parts)
-        unit, non_linearity = workshop.unit, workshop.non_linearity
-        pair = workshop.projection(site, workshop.product(site, u, "U"), v, "V")
+        layer, non_linearity = builder.layer, builder.non_linearity
+        pair = builder.projection(occurrence, builder.product(occurrence, u, "U"), v, "V")
         if non_linearity is None:
-            return workshop.finish(site, workshop.add(site, pair, workshop.product(site, s, "S"), "sum"))
-        if workshop.has_norm:
-            gain = self._pair_gain if workshop.fresh else 1.0
-            pair = workshop.norm(site, pair, unit.features_out, "V", gain=gain)
-        doped = workshop.product(site, s, "S", "none" if non_linearity.norm else "inner")
-        gain = self._sparse_gain(workshop) if workshop.fresh else 1.0
-        doped = workshop.activate(site, doped, unit.features_out, "S", gain=gain, like="scale")
-        return workshop.add(site, pair, doped, "sum")
+            return builder.finish(occurrence, builder.add(occurrence, pair, builder.product(occurrence, s, "S"), "sum"))
+        if builder.has_norm:
+            gain = self._pair_gain if builder.fresh else 1.0
+            pair = builder.norm(occurrence, pair, layer.features_out, "V", gain=gain)
+        doped = builder.product(occurrence, s, "S", "none" if non_linearity.norm else "inner")
+        gain = self._sparse_gain(builder) if builder.fresh else 1.0
+        doped = builder.activate(occurrence, doped, layer.features_out, "S", gain=gain, like="scale")
+        return builder.add(occurrence, pair, doped, "sum")
 
     @property
     def _pair_gain(self) -> float:
         """Both parts together have the second moment that the layer had, shared like their MACs."""
-        return float(self.sparsity)
+        return float(self.share)
 
-    def _sparse_gain(self, workshop: Workshop) -> float:
+    def _sparse_gain(self, builder: ReplacementBuilder) -> float:
         # A ReLU halves the second moment of what it is given.
-        return float(1 - self.sparsity) * (1.0 if workshop.non_linearity is None else 2.0)
+        return float(1 - self.share) * (1.0 if builder.non_linearity is None else 2.0)
 
-    def _rank(self, unit: LinearUnit) -> int:
-        both = unit.features_in + unit.features_out
-        exact = self.sparsity * unit.size / (both * unit.groups)
+    def _rank(self, layer: LinearLayer) -> int:
+        both = layer.features_in + layer.features_out
+        exact = self.share * layer.size / (both * layer.groups)
         # Under N:M the sparse matrix cannot take what rounding down would leave to it.
-        return (math.ceil(exact) if self.pattern.density < 1 else int(exact)) * unit.groups
+        return (math.ceil(exact) if self.mask_pattern.density < 1 else int(exact)) * layer.groups
 
-    def _nnz(self, unit: LinearUnit) -> int:
-        return self.masked_units(unit.size - self._rank(unit) * (unit.features_in + unit.features_out))
+    def _nnz(self, layer: LinearLayer) -> int:
+        return self.whole_blocks(layer.size - self._rank(layer) * (layer.features_in + layer.features_out))
 
-    def _from_trained(self, workshop: Workshop) -> tuple[gs.Constant, gs.Constant, gs.Constant, float]:
-        unit = workshop.unit
-        matrix, rank = unit.matrix(), self._rank(unit)
-        u, v = low_rank_factors(matrix, rank, unit.groups)
-        residual = matrix - grouped_product(v, u, unit.groups)
-        left = np.ascontiguousarray(unit.from_matrix(residual, unit.shape))
-        sparse = workshop.largest(left, self._nnz(unit))
+    def _from_trained(self, builder: ReplacementBuilder) -> tuple[gs.Constant, gs.Constant, gs.Constant, float]:
+        layer = builder.layer
+        matrix, rank = layer.matrix(), self._rank(layer)
+        u, v = low_rank_factors(matrix, rank, layer.groups)
+        residual = matrix - grouped_product(v, u, layer.groups)
+        left = np.ascontiguousarray(layer.from_matrix(residual, layer.shape))
+        sparse = builder.largest(left, self._nnz(layer))
         error = relative_error(sparse.to_dense(), left, reference=matrix)
         return (
-            workshop.given("U", unit.from_matrix(u, unit.shape_for(rank))),
-            workshop.given("V", unit.from_matrix(v, unit.projection_shape(rank))),
-            workshop.given("S", sparse),
+            builder.given("U", layer.from_matrix(u, layer.shape_for(rank))),
+            builder.given("V", layer.from_matrix(v, layer.projection_shape(rank))),
+            builder.given("S", sparse),
             error,
         )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.settings import OF_FAMILY
 from sift_onnx.weights.sparse import generator
 
 __all__ = ["Factorized"]
@@ -37,7 +38,8 @@ class _Sizes:
 
 
 @register_pass
-class Factorized(LocalPass):
+@dataclass(frozen=True)
+class Factorized(LayerwisePass):
     """Replace each layer by two sparse factors: ``y = V f(U x)``, with ``d_sf`` features between them.
 
     ``d_sf = D_in D_out / ((D_in + D_out) (1 - s))``, rounded up to a whole number (of features per group, in a grouped
@@ -53,66 +55,69 @@ class Factorized(LocalPass):
     """
 
     name: ClassVar[str] = "factorized"
-    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
+
+    init: Annotated[Literal["random", "svd"], OF_FAMILY, "how new weights start"] = "random"
 
     def is_identity(self) -> bool:
         """Never: at a sparsity of 0 it is a non-linear low-rank factorization (paper, section 2.4)."""
         return False
 
-    def fits(self, unit: LinearUnit) -> str:
+    def fits(self, layer: LinearLayer) -> str:
         """Each feature between the factors needs a weight on either side."""
-        sizes = self._sizes(unit)
+        sizes = self._sizes(layer)
         if min(sizes.nnz_u, sizes.nnz_v) < sizes.rank:
-            return f"{unit.size:,} weights are too few for two factors over {sizes.rank} features"
-        shapes = unit.shape_for(sizes.rank), unit.projection_shape(sizes.rank)
-        return self.misfit(unit, shapes[0], sizes.nnz_u) or self.misfit(unit, shapes[1], sizes.nnz_v)
+            return f"{layer.size:,} weights are too few for two factors over {sizes.rank} features"
+        shapes = layer.shape_for(sizes.rank), layer.projection_shape(sizes.rank)
+        return self.misfit(layer, shapes[0], sizes.nnz_u) or self.misfit(layer, shapes[1], sizes.nnz_v)
 
-    def replace(self, workshop: Workshop) -> Replacement:
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
         """``U`` and ``V``."""
-        unit = workshop.unit
-        sizes = self._sizes(unit)
+        layer = builder.layer
+        sizes = self._sizes(layer)
         error: float | None = None
         if self.init == "svd":
-            u, v, error = self._from_trained(workshop, sizes)
+            u, v, error = self._from_trained(builder, sizes)
         else:
             # A ReLU halves the second moment of what it is given; behind a normalization nothing depends on it.
-            energy = 1.0 if workshop.non_linearity is None else 2.0
-            u = workshop.sparse("U", unit.shape_for(sizes.rank), sizes.nnz_u, energy)
-            v = workshop.sparse("V", unit.projection_shape(sizes.rank), sizes.nnz_v, workshop.energy(rectified=False))
-        search_space = sizes.rank * (unit.features_in + unit.features_out)
+            energy = 1.0 if builder.non_linearity is None else 2.0
+            u = builder.sparse("U", layer.shape_for(sizes.rank), sizes.nnz_u, energy)
+            v = builder.sparse("V", layer.projection_shape(sizes.rank), sizes.nnz_v, builder.energy(rectified=False))
+        search_space = sizes.rank * (layer.features_in + layer.features_out)
         return Replacement((Part("U", u), Part("V", v)), search_space, error)
 
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         """``V f(U x)``."""
         u, v = (part.constant for part in parts)
-        rank = self._sizes(workshop.unit).rank
-        hidden = workshop.product(site, u, "U")
-        if workshop.non_linearity is not None:
-            hidden = workshop.activate(site, hidden, rank, "U", like="nothing")
-        return workshop.finish(site, workshop.projection(site, hidden, v, "V"))
+        rank = self._sizes(builder.layer).rank
+        hidden = builder.product(occurrence, u, "U")
+        if builder.non_linearity is not None:
+            hidden = builder.activate(occurrence, hidden, rank, "U", like="nothing")
+        return builder.finish(occurrence, builder.projection(occurrence, hidden, v, "V"))
 
-    def _sizes(self, unit: LinearUnit) -> _Sizes:
-        both = unit.features_in + unit.features_out
-        step = math.lcm(unit.groups, self.pattern.width_multiple)
-        rank = math.ceil(unit.size / (both * (1 - self.sparsity)) / step) * step
-        nnz_v = self.masked_units(round(unit.size * unit.features_out / both))
-        return _Sizes(rank, self.masked_units(unit.size - nnz_v), nnz_v)
+    def _sizes(self, layer: LinearLayer) -> _Sizes:
+        both = layer.features_in + layer.features_out
+        step = math.lcm(layer.groups, self.mask_pattern.width_multiple)
+        rank = math.ceil(layer.size / (both * (1 - self.share)) / step) * step
+        nnz_v = self.whole_blocks(round(layer.size * layer.features_out / both))
+        return _Sizes(rank, self.whole_blocks(layer.size - nnz_v), nnz_v)
 
-    def _from_trained(self, workshop: Workshop, sizes: _Sizes) -> tuple[gs.Constant, gs.Constant, float]:
-        unit = workshop.unit
-        matrix = unit.matrix()
-        u, v = low_rank_factors(matrix, sizes.rank, unit.groups)
-        rng = generator(workshop.seed, unit.name, "spare features")
+    def _from_trained(self, builder: ReplacementBuilder, sizes: _Sizes) -> tuple[gs.Constant, gs.Constant, float]:
+        layer = builder.layer
+        matrix = layer.matrix()
+        u, v = low_rank_factors(matrix, sizes.rank, layer.groups)
+        rng = generator(builder.seed, layer.name, "spare features")
         for row in np.flatnonzero(~u.any(axis=1)):
             # A feature beyond the rank of the weight: V does not read it yet, but its gradient does.
-            u[row, rng.integers(unit.features_in)] = np.sqrt(np.mean(u**2) or 1.0)
-        dense_u = np.ascontiguousarray(unit.from_matrix(u, unit.shape_for(sizes.rank)))
-        dense_v = np.ascontiguousarray(unit.from_matrix(v, unit.projection_shape(sizes.rank)))
+            u[row, rng.integers(layer.features_in)] = np.sqrt(np.mean(u**2) or 1.0)
+        dense_u = np.ascontiguousarray(layer.from_matrix(u, layer.shape_for(sizes.rank)))
+        dense_v = np.ascontiguousarray(layer.from_matrix(v, layer.projection_shape(sizes.rank)))
         # The largest weight of each row of U: a feature that nothing enters or leaves would have no gradient.
         strongest = np.zeros_like(u)
         strongest[np.arange(sizes.rank), np.abs(u).argmax(axis=1)] = 1
-        kept = np.flatnonzero(unit.from_matrix(strongest, unit.shape_for(sizes.rank)))
-        masked_u = workshop.largest(dense_u, sizes.nnz_u, kept)
-        masked_v = workshop.largest(dense_v, sizes.nnz_v)
-        product = grouped_product(unit.to_matrix(masked_v.to_dense()), unit.to_matrix(masked_u.to_dense()), unit.groups)
-        return workshop.given("U", masked_u), workshop.given("V", masked_v), relative_error(product, matrix)
+        kept = np.flatnonzero(layer.from_matrix(strongest, layer.shape_for(sizes.rank)))
+        masked_u = builder.largest(dense_u, sizes.nnz_u, kept)
+        masked_v = builder.largest(dense_v, sizes.nnz_v)
+        product = grouped_product(
+            layer.to_matrix(masked_v.to_dense()), layer.to_matrix(masked_u.to_dense()), layer.groups
+        )
+        return builder.given("U", masked_u), builder.given("V", masked_v), relative_error(product, matrix)

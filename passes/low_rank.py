@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
@@ -15,22 +16,41 @@ from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
 from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.local.activations import Activation
-from sift_onnx.passes.local.factorization import grouped_product, low_rank_factors, relative_error
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.activations import Activation
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
 from sift_onnx.passes.masking import active_weights
-from sift_onnx.passes.settings import exact_number, noted_number
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.settings import (
+    OF_FAMILY,
+    Count,
+    Form,
+    Globs,
+    InputShapes,
+    Number,
+    exact_number,
+    noted_number,
+)
 from sift_onnx.passes.wide import Wide
 from sift_onnx.sparsity.budget import BudgetLayer, allocate
 
 __all__ = ["LowRank"]
 
+FactorStart = Literal["random", "svd"]
+
+
+def _held_width(value: float | str | Fraction) -> Fraction:
+    width = exact_number(value, "width")
+    if width < 1:
+        raise UsageError(f"width {value} is out of range: it must be at least 1")
+    return width
+
 
 @register_pass
+@dataclass(frozen=True)
 class LowRank(Pass):
     """Widen a network by ``k_lr`` and replace each layer by two dense factors: ``y = V f(U x)``.
 
@@ -45,92 +65,87 @@ class LowRank(Pass):
 
     Requires: a model that has not been transformed. Ensures: the model's inputs and outputs keep names, types and
     shapes; a second run with the same settings changes nothing.
+
+    Attributes:
+        width: ``k_lr``, 1 or more.
+        activation: between the factors, see :func:`~sift_onnx.passes.layerwise.activations.choose`.
+        init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
+        seed: of all values.
+        only: globs over initializer names; only matching weights are factorized.
+        keep_dense: globs over initializer names; matching weights are not factorized.
+        input_shapes: sizes of dynamic axes.
     """
 
     name: ClassVar[str] = "low-rank"
 
-    def __init__(
-        self,
-        width: float | str | Fraction = 1,
-        *,
-        activation: Activation = "auto",
-        init: str = "random",
-        seed: int = 0,
-        only: Sequence[str] = (),
-        keep_dense: Sequence[str] = (),
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        """Settings of the pass.
+    is_noted = True
 
-        Args:
-            width: ``k_lr``, 1 or more.
-            activation: between the factors, see :func:`~sift_onnx.passes.local.activations.choose`.
-            init: ``random``, or ``svd`` for the truncated singular value decomposition, at a width of 1 only.
-            seed: of all values.
-            only: globs over initializer names; only matching weights are factorized.
-            keep_dense: globs over initializer names; matching weights are not factorized.
-            input_shapes: sizes of dynamic axes.
+    width: Annotated[Number, Form(_held_width, noted_number), "factor of the features, 1 or more"] = 1
+    _: KW_ONLY
+    activation: Annotated[Activation, "non-linearity between the factors"] = "auto"
+    init: Annotated[FactorStart, OF_FAMILY, "how new weights start"] = "random"
+    seed: Annotated[Count, "of every random draw"] = 0
+    only: Annotated[Globs, "only these weights are factorized, by initializer name"] = ()
+    keep_dense: Annotated[Globs, "weights that are not factorized, by initializer name"] = ()
+    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = None
 
-        Raises:
-            UsageError: a setting is out of its range.
-        """
-        self.width = exact_number(width, "width")
-        if self.width < 1:
-            raise UsageError(f"width {width} is out of range: it must be at least 1")
-        if init == "svd" and self.width != 1:
-            raise UsageError("--init svd approximates the trained weights, which are not wider; use a width of 1")
-        self._options: dict[str, Any] = {"seed": seed, "only": only, "keep_dense": keep_dense}
-        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
-        self.activation = activation
-        self.init = init
-        self._factors(widened=False)
+    def check_settings(self) -> None:
+        """Refuse an ``svd`` of weights that are not trained."""
+        if self.init == "svd" and self.exact_width != 1:
+            raise UsageError("`init='svd'` approximates the trained weights, which are not wider; use a width of 1")
+
+    @property
+    def exact_width(self) -> Fraction:
+        """``k_lr``."""
+        return _held_width(self.width)
 
     def _factors(self, *, widened: bool) -> _Pairs:
-        return _Pairs(
-            widened, activation=self.activation, init=self.init, input_shapes=self.input_shapes, **self._options
-        )
+        return _Pairs(0, widened=widened, activation=self.activation, init=self.init, **self._shared())
 
-    def settings(self) -> dict[str, Any]:
-        """What determines the result, as it is noted in the model."""
-        shared = {key: value for key, value in self._factors(widened=False).settings().items() if key != "sparsity"}
-        return shared | {"pass": self.name, "width": noted_number(self.width)}
+    def _shared(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("seed", "only", "keep_dense", "input_shapes")}
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
-        if already_applied(model, self.settings()):
+        if already_applied(model, self.identity()):
             return self._factors(widened=False).unchanged(model, "transformed before, with these settings", start)
-        pairs = self._factors(widened=self.width > 1)
-        if self.width == 1:
+        pairs = self._factors(widened=self.exact_width > 1)
+        if self.exact_width == 1:
             result = pairs(model)
             report = {**result.report, "width_factor": 1.0}
         else:
-            sparsity = 1 - 1 / self.width**2
-            wide = Wide(sparsity, **self._options, input_shapes=self.input_shapes)(model)
+            sparsity = 1 - 1 / self.exact_width**2
+            wide = Wide(sparsity, **self._shared())(model)
             result = pairs(wide.model)
             report = _merged(wide.report, result.report)
         transformed = result.model
         transformed.metadata.pop(HISTORY_KEY, None)
         if HISTORY_KEY in model.metadata:
             transformed.metadata[HISTORY_KEY] = model.metadata[HISTORY_KEY]
-        record(transformed, self.settings(), pairs.made)
+        record(transformed, self.identity(), pairs.made)
         seconds = time.perf_counter() - start
         return PassResult(transformed, True, {**report, "pass": self.name, "sparsity": 0.0, "seconds": seconds})
 
 
-class _Pairs(LocalPass):
-    """Dense factors in place of layers, at the MACs of what they replace."""
+@dataclass(frozen=True)
+class _Pairs(LayerwisePass):
+    """Dense factors in place of layers, at the MACs of what they replace.
+
+    Attributes:
+        widened: whether Wide has masked the layers that are meant; else all that are chosen are.
+        made: names of the weights that took the place of others.
+        ranks: by layer.
+    """
 
     name: ClassVar[str] = "low-rank"
-    inits: ClassVar[tuple[str, ...]] = ("random", "svd")
 
-    def __init__(self, widened: bool, **options: Any) -> None:
-        """Of the layers that Wide has masked, if the model is ``widened``; else of all that are chosen."""
-        super().__init__(0, **options)
-        self.widened = widened
-        self.made: list[str] = []
-        self._ranks: dict[str, int] = {}
+    _: KW_ONLY
+    init: Annotated[FactorStart, OF_FAMILY, "how new weights start"] = "random"
+    widened: bool = False
+    made: list[str] = field(default_factory=list, init=False, compare=False)
+    ranks: dict[str, int] = field(default_factory=dict, init=False, compare=False)
 
     def is_identity(self) -> bool:
         return False
@@ -141,50 +156,50 @@ class _Pairs(LocalPass):
         masked = (name for name, layer in analysis.layers.items() if is_masked(layer.constant))
         return dict.fromkeys(analysis.layers.keys() - set(masked), "not widened, or dense")
 
-    def fits(self, unit: LinearUnit) -> str:
-        unit_cost = _rank_cost(unit)
-        weights = active_weights(unit.layer)
-        return "" if weights >= unit_cost else f"its {weights:,} weights do not pay for a rank of {unit.groups}"
+    def fits(self, layer: LinearLayer) -> str:
+        rank_cost = _rank_cost(layer)
+        weights = active_weights(layer.weight_layer)
+        return "" if weights >= rank_cost else f"its {weights:,} weights do not pay for a rank of {layer.groups}"
 
-    def begin(self, analysis: AxisAnalysis, units: Mapping[str, LinearUnit]) -> None:
+    def begin(self, analysis: AxisAnalysis, layers: Mapping[str, LinearLayer]) -> None:
         budgets: list[BudgetLayer] = []
-        for name, unit in units.items():
-            positions = positions_of(unit.layer, analysis.system.original)
-            cost = _rank_cost(unit)
-            most = cost * (1 + unit.size // cost)
-            macs = active_weights(unit.layer) * positions
-            budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(unit.shape)))
+        for name, layer in layers.items():
+            positions = positions_of(layer.weight_layer, analysis.system.original)
+            cost = _rank_cost(layer)
+            most = cost * (1 + layer.size // cost)
+            macs = active_weights(layer.weight_layer) * positions
+            budgets.append(BudgetLayer(name, macs, positions, most, most, cost, sum(layer.shape)))
         nnz = allocate(budgets, sum(budget.macs for budget in budgets))
-        self._ranks = {name: nnz[name] // _rank_cost(unit) * unit.groups for name, unit in units.items()}
+        self.ranks.update({name: nnz[name] // _rank_cost(layer) * layer.groups for name, layer in layers.items()})
 
-    def replace(self, workshop: Workshop) -> Replacement:
-        unit = workshop.unit
-        rank = self._ranks[unit.name]
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
+        layer = builder.layer
+        rank = self.ranks[layer.name]
         error: float | None = None
         if self.init == "svd":
-            matrix = unit.matrix()
-            factors = low_rank_factors(matrix, rank, unit.groups)
-            error = relative_error(grouped_product(factors[1], factors[0], unit.groups), matrix)
-            u = workshop.given("U", unit.from_matrix(factors[0], unit.shape_for(rank)))
-            v = workshop.given("V", unit.from_matrix(factors[1], unit.projection_shape(rank)))
+            matrix = layer.matrix()
+            factors = low_rank_factors(matrix, rank, layer.groups)
+            error = relative_error(grouped_product(factors[1], factors[0], layer.groups), matrix)
+            u = builder.given("U", layer.from_matrix(factors[0], layer.shape_for(rank)))
+            v = builder.given("V", layer.from_matrix(factors[1], layer.projection_shape(rank)))
         else:
             # A ReLU halves the second moment of what it is given.
-            u = workshop.dense("U", unit.shape_for(rank), 1.0 if workshop.non_linearity is None else 2.0)
-            v = workshop.dense("V", unit.projection_shape(rank), workshop.energy(rectified=False))
-        self.made += [u.name, v.name]
+            u = builder.dense("U", layer.shape_for(rank), 1.0 if builder.non_linearity is None else 2.0)
+            v = builder.dense("V", layer.projection_shape(rank), builder.energy(rectified=False))
+        self.made.extend([u.name, v.name])
         return Replacement((Part("U", u), Part("V", v)), 0, error)
 
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         u, v = (part.constant for part in parts)
-        hidden = workshop.product(site, u, "U")
-        if workshop.non_linearity is not None:
-            hidden = workshop.activate(site, hidden, self._ranks[workshop.unit.name], "U", like="nothing")
-        return workshop.finish(site, workshop.projection(site, hidden, v, "V"))
+        hidden = builder.product(occurrence, u, "U")
+        if builder.non_linearity is not None:
+            hidden = builder.activate(occurrence, hidden, self.ranks[builder.layer.name], "U", like="nothing")
+        return builder.finish(occurrence, builder.projection(occurrence, hidden, v, "V"))
 
 
-def _rank_cost(unit: LinearUnit) -> int:
+def _rank_cost(layer: LinearLayer) -> int:
     """Weights of one rank in each group."""
-    return unit.groups * (unit.features_in + unit.features_out)
+    return layer.groups * (layer.features_in + layer.features_out)
 
 
 def _merged(wide: Mapping[str, Any], pairs: Mapping[str, Any]) -> dict[str, Any]:

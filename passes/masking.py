@@ -12,7 +12,7 @@ from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import WeightLayer
 from sift_onnx.errors import BudgetError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
-from sift_onnx.sparsity.budget import BudgetLayer, Distribution, check_distribution, shares
+from sift_onnx.sparsity.budget import BudgetLayer, Distribution, shares
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
@@ -34,19 +34,13 @@ class Masking:
     distribution: Distribution = "uniform"
 
     @classmethod
-    def of(cls, pattern: str | Pattern, distribution: str) -> Masking:
-        """From the spelling of the command line.
+    def of(cls, pattern: str | Pattern, distribution: Distribution = "uniform") -> Masking:
+        """From the spelling of a pattern.
 
         Raises:
-            UsageError: there is no such pattern or distribution.
+            UsageError: there is no such pattern.
         """
-        return cls(Pattern.parse(pattern), check_distribution(distribution))
-
-    def settings(self) -> dict[str, str]:
-        """What is noted in a model. A default is not: models that were made before there was a choice say nothing."""
-        noted = {"pattern": str(self.pattern), "distribution": self.distribution}
-        default = {"pattern": str(UNSTRUCTURED), "distribution": "uniform"}
-        return {key: value for key, value in noted.items() if value != default[key]}
+        return cls(Pattern.parse(pattern), distribution)
 
     def check_sparsity(self, sparsity: Fraction) -> None:
         """Refuse a sparsity at which the pattern would have to keep more than it can; 0 means no mask at all.
@@ -57,8 +51,8 @@ class Masking:
         least = 1 - self.pattern.density
         if 0 < sparsity < least:
             raise UsageError(
-                f"--pattern {self.pattern} leaves at most {self.pattern.first} of {self.pattern.second} weights, and a "
-                f"sparsity of {float(sparsity):g} more; use a sparsity of {_decimal(least)} or above"
+                f"`pattern='{self.pattern}'` leaves at most {self.pattern.first} of {self.pattern.second} weights, and "
+                f"a sparsity of {float(sparsity):g} more; use a sparsity of {_decimal(least)} or above"
             )
 
     def budget_layer(
@@ -143,9 +137,9 @@ def require_room(
         name = min(kept, key=kept.__getitem__)
         enough = _decimal(1 - Fraction(kept[name]))
         raise BudgetError(
-            f"at a sparsity of {float(sparsity):g} the budget asks for more non-zeros in {name} than --pattern "
-            f"{masking.pattern} leaves; use a sparsity of {enough} or above, or keep layers that grow on one side only "
-            "dense (--keep-dense)"
+            f"at a sparsity of {float(sparsity):g} the budget asks for more non-zeros in {name} than "
+            f"`pattern='{masking.pattern}'` leaves; use a sparsity of {enough} or above, or keep layers that grow on "
+            "one side only dense (`keep_dense`)"
         )
 
 

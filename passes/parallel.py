@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
 from sift_onnx.passes.base import register_pass
-from sift_onnx.passes.local.activations import second_moment
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part, Replacement
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.activations import second_moment
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part, Replacement
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.settings import OF_FAMILY
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED
-from sift_onnx.weights.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator, index_dtype
 
 __all__ = ["Parallel"]
 
 
 @register_pass
-class Parallel(LocalPass):
+@dataclass(frozen=True)
+class Parallel(LayerwisePass):
     """Replace each layer by ``k = 1 / (1 - s)`` sparse branches: ``y = sum_j f(W_j x)``.
 
     ``k`` is rounded to the nearest integer, half to even, and the sparsity of a branch is ``1 - 1/k``: together the
@@ -39,12 +42,13 @@ class Parallel(LocalPass):
     """
 
     name: ClassVar[str] = "parallel"
-    inits: ClassVar[tuple[str, ...]] = ("random", "embed")
+
+    init: Annotated[Literal["random", "embed"], OF_FAMILY, "how new weights start"] = "random"
 
     @property
     def branches(self) -> int:
         """``k``."""
-        return round(1 / (1 - self.sparsity))
+        return round(1 / (1 - self.share))
 
     @property
     def made_sparsity(self) -> Fraction:
@@ -53,22 +57,23 @@ class Parallel(LocalPass):
 
     def notes(self) -> Sequence[str]:
         """The sparsity that was made, where it is not the one that was asked for."""
-        if self.made_sparsity == self.sparsity:
+        if self.made_sparsity == self.share:
             return ()
         return (
-            f"a sparsity of {float(self.sparsity):g} asks for {float(1 / (1 - self.sparsity)):.4g} branches; there are "
+            f"a sparsity of {float(self.share):g} asks for {float(1 / (1 - self.share)):.4g} branches; there are "
             f"{self.branches}, which have a sparsity of {float(self.made_sparsity):.4g}",
         )
 
     def check_settings(self) -> None:
         """Refuse an ``embed`` that would not keep what the model computes."""
+        super().check_settings()
         if self.init == "embed" and self.activation != "none":
             raise UsageError(
-                "--init embed keeps what the model computes, which a non-linearity in the branches would change; "
-                "add --activation none"
+                "`init='embed'` keeps what the model computes, which a non-linearity in the branches would change; "
+                "add `activation='none'`"
             )
         if self.init == "embed" and self.pattern != UNSTRUCTURED:
-            raise UsageError("--init embed keeps the original's weights where they are; drop --pattern")
+            raise UsageError("`init='embed'` keeps the original's weights where they are; drop `pattern`")
 
     def is_identity(self) -> bool:
         """One branch is the layer itself."""
@@ -76,64 +81,64 @@ class Parallel(LocalPass):
 
     def why_identity(self) -> str:
         """How much makes a second branch."""
-        enough = ": it makes one branch, which is the layer, and 1/3 makes two" if self.sparsity else ""
+        enough = ": it makes one branch, which is the layer, and 1/3 makes two" if self.share else ""
         return super().why_identity() + enough
 
-    def fits(self, unit: LinearUnit) -> str:
+    def fits(self, layer: LinearLayer) -> str:
         """Each branch needs a weight."""
-        if unit.size < self.branches:
+        if layer.size < self.branches:
             return f"it has fewer weights than {self.branches} branches"
-        return self.misfit(unit, unit.shape, max(self._counts(unit)))
+        return self.misfit(layer, layer.shape, max(self._counts(layer)))
 
-    def replace(self, workshop: Workshop) -> Replacement:
+    def replace(self, builder: ReplacementBuilder) -> Replacement:
         """The branches' weights."""
-        unit = workshop.unit
-        counts = self._counts(unit)
+        layer = builder.layer
+        counts = self._counts(layer)
         if self.init == "embed":
-            constants = _deal(workshop, counts)
+            constants = _deal(builder, counts)
         else:
-            energy = workshop.energy(rectified=True) * self._gain(workshop, inside_norm=False)
-            constants = [workshop.sparse(f"branch{j}", unit.shape, nnz, energy) for j, nnz in enumerate(counts)]
-        return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * unit.size)
+            energy = builder.energy(rectified=True) * self._gain(builder, inside_norm=False)
+            constants = [builder.sparse(f"branch{j}", layer.shape, nnz, energy) for j, nnz in enumerate(counts)]
+        return Replacement(tuple(Part("branch", constant) for constant in constants), self.branches * layer.size)
 
-    def _counts(self, unit: LinearUnit) -> list[int]:
+    def _counts(self, layer: LinearLayer) -> list[int]:
         """Active weights of each branch: the same, but for what the division leaves."""
-        units = unit.size // self.pattern.unit
-        return [self.pattern.unit * ((units + j) // self.branches) for j in range(self.branches)][::-1]
+        blocks = layer.size // self.mask_pattern.unit
+        return [self.mask_pattern.unit * ((blocks + j) // self.branches) for j in range(self.branches)][::-1]
 
-    def connect(self, workshop: Workshop, site: Site, parts: Sequence[Part]) -> gs.Variable:
+    def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         """``f(W_0 x) + f(W_1 x) + ...``."""
         total: gs.Variable | None = None
-        gain = self._gain(workshop, inside_norm=True)
-        non_linearity = workshop.non_linearity
+        gain = self._gain(builder, inside_norm=True)
+        non_linearity = builder.non_linearity
         for j, part in enumerate(parts):
             name = f"branch{j}"
             if non_linearity is None:
                 # One bias is enough for a linear sum.
-                y = workshop.product(site, part.constant, name, "outer" if j == 0 else "none")
+                y = builder.product(occurrence, part.constant, name, "outer" if j == 0 else "none")
             else:
-                y = workshop.product(site, part.constant, name, "none" if non_linearity.norm else "inner")
-                y = workshop.activate(site, y, workshop.unit.features_out, name, gain=gain)
-            total = y if total is None else workshop.add(site, total, y, f"sum{j}")
+                y = builder.product(occurrence, part.constant, name, "none" if non_linearity.norm else "inner")
+                y = builder.activate(occurrence, y, builder.layer.features_out, name, gain=gain)
+            total = y if total is None else builder.add(occurrence, total, y, f"sum{j}")
         assert total is not None
-        return workshop.finish(site, total) if non_linearity is None else total
+        return builder.finish(occurrence, total) if non_linearity is None else total
 
-    def _gain(self, workshop: Workshop, *, inside_norm: bool) -> float:
+    def _gain(self, builder: ReplacementBuilder, *, inside_norm: bool) -> float:
         """What keeps the second moment of the layer's output: it scales the normalization, or else the weights."""
-        if workshop.non_linearity is None:
+        if builder.non_linearity is None:
             return 1 / self.branches
-        if workshop.non_linearity.norm != inside_norm:
+        if builder.non_linearity.norm != inside_norm:
             return 1.0
         return 1 / second_moment(self.branches)
 
 
-def _deal(workshop: Workshop, counts: Sequence[int]) -> list[gs.Constant]:
-    """The unit's weights dealt out at random, ``counts`` of them to each branch."""
-    unit = workshop.unit
-    values = np.ascontiguousarray(unit.values()).reshape(-1)
-    order = generator(workshop.seed, unit.name, "deal").permutation(unit.size)
+def _deal(builder: ReplacementBuilder, counts: Sequence[int]) -> list[gs.Constant]:
+    """The layer's weights dealt out at random, ``counts`` of them to each branch."""
+    layer = builder.layer
+    values = np.ascontiguousarray(layer.values()).reshape(-1)
+    order = generator(builder.seed, layer.name, "deal").permutation(layer.size)
     dealt: list[gs.Constant] = []
     for j, hand in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        indices = np.sort(hand).astype(np.int32 if unit.size < 2**31 else np.int64)
-        dealt.append(workshop.given(f"branch{j}", SparseWeight(unit.shape, indices, values[indices])))
+        indices = np.sort(hand).astype(index_dtype(layer.size))
+        dealt.append(builder.given(f"branch{j}", SparseWeight(layer.shape, indices, values[indices])))
     return dealt

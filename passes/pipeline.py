@@ -6,18 +6,17 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from sift_onnx.errors import MaskWarning, SiftError, UsageError
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
+from sift_onnx.passes.declared_settings import declared_settings, make
 from sift_onnx.passes.doped import Doped
 from sift_onnx.passes.factorized import Factorized
-from sift_onnx.passes.inference_mode import on_inference_graph
 from sift_onnx.passes.parallel import Parallel
-from sift_onnx.passes.setting_types import check_settings
+from sift_onnx.passes.prepare.inference_mode import on_inference_graph
 from sift_onnx.passes.wide import Wide
 from sift_onnx.passes.widening.report import dropped_masks
 from sift_onnx.recipe import Recipe, Step
@@ -94,9 +93,7 @@ def make_pass(step: Step) -> Pass:
     Raises:
         UsageError: there is no such pass, or a setting is unknown, missing, of the wrong type or out of its range.
     """
-    pass_class = get_pass(step.name)
-    check_settings(pass_class, step.settings)
-    return pass_class(**step.settings)
+    return make(get_pass(step.name), step.settings)
 
 
 def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None = None) -> PassResult:
@@ -126,7 +123,7 @@ def _run(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]]
     for i, step in enumerate(recipe.steps, 1):
         where = f"{recipe.source}, pass {i}, {step.name}"
         with _placed(where):
-            takes_shapes = "input_shapes" in signature(get_pass(step.name)).parameters
+            takes_shapes = "input_shapes" in declared_settings(get_pass(step.name))
             given = {"input_shapes": dict(input_shapes)} if input_shapes and takes_shapes else {}
             passes.append((where, make_pass(Step(step.name, {**step.settings, **given}))))
     # The passes one by one would do what others of the recipe have undone, or miss what they have replaced. One that

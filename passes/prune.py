@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
-from sift_onnx.graphs.constants import MaskedValues, array_of, masked_constant, sparse_weight_of
+from sift_onnx.errors import BudgetError, UnsupportedError
+from sift_onnx.graphs.constants import array_of, replace_values, sparse_weight_of
 from sift_onnx.model import Model
-from sift_onnx.passes.base import Pass, PassResult, record, register_pass
-from sift_onnx.passes.inference_mode import in_inference_mode
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
+from sift_onnx.passes.base import PassResult, record, register_pass
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
-from sift_onnx.passes.selection import Selection, no_layers
-from sift_onnx.passes.settings import exact_sparsity, noted_number, noted_shapes
+from sift_onnx.passes.prepare.inference_mode import in_inference_mode
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.selection import no_layers
+from sift_onnx.passes.settings import UNLESS_DEFAULT
+from sift_onnx.passes.sparsifying import SparsifyingPass
 from sift_onnx.sparsity.budget import BudgetLayer, Distribution, allocate
-from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.weights.sparse import SparseWeight, generator
 
 __all__ = ["Method", "Prune"]
@@ -34,7 +35,8 @@ Method = Literal["magnitude", "random"]
 
 
 @register_pass
-class Prune(Pass):
+@dataclass(frozen=True)
+class Prune(SparsifyingPass):
     """Mask a share ``s`` of the weights of each layer; shapes, and the weights that stay, are as they were.
 
     1. Local functions are inlined, parameters that nodes make become initializers.
@@ -49,59 +51,22 @@ class Prune(Pass):
     less room under the pattern than there should be non-zeros gets what there is room for; its reason says so.
 
     Ensures: exact non-zero counts; applying it again changes nothing; ``sparsity=0`` changes nothing.
+
+    Attributes:
+        method: which weights stay: those of the largest ``magnitude``, or ``random`` ones.
+        distribution: how layers share the non-zeros, see :func:`~sift_onnx.sparsity.budget.shares`.
     """
 
     name: ClassVar[str] = "prune"
 
-    def __init__(
-        self,
-        sparsity: float | str | Fraction,
-        *,
-        method: Method = "magnitude",
-        pattern: str | Pattern = "unstructured",
-        distribution: Distribution = "uniform",
-        seed: int = 0,
-        only: Sequence[str] = (),
-        keep_dense: Sequence[str] = (),
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        """Settings of the pass.
+    _: KW_ONLY
+    method: Annotated[Method, "which weights stay: the largest of each layer, or random ones"] = "magnitude"
+    distribution: Annotated[Distribution, UNLESS_DEFAULT, "how layers share the non-zeros"] = "uniform"
 
-        Args:
-            sparsity: share ``s`` of weights to leave out, ``0 <= s < 1``; decimal, so that 0.9 is nine tenths.
-            method: which weights stay: those of the largest ``magnitude``, or ``random`` ones.
-            pattern: which weights may be active together, see :class:`~sift_onnx.patterns.Pattern`.
-            distribution: how layers share the non-zeros, see :func:`~sift_onnx.sparsity.budget.shares`.
-            seed: of random masks.
-            only: globs over initializer names; only matching weights become sparse.
-            keep_dense: globs over initializer names; matching weights stay dense.
-            input_shapes: sizes of dynamic axes, for counting multiply-accumulates.
-
-        Raises:
-            UsageError: a setting is out of its range.
-        """
-        self.sparsity = exact_sparsity(sparsity)
-        if method not in get_args(Method):
-            raise UsageError(f"method {method!r} is unknown; choose one of {', '.join(get_args(Method))}")
-        self.masking = Masking.of(pattern, distribution)
-        self.masking.check_sparsity(self.sparsity)
-        self.method = method
-        self.seed = seed
-        self.selection = Selection(tuple(only), tuple(keep_dense))
-        self.input_shapes = {k: tuple(v) for k, v in (input_shapes or {}).items()}
-
-    def settings(self) -> dict[str, Any]:
-        """What determines the result, as it is noted in the model."""
-        return {
-            "pass": self.name,
-            "sparsity": noted_number(self.sparsity),
-            "method": self.method,
-            "seed": self.seed,
-            "only": list(self.selection.only),
-            "keep_dense": list(self.selection.keep_dense),
-            **self.masking.settings(),
-            **noted_shapes(self.input_shapes),
-        }
+    @property
+    def masking(self) -> Masking:
+        """What masks look like, and how layers share the non-zeros."""
+        return Masking.of(self.pattern, self.distribution)
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
@@ -124,17 +89,16 @@ class Prune(Pass):
         for name, count in nnz.items():
             self._mask(analysis, analysis.layers[name], count)
         if nnz:
-            record(copy, self.settings())
-        settings = {
-            "pass": self.name,
-            "sparsity": float(self.sparsity),
-            "method": self.method,
-            "pattern": str(self.masking.pattern),
-            "distribution": self.masking.distribution,
-        }
-        seconds = time.perf_counter() - start
-        report = describe_masks(settings, analysis, before, before | nnz, statuses, seconds)
-        return PassResult(copy if nnz else model, bool(nnz), report)
+            record(copy, self.identity())
+        report = replace(
+            describe_masks(analysis, before, before | nnz, statuses, start),
+            pass_=self.name,
+            sparsity=float(self.share),
+            method=self.method,
+            pattern=str(self.masking.pattern),
+            distribution=self.masking.distribution,
+        )
+        return PassResult(copy if nnz else model, bool(nnz), report.to_dict())
 
     def _plan(
         self, analysis: AxisAnalysis, before: Mapping[str, int]
@@ -146,12 +110,12 @@ class Prune(Pass):
         for name, layer in analysis.layers.items():
             misfit = self.masking.pattern.misfit(matrix_of(layer, analysis.system.original))
             reason = dense.get(name, misfit)
-            if not self.sparsity:
+            if not self.share:
                 reason = "a sparsity of 0 changes nothing"
             if reason is None:
                 layers.append(self._budget_layer(analysis, layer))
             statuses[name] = ("unchanged", reason or "")
-        if not layers and self.sparsity:
+        if not layers and self.share:
             named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
             raise UnsupportedError(f"nothing to prune: {named or no_layers(analysis)}")
         nnz: dict[str, int] = {}
@@ -170,7 +134,7 @@ class Prune(Pass):
 
     def _allocate(self, layers: Sequence[BudgetLayer]) -> dict[str, tuple[int, str]]:
         """Non-zeros of each layer; and why there are fewer than it should have."""
-        kept = 1 - self.sparsity
+        kept = 1 - self.share
         if self.masking.distribution == "uniform":
             # Less than a unit above the share is where this pass leaves a layer; there it has nothing more to do.
             full = [layer for layer in layers if layer.limit - kept * layer.weights < layer.unit]
@@ -187,7 +151,7 @@ class Prune(Pass):
             nnz = allocate(rest, int(kept * sum(layer.macs for layer in rest)), self.masking.distribution)
         except BudgetError as error:
             raise BudgetError(
-                f"at a sparsity of {float(self.sparsity):g}, {error}; use a lower one, or keep it dense (--keep-dense)"
+                f"at a sparsity of {float(self.share):g}, {error}; use a lower one, or keep it dense (`keep_dense`)"
             ) from error
         found.update({name: (count, "") for name, count in nnz.items()})
         return found
@@ -207,4 +171,4 @@ class Prune(Pass):
             else:
                 positions = pattern.choose(matrix, count, rng.random(matrix.shape, dtype=np.float32), allowed)
         values: npt.NDArray[Any] = np.ascontiguousarray(dense).reshape(-1)[positions]
-        masked_constant(layer.constant, MaskedValues(SparseWeight(matrix.shape, positions, values)))
+        replace_values(layer.constant, SparseWeight(matrix.shape, positions, values))

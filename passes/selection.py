@@ -36,19 +36,19 @@ class Selection:
         """
         names = list(analysis.layers)
         left_out = left_out_layers(analysis)
-        for option, patterns in (("--only", self.only), ("--keep-dense", self.keep_dense)):
+        for setting, patterns in (("only", self.only), ("keep_dense", self.keep_dense)):
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in names):
                     missed = [layer for layer in left_out if fnmatchcase(layer.constant.name, pattern)]
-                    if missed and option == "--keep-dense":
+                    if missed and setting == "keep_dense":
                         continue  # they stay as they are
                     if missed:
                         raise UsageError(
-                            f"{option} {pattern!r} matches only what is left out: {why_left_out(missed)[0]}"
+                            f"`{setting}` {pattern!r} matches only what is left out: {why_left_out(missed)[0]}"
                         )
                     example = ", ".join(repr(name) for name in names[:3]) or "none"
                     raise UsageError(
-                        f"{option} {pattern!r} matches no weight of the model; its weights are {example}, ..."
+                        f"`{setting}` {pattern!r} matches no weight of the model; its weights are {example}, ..."
                     )
         dense = {name: f"a fixed function: {reason}" for name, reason in analysis.fixed.items()}
         dense.update(first_and_last(analysis))
@@ -58,9 +58,9 @@ class Selection:
                 shared = any(use.op != layer.uses[0].op for use in layer.uses)
                 dense[name] = "tied embedding" if shared else "embedding"
             if self.only and not any(fnmatchcase(name, p) for p in self.only):
-                dense.setdefault(name, "not selected by --only")
+                dense.setdefault(name, "not selected by `only`")
             if any(fnmatchcase(name, p) for p in self.keep_dense):
-                dense.setdefault(name, "kept dense by --keep-dense")
+                dense.setdefault(name, "kept dense by `keep_dense`")
         return dense
 
 

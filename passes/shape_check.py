@@ -7,11 +7,12 @@ from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.analysis.graph_analysis import analyze, known_shapes
 from sift_onnx.errors import ShapeCheckError, UnsupportedError
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import node_label
 from sift_onnx.shapes.inference import infer_shapes
 
 __all__ = ["check_shapes"]
 
-_NOTHING_WRITTEN = "nothing was written. Please report the model; --keep-dense can leave this part as it is"
+_NOTHING_WRITTEN = "nothing was written. Please report the model; `keep_dense` can leave this part as it is"
 
 
 def check_shapes(model: Model, analysis: AxisAnalysis, solution: Solution) -> None:
@@ -39,7 +40,7 @@ def check_shapes(model: Model, analysis: AxisAnalysis, solution: Solution) -> No
             ):
                 continue
             node = producers.get(name)
-            where = f"node {node.name!r} ({node.op})" if node is not None else f"tensor {name!r}"
+            where = f"node {node_label(node)}" if node is not None else f"tensor {name!r}"
             raise ShapeCheckError(
                 f"{where}: {name!r} was to become {list(predicted)}, but is {list(found)} after the rewrite; "
                 f"{_NOTHING_WRITTEN}"

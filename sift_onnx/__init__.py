@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sift_onnx.analysis.cost import inspect
-    from sift_onnx.analysis.rules import register_axis_rule
-    from sift_onnx.backends.cpu.pool import ThreadPool
-    from sift_onnx.backends.cpu.session import InferenceSession
-    from sift_onnx.backends.dataflow.model_simulation import simulate
+    from sift_onnx.analysis.rule_registry import register_axis_rule
+    from sift_onnx.backends.cpu.run.pool import ThreadPool
+    from sift_onnx.backends.cpu.run.session import InferenceSession
+    from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
     from sift_onnx.training.importing.importer import to_torch
@@ -40,15 +40,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "InferenceSession": "sift_onnx.backends.cpu.session",
+    "InferenceSession": "sift_onnx.backends.cpu.run.session",
     "Model": "sift_onnx.model",
-    "ThreadPool": "sift_onnx.backends.cpu.pool",
+    "ThreadPool": "sift_onnx.backends.cpu.run.pool",
     "inspect": "sift_onnx.analysis.cost",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",
-    "register_axis_rule": "sift_onnx.analysis.rules",
+    "register_axis_rule": "sift_onnx.analysis.rule_registry",
     "save": "sift_onnx.model",
-    "simulate": "sift_onnx.backends.dataflow.model_simulation",
+    "simulate": "sift_onnx.backends.dataflow.simulation.model_simulation",
     "to_torch": "sift_onnx.training.importing.importer",
     "transform": "sift_onnx.passes.pipeline",
     "write_back": "sift_onnx.training.writing.model",

@@ -1,7 +1,9 @@
 """What a user's mistake raises.
 
-Every error says what is wrong, where (file, node or option) and what to do, in one line; the command line prints that
-line and leaves with ``exit_code``. Anything else that escapes is a defect of this package and shows its traceback.
+Every error says what is wrong, where (file, node or setting) and what to do, in one line; the command line prints that
+line and leaves with ``exit_code``. A setting is named as in Python, between backquotes, as in "drop `keep_dense`"; the
+command line puts its option there (:mod:`sift_onnx.cli.flags`). Anything else that escapes is a defect of this package
+and shows its traceback.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class SiftError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """The message in one line of bounded length: names in it may be a stranger's."""
+        """The message in one line of bounded length: names in it come from files."""
         text = printable(super().__str__())
         if len(text) <= _MESSAGE_LENGTH:
             return text
@@ -99,4 +101,4 @@ class PluginError(BackendError):
 
 
 class MaskWarning(UserWarning):
-    """A mask that a file speaks of belongs to no weight for certain, or its weight is not what it was."""
+    """A mask in a file matches no weight for certain, or its weight has changed."""

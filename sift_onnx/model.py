@@ -18,7 +18,8 @@ from sift_onnx.files.external_data import DataFiles
 from sift_onnx.files.file_bytes import FileSlice
 from sift_onnx.files.tensor_data import locate_data
 from sift_onnx.files.wire import Place
-from sift_onnx.graphs.constants import MaskedConstant, full_tensor, header_of, nbytes_of
+from sift_onnx.graphs.constant_tensors import full_tensor, header_of
+from sift_onnx.graphs.constants import MaskedConstant, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
 from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, own_arrays
 from sift_onnx.graphs.onnx_ir_export import ir_model_of
@@ -26,8 +27,8 @@ from sift_onnx.graphs.order import sort_nodes
 from sift_onnx.model_files import writer as model_file
 from sift_onnx.model_files.reader import read_content
 from sift_onnx.model_files.sparse_stream import LargeSparseTensor
+from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
-from sift_onnx.weights.sparse_tensors import sparse_tensor_of
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
@@ -233,7 +234,7 @@ def _add_initializer(
     proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, storage: Storage
 ) -> None:
     if isinstance(constant, MaskedConstant) and storage == "sparse":
-        proto.sparse_initializer.append(sparse_tensor_of(constant, header_of(constant, known)))
+        proto.sparse_initializer.append(sparse_tensor_of(constant.weight, header_of(constant, known)))
     else:
         proto.initializer.append(full_tensor(constant, known))
 
@@ -342,4 +343,4 @@ def save(model: ModelLike, path: str | Path, storage: Storage = "dense", force: 
 
 def masks(model: ModelLike) -> dict[str, npt.NDArray[np.bool_]]:
     """The masks of the masked weights by initializer name, as boolean arrays of the weights' shapes."""
-    return {name: constant._values.weight.mask() for name, constant in Model.load(model).masked().items()}
+    return {name: constant.weight.mask() for name, constant in Model.load(model).masked().items()}

@@ -11,13 +11,24 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.files.data_types import data_type_of
-from sift_onnx.graphs.constants import MaskedValues, full_tensor, masked_constant
+from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constants import array_of, replace_values
 from sift_onnx.model import Model
 from sift_onnx.weights.sparse import SparseWeight, sample_positions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 HAS_NEW_DATA_TYPES = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16) != np.float32
+
+
+SPARSE_TENSOR = helper.make_sparse_tensor(
+    helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0]),
+    helper.make_tensor("i", TensorProto.INT64, [2], [0, 5]),
+    [3, 4],
+)
+SUBGRAPH = helper.make_graph(
+    [helper.make_node("Identity", ["x"], ["inner"])], "sub", [], [helper.make_tensor_value_info("inner", 1, None)]
+)
 
 
 def random_weight(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
@@ -35,6 +46,18 @@ def tensor_of(values: Array, name: str) -> onnx.TensorProto:
 def model_of(graph: onnx.GraphProto, opset: int = 17, ir_version: int = 8, **fields: Any) -> onnx.ModelProto:
     """A model around a graph."""
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version, **fields)
+
+
+# The first is small, the second is cut out of the file and streamed.
+SMALL, LARGE = random_weight(6, 8), random_weight(8, 3000, seed=1)
+
+
+def small_and_large() -> onnx.ModelProto:
+    """The weights ``w``, :data:`SMALL`, and ``v``, :data:`LARGE`; with metadata."""
+    model = linear({"w": SMALL, "v": LARGE})
+    model.metadata_props.add(key="key", value="value")
+    model.producer_name, model.producer_version = "someone", "1.2"
+    return model
 
 
 def linear(weights: Mapping[str, Array], ir_version: int = 8) -> onnx.ModelProto:
@@ -125,9 +148,35 @@ def mask_weights(model: Model, density: float = 0.25, zeros: int = 3, names: Seq
     for name, constant in copy.initializers().items():
         if len(constant.shape) < 2 or (names is not None and name not in names):
             continue
-        dense = np.array(constant._values.load()).reshape(-1)
+        dense = np.array(array_of(constant)).reshape(-1)
         indices = sample_positions(dense.size, max(zeros, int(density * dense.size)), np.random.default_rng(dense.size))
         values = dense[indices]
         values[:zeros] = 0
-        masked_constant(constant, MaskedValues(SparseWeight(tuple(constant.shape), indices, values)))
+        replace_values(constant, SparseWeight(tuple(constant.shape), indices, values))
     return copy
+
+
+def round_trip(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, loaded and exported, twice to the same."""
+    before = model.SerializeToString(deterministic=True)
+    loaded = Model.load(model)
+    exported = loaded.copy().to_proto()
+    assert loaded.to_proto() == exported
+    assert model.SerializeToString(deterministic=True) == before
+    return exported
+
+
+def one_node(
+    op: str = "Custom",
+    domain: str = "com.example",
+    attributes: Sequence[onnx.AttributeProto] = (),
+    **fields: Any,
+) -> onnx.ModelProto:
+    """A model of one node with these attributes."""
+    node = helper.make_node(op, ["x"], ["y"], "node", domain=domain, **fields)
+    node.attribute.extend(attributes)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])]
+    model = model_of(helper.make_graph([node], "g", inputs, outputs), 21, 10)
+    model.opset_import.add(domain="com.example", version=2)
+    return model

@@ -12,10 +12,11 @@ import onnx
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.backends.dataflow.machine import GridMachine, load_machine, with_grid
-from sift_onnx.backends.dataflow.matrix_maps import matrix_maps
-from sift_onnx.backends.dataflow.pattern import StoredPattern
-from sift_onnx.backends.dataflow.workload import SparseProduct
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, with_grid
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.workloads.matrix_maps import matrix_maps
+from sift_onnx.backends.dataflow.workloads.pattern import StoredPattern
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sift_onnx.analysis import rule_lookup, rule_registry
+from sift_onnx.analysis import rule_registry
 from sift_onnx.plugins import find_plugins
 
 
@@ -36,13 +36,12 @@ def make_package(folder: Path, name: str, entries: Mapping[str, Mapping[str, str
 @contextmanager
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The packages of ``folder`` are found, as if they were installed; what they registered is forgotten afterwards."""
-    rules = dict(rule_registry.RULES)
+    rules = rule_registry.RULES.snapshot()
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(folder))
         _forget()
         yield
-    rule_registry.RULES.clear()
-    rule_registry.RULES.update(rules)
+    rule_registry.RULES.restore(rules)
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(folder)):
             del sys.modules[name]
@@ -51,4 +50,4 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _forget() -> None:
     find_plugins.cache_clear()
-    rule_lookup._load_all_axis_rules.cache_clear()
+    rule_registry._load_all_axis_rules.cache_clear()

@@ -4,7 +4,7 @@ import numpy as np
 from nets import Net
 
 from sift_onnx.backends.base import CompileOptions
-from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
@@ -54,7 +54,7 @@ def emptied(net, zeros, sparsity=0.8):
     model = Prune(sparsity)(Model.load(net.model())).model
     for name, constant in model.initializers().items():
         if is_masked(constant):
-            weight = constant._values.weight
+            weight = constant.weight
             values = np.where(zeros(name, weight), 0, weight.values).astype(np.float32)
             constant.values = SparseWeight(weight.shape, weight.indices, values)
     return model

@@ -93,6 +93,11 @@ def test_every_import_stays_within_its_walls(installed_layout: Path) -> None:
         ("weights/sparse", "import torch", "sift_onnx.weights.sparse -> torch"),
         ("cli/planted", "from torch import nn", "sift_onnx.cli.planted -> torch"),
         ("passes/planted", "import sift_onnx.models.resnet", "sift_onnx.passes is not allowed to import torch"),
+        (
+            "backends/lowering/planted",
+            "import sift_onnx.backends.cpu.isa",
+            "sift_onnx.backends.lowering is not allowed to import sift_onnx.backends.cpu",
+        ),
         ("analysis/axis_system", "import onnx", "sift_onnx.analysis.axis_system is not allowed to import onnx"),
         # A room that no layer names.
         ("planted", "", "planted"),
@@ -169,7 +174,7 @@ def test_core_passes_backends_and_verbs_import_without_torch() -> None:
     outcome = import_all_without_torch("sift_onnx", "sift_onnx.passes", "sift_onnx.backends")
 
     assert outcome.returncode == 0, outcome.stderr
-    assert {"sift_onnx.errors", "sift_onnx.passes", "sift_onnx.cli.doctor", "sift_onnx.backends.cpu.isa"} <= set(
+    assert {"sift_onnx.errors", "sift_onnx.passes", "sift_onnx.cli.verbs.doctor", "sift_onnx.backends.cpu.isa"} <= set(
         outcome.stdout.split()
     )
 

@@ -13,7 +13,7 @@ from nets import Net
 from plugin_packages import installed, make_package
 
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.analysis.rule_lookup import rule_for
+from sift_onnx.analysis.rule_registry import rule_for
 from sift_onnx.backends.base import available_backends, get_backend
 from sift_onnx.cli.app import main
 from sift_onnx.errors import BackendError, PluginError, UsageError

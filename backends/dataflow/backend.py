@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sift_onnx.backends.base import DEFAULT_OPTIONS, Backend, CompileOptions, ModelSource
-from sift_onnx.backends.dataflow.functional import DataflowProgram
-from sift_onnx.backends.dataflow.machine import available_presets, load_machine
+from sift_onnx.backends.dataflow.machines.preset_files import available_presets, load_machine
+from sift_onnx.backends.dataflow.program import DataflowProgram
 
 __all__ = ["DataflowBackend"]
 

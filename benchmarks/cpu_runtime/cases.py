@@ -37,7 +37,7 @@ class Models:
         path = self.folder / f"{name}.onnx"
         if not path.exists():
             sequence = _SEQUENCE if name.startswith(("bert", "gpt")) else None
-            # Branches that start at zero have weights of zero behind a fold, which some runtimes leave out.
+            # Branches that start at zero have weights of zero once folded, which some runtimes skip.
             residuals = False if "zero_init_residual" in ARCHITECTURES[name].options else None
             export(name, path, batch="dynamic", sequence=sequence, keep_batch_norm=False, zero_init_residual=residuals)
         return path
@@ -51,7 +51,7 @@ class Models:
         return path
 
     def chain(self, sparsity: float) -> Path:
-        """Matrix products with ReLU behind each."""
+        """Matrix products, each followed by a ReLU."""
         path = self.folder / f"chain-{sparsity:g}.onnx"
         if path.exists():
             return path

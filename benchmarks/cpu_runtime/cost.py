@@ -1,4 +1,4 @@
-"""What a session costs beside the time of its runs: memory, and creating it."""
+"""What a session costs besides the time of its runs: memory, and the time to create it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sift_onnx.backends.base import CompileOptions, get_backend
 __all__ = ["creation_seconds", "session_bytes"]
 
 _ROUNDS = 5
-# In a process of its own: what one program leaves in the allocator, another would find there.
+# In a separate process: a program would reuse what an earlier one left in the allocator.
 _PROBE = """
 import gc, sys
 from sift_onnx.backends.base import CompileOptions, get_backend

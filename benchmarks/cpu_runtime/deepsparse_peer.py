@@ -1,4 +1,4 @@
-"""DeepSparse 1.8.0 in a Python environment of its own, timed as a black box."""
+"""DeepSparse 1.8.0 in a separate Python environment, timed as a black box."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from outcome import Claim, Outcome
 
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions, get_backend
-from sift_onnx.backends.dataflow.decoder import decoder_workload, load_decoder
-from sift_onnx.backends.dataflow.machine import load_machine
-from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.simulation.simulator import Settings, simulate_workload
+from sift_onnx.backends.dataflow.workloads.decoder import decoder_workload, load_decoder
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
 from sift_onnx.models.export import export
 from sift_onnx.shapes.random_inputs import random_feeds

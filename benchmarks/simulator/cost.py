@@ -22,9 +22,9 @@ import time
 from pathlib import Path
 
 import sift_onnx
-from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.machine import load_machine
-from sift_onnx.backends.dataflow.simulator import simulate_workload
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.simulation.simulator import simulate_workload
+from sift_onnx.backends.dataflow.workloads.lowering import lower
 from sift_onnx.models import export
 
 # VmHWM, not ru_maxrss: the latter starts at the peak of the process that called fork.

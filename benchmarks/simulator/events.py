@@ -2,7 +2,7 @@
 
     python benchmarks/simulator/events.py [--cases 1000]
 
-Cases are those of ``tests/backends/dataflow/test_event.py``: every eighth on one core, where both must agree.
+Cases are those of ``tests/backends/dataflow/cycles/test_event.py``: every eighth on one core, where both must agree.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from dataflow_cases import random_cases
 
-from sift_onnx.backends.dataflow.event import simulate_product_by_events
-from sift_onnx.backends.dataflow.fast import simulate_product
+from sift_onnx.backends.dataflow.cycles.event import simulate_product_by_events
+from sift_onnx.backends.dataflow.cycles.fast import simulate_product
 
 
 def main() -> None:

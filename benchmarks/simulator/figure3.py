@@ -8,9 +8,9 @@ them, ``window_rows``, was fitted to the paper's figure at 90 %: that the two ag
 
 from __future__ import annotations
 
-from sift_onnx.backends.dataflow.decoder import decoder_workload, load_decoder
-from sift_onnx.backends.dataflow.machine import load_machine
-from sift_onnx.backends.dataflow.simulator import Settings, simulate_workload
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
+from sift_onnx.backends.dataflow.simulation.simulator import Settings, simulate_workload
+from sift_onnx.backends.dataflow.workloads.decoder import decoder_workload, load_decoder
 
 
 def main() -> None:

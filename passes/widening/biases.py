@@ -10,24 +10,15 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
+from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 
 __all__ = ["add_bias", "reach_a_shift"]
 
-_NORMALIZATIONS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
 # Features that are zero before these are zero behind them, and have the same gradients.
-_PASSING = (
-    "AveragePool",
-    "Concat",
-    "Dropout",
-    "Flatten",
-    "GlobalAveragePool",
-    "Identity",
-    "MaxPool",
-    "Reshape",
-    "Split",
-    "Transpose",
-)
-_BIASED = {"Conv": 2, "ConvTranspose": 2, "FusedConv": 2, "FusedGemm": 2, "Gemm": 2}
+_PASSING = REARRANGING | {"AveragePool", "Concat", "Dropout", "GlobalAveragePool", "MaxPool", "Split"}
+# The input that is the bias of a layer.
+_BIASED = {op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts}
 
 
 def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs.Tensor], bool]) -> dict[str, bool]:
@@ -48,7 +39,7 @@ def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs
 
 
 def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool], shifted: dict[str, bool]) -> bool:
-    if node.op in _NORMALIZATIONS:
+    if node.op in CHANNEL_NORMALIZATIONS:
         return node.inputs[0] is tensor
     if node.op == "Add" and any(constant_values(other) is not None and grows(other) for other in node.inputs):
         return True

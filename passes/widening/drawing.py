@@ -9,7 +9,8 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
-from sift_onnx.graphs.constants import array_of, sparse_weight_of
+from sift_onnx.graphs.constants import array_of, dtype_of, sparse_weight_of
+from sift_onnx.operators.weight_operands import FOLDABLE, NORMALIZATIONS, PARAMETERS
 from sift_onnx.sparsity.draw import DrawnWeight, draw_dense, draw_vector, energy_per_feature, neutral
 from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
 from sift_onnx.weights.masked_values import WeightSource
@@ -24,21 +25,10 @@ _DRAWN_AT_ONCE = 1 << 25
 
 # Neutral values of normalization parameters, and of biases, by operator and input position.
 _NEUTRAL = {
-    ("BatchNormalization", 1): 1.0,
-    ("BatchNormalization", 2): 0.0,
+    **{(op, i): 1.0 for op in NORMALIZATIONS for i in PARAMETERS[op].scales},
+    **{(op, i): 0.0 for op in NORMALIZATIONS | FOLDABLE for i in PARAMETERS[op].shifts},
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
-    ("Conv", 2): 0.0,
-    ("ConvTranspose", 2): 0.0,
-    ("Gemm", 2): 0.0,
-    ("GroupNormalization", 1): 1.0,
-    ("GroupNormalization", 2): 0.0,
-    ("InstanceNormalization", 1): 1.0,
-    ("InstanceNormalization", 2): 0.0,
-    ("LayerNormalization", 1): 1.0,
-    ("LayerNormalization", 2): 0.0,
-    ("RMSNormalization", 1): 1.0,
-    ("SimplifiedLayerNormalization", 1): 1.0,
 }
 
 
@@ -74,7 +64,7 @@ class Drawing:
         """New values of ``constant`` at ``shape``: a weight, a normalization parameter or bias, or anything else."""
         table = self._tables.get(name)
         if table is not None:
-            return table.values(shape, np.dtype(constant._values.dtype))
+            return table.values(shape, dtype_of(constant))
         if name in self._fixed:
             return with_more_channels(constant, shape)
         layer = self._layers.get(name)

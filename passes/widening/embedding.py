@@ -25,11 +25,13 @@ from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.feature_maps.context import refusal
 from sift_onnx.feature_maps.search import place
-from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, sparse_weight_of
 from sift_onnx.model import Model
+from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.drawing import with_more_channels
-from sift_onnx.weights.sparse import SparseWeight, generator
+from sift_onnx.weights.sparse import SparseWeight, generator, index_dtype
 
 __all__ = ["Embedding"]
 
@@ -41,32 +43,26 @@ _SPREAD_OF_FRESH_MODELS = 0.1
 _SMALLEST_SPREAD, _LARGEST_SPREAD = 0.01, 1.0
 
 _SHIFT = None
-# What is added to parameters, by the operator and the input that reads them.
+# What is added to parameters, by the operator and the input that reads them. LayerNormalization and its like are not
+# here: they would mix the old features with the added ones.
 _ADDED: dict[tuple[str, int], float | None] = {
-    ("Add", 0): _SHIFT,
-    ("Add", 1): _SHIFT,
-    ("BatchNormalization", 1): 1.0,
-    ("BatchNormalization", 2): _SHIFT,
+    **{(op, i): 1.0 for op in CHANNEL_NORMALIZATIONS | {"PRelu"} for i in PARAMETERS[op].scales},
+    **{
+        (op, i): _SHIFT for op in CHANNEL_NORMALIZATIONS | CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts
+    },
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
-    ("Conv", 2): _SHIFT,
-    ("ConvTranspose", 2): _SHIFT,
+    ("Add", 0): _SHIFT,
+    ("Add", 1): _SHIFT,
     ("Div", 0): 1.0,
     ("Div", 1): 1.0,
-    ("FusedConv", 2): _SHIFT,
-    ("FusedGemm", 2): _SHIFT,
-    ("Gemm", 2): _SHIFT,
-    ("GroupNormalization", 1): 1.0,
-    ("GroupNormalization", 2): _SHIFT,
-    ("InstanceNormalization", 1): 1.0,
-    ("InstanceNormalization", 2): _SHIFT,
     ("Mul", 0): 1.0,
     ("Mul", 1): 1.0,
-    ("PRelu", 1): 1.0,
     ("Sub", 0): 0.0,
     ("Sub", 1): 0.0,
 }
-_PASSING = ("Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+# Operators that rearrange or repeat a parameter.
+_PASSING = REARRANGING | {"Cast", "Expand"}
 
 
 class Embedding:
@@ -128,7 +124,7 @@ class Embedding:
                 values[self._placement.positions_along(name, axis)] = 0
                 if axis == -2:
                     values = values[:, None]
-                names.append(add_bias(self._graph, node, layer.name, values.astype(layer.constant._values.dtype)))
+                names.append(add_bias(self._graph, node, layer.name, values.astype(dtype_of(layer.constant))))
         return names
 
     def _grows(self, tensor: gs.Tensor) -> bool:
@@ -170,7 +166,7 @@ def _embedded(original: Array | SparseWeight, places: Sequence[Array], shape: tu
     # Places ascend along every axis, and so do the flat ones.
     moved = [place[index] for place, index in zip(places, coordinates, strict=True)]
     indices = np.ravel_multi_index(np.broadcast_arrays(*moved), shape).reshape(-1)
-    dtype = np.int32 if math.prod(shape) < 2**31 else np.int64
+    dtype = index_dtype(math.prod(shape))
     return SparseWeight(shape, indices.astype(dtype), values)
 
 

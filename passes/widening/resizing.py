@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Size, Solution
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.graphs.constants import MaskedValues, array_of, constant_values, masked_constant
+from sift_onnx.graphs.constants import array_of, constant_values, replace_values, share_values
 from sift_onnx.model import Model
 from sift_onnx.weights.masked_values import WeightSource
 from sift_onnx.weights.sparse import SparseWeight
@@ -49,7 +49,7 @@ def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw
     for name, shape in shapes.items():
         if constant_values(tensors[name]) is not None:
             constant = _as_initializer(tensors[name])
-            _replace(constant, redraw(name, constant, shape))
+            replace_values(constant, redraw(name, constant, shape))
     _edit_constants(analysis, solution, {id(t) for t in model.graph.outputs})
     for (index, attribute), size in analysis.attribute_edits.items():
         stated = solution.value(size) if isinstance(size, Size) else [solution.value(part) for part in size]
@@ -86,16 +86,7 @@ def _as_initializer(tensor: gs.Tensor) -> gs.Constant:
     constant = constant_values(tensor)
     assert constant is not None
     tensor.inputs.clear()
-    return tensor.to_constant(constant._values)
-
-
-def _replace(constant: gs.Constant, values: npt.NDArray[Any] | SparseWeight | WeightSource) -> None:
-    if not isinstance(values, np.ndarray):
-        masked_constant(constant, MaskedValues(values))
-        return
-    constant.__class__ = gs.Constant
-    constant._values = values
-    constant._export_dtype = None
+    return share_values(tensor, constant)
 
 
 def _edit_constants(analysis: AxisAnalysis, solution: Solution, kept: set[int]) -> None:
@@ -125,7 +116,7 @@ def _edit_constants(analysis: AxisAnalysis, solution: Solution, kept: set[int]) 
                 )
                 if only_reader:
                     target = _as_initializer(shared)
-                    _replace(target, values)
+                    replace_values(target, values)
                     versions[key] = target
                     continue
                 versions[key] = gs.Constant(f"{shared.name}_{len(versions)}_{node.outputs[0].name}", values)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sift_onnx.analysis.unanalyzed_layers import stored_weights
 from sift_onnx.graphs.constants import active_zeros_of, nnz_of
 from sift_onnx.model import Model
 
-__all__ = ["ActiveZeros", "active_zero_warnings", "active_zeros", "totals_of"]
+__all__ = ["ActiveZeros", "active_zero_warnings", "active_zeros"]
 
 # From this share on they are worth a warning: few are zero in a model that was trained.
 _NOTICEABLE = 0.01
@@ -46,11 +45,6 @@ def active_zeros(model: Model) -> list[ActiveZeros]:
                 if name not in found:
                     found[name] = ActiveZeros(name, nnz_of(constant), active_zeros_of(constant))
     return list(found.values())
-
-
-def totals_of(layers: Sequence[ActiveZeros]) -> dict[str, Any]:
-    """The fields of the JSON documents of ``benchmark`` and ``profile``."""
-    return {"active_weights": sum(n.active for n in layers), "active_zeros": sum(n.zeros for n in layers)}
 
 
 def active_zero_warnings(layers: Sequence[ActiveZeros]) -> list[str]:

@@ -23,7 +23,9 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-__all__ = ["Axis", "AxisError", "AxisSystem", "Size", "Solution", "scaled", "size_of"]
+from sift_onnx.analysis.scaled_sizes import scaled
+
+__all__ = ["Axis", "AxisError", "AxisSystem", "Size", "Solution", "size_of"]
 
 CauseT = TypeVar("CauseT")
 
@@ -370,7 +372,7 @@ class Solution:
         """The new value of ``size``.
 
         Raises:
-            AxisError: it is no integer, because nobody required it to be one.
+            AxisError: it is no integer, because it was not required to be one.
         """
         value = self.exact(size)
         if value.denominator != 1:
@@ -378,37 +380,5 @@ class Solution:
         return int(value)
 
     def exact(self, size: Size) -> Fraction:
-        """The new value of ``size``, be it an integer or not."""
+        """The new value of ``size``, whether it is an integer or not."""
         return self.resolve(size).evaluate(lambda v: self.values.get(v, self.originals[v]))
-
-
-def scaled(original: int, factor_squared: Fraction, *, step: int = 1, round_to: int = 1, round_up: bool = False) -> int:
-    """``original + m * step`` nearest to ``sqrt(factor_squared) * original``, halves upwards, in exact integers.
-
-    Args:
-        original: the size to scale, at least 1.
-        factor_squared: the square of the factor, at least 1.
-        step: the distance between allowed sizes.
-        round_to: among the allowed sizes, prefer multiples of this where there are any.
-        round_up: the smallest that is not below the product, in place of the nearest.
-    """
-    if factor_squared == 1:
-        return original
-    square = factor_squared * original * original
-
-    def next_up(start: int, stride: int) -> int:
-        product = math.isqrt(math.ceil(square) - 1) + 1
-        return start + max(-((start - product) // stride), 0) * stride
-
-    def nearest(start: int, stride: int) -> int:
-        # floor((2 k n - 2 start + stride) / (2 stride)) with k irrational: floor(2 k n) is all that is needed of it.
-        doubled = math.isqrt(math.floor(4 * square))
-        m = (doubled - 2 * start + stride) // (2 * stride)
-        return start + max(m, 0) * stride
-
-    period = round_to // math.gcd(step, round_to)
-    starts = [original + i * step for i in range(period) if (original + i * step) % round_to == 0]
-    chosen = next_up if round_up else nearest
-    if not starts:
-        return chosen(original, step)
-    return chosen(starts[0], step * period)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import onnx_graphsurgeon as gs
 
@@ -18,82 +16,15 @@ from sift_onnx.analysis.axis_system import Size
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.analysis.quantized_layers import QuantizedLayer, quantized_layers
-from sift_onnx.analysis.unanalyzed_layers import LeftOutLayer, left_out_layers, left_out_warnings
+from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.graphs.constants import active_zeros_of, is_masked, nnz_of, shape_of
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.shapes.input_binding import BoundInputs
+from sift_onnx.operators.labels import node_name
+from sift_onnx.records.cost import CostReport, CostTotals, LayerCost
 
-__all__ = ["CostReport", "LayerCost", "inspect", "positions_of", "product_macs"]
+__all__ = ["inspect", "positions_of", "product_macs"]
 
 Evaluate = Callable[[Size], int]
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """What one weight layer costs.
-
-    Attributes:
-        name: of the initializer.
-        node: the node that uses it; the first one where several do.
-        op: operator of that node.
-        kind: ``conv``, ``depthwise``, ``gemm``, ``matmul`` or ``embedding``.
-        shape: of the weight.
-        params: weights, active or not.
-        nnz: active weights; of quantized weights without a mask, those that do not stand for zero.
-        sparsity: share of weights that are not active.
-        macs: multiply-accumulates if executed densely.
-        effective_macs: multiply-accumulates of the active weights.
-        search_space: weights that a mask chooses from (paper, Table 1); 0 without a mask.
-        active_zeros: active weights that are zero.
-    """
-
-    name: str
-    node: str
-    op: str
-    kind: str
-    shape: tuple[int, ...]
-    params: int
-    nnz: int
-    sparsity: float
-    macs: int
-    effective_macs: int
-    search_space: int
-    active_zeros: int
-
-
-@dataclass(frozen=True)
-class CostReport:
-    """What a model costs, layer by layer.
-
-    Attributes:
-        layers: the weight layers in graph order, quantized ones too.
-        attention_macs: multiply-accumulates of products of two activations.
-        left_out: weight layers whose shapes are not known; neither counted nor among ``layers``.
-        inputs: the input shapes that multiply-accumulates are counted for.
-    """
-
-    layers: tuple[LayerCost, ...]
-    attention_macs: int
-    left_out: tuple[LeftOutLayer, ...] = ()
-    inputs: BoundInputs = field(default_factory=BoundInputs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document of ``sift-onnx inspect``."""
-        totals = {key: sum(getattr(layer, key) for layer in self.layers) for key in _SUMMED}
-        return {
-            "schema": 1,
-            "layers": [asdict(layer) | {"shape": list(layer.shape)} for layer in self.layers],
-            "totals": totals | {"attention_macs": self.attention_macs},
-            "left_out": [layer.to_dict() for layer in self.left_out],
-            "warnings": left_out_warnings(self.left_out) + self._zero_warnings(),
-            **self.inputs.to_dict(),
-        }
-
-    def _zero_warnings(self) -> list[str]:
-        return active_zero_warnings([ActiveZeros(layer.name, layer.nnz, layer.active_zeros) for layer in self.layers])
-
-
-_SUMMED = ("params", "nnz", "macs", "effective_macs", "search_space", "active_zeros")
 
 
 def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> CostReport:
@@ -113,7 +44,24 @@ def inspect(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None =
     rows = [(layer.uses[0].index, _cost_of(layer, original)) for layer in analysis.layers.values()]
     rows += [(layer.index, _cost_of_quantized(layer)) for layer in quantized_layers(analysis)]
     layers = tuple(row for _, row in sorted(rows, key=lambda row: row[0]))
-    return CostReport(layers, product_macs(analysis, original), tuple(left_out_layers(analysis)), analysis.inputs)
+    left_out = left_out_layers(analysis)
+    zeros = active_zero_warnings([ActiveZeros(layer.name, layer.nnz, layer.active_zeros) for layer in layers])
+    return CostReport(
+        layers=layers,
+        totals=CostTotals(
+            params=sum(layer.params for layer in layers),
+            nnz=sum(layer.nnz for layer in layers),
+            macs=sum(layer.macs for layer in layers),
+            effective_macs=sum(layer.effective_macs for layer in layers),
+            search_space=sum(layer.search_space for layer in layers),
+            active_zeros=sum(layer.active_zeros for layer in layers),
+            attention_macs=product_macs(analysis, original),
+        ),
+        left_out=left_out_records(left_out),
+        warnings=(*left_out_warnings(left_out), *zeros),
+        nominal=analysis.inputs.nominal,
+        assumed=analysis.inputs.remarks,
+    )
 
 
 def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:
@@ -125,7 +73,7 @@ def _cost_of(layer: WeightLayer, original: Evaluate) -> LayerCost:
 
 def _cost_of_quantized(layer: QuantizedLayer) -> LayerCost:
     node = layer.node
-    words = (str(node.name or node.outputs[0].name), str(node.op), layer.kind)
+    words = (node_name(node), str(node.op), layer.kind)
     # Without a mask, only those count as active that do not stand for zero.
     zeros = active_zeros_of(layer.constant) if is_masked(layer.constant) else 0
     return _layer_cost(layer.constant, words, shape_of(layer.constant), (layer.nnz, zeros), layer.positions)

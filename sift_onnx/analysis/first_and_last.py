@@ -13,11 +13,9 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.analysis.subgraphs import captured
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers
+from sift_onnx.operators.traits import SHAPE_READING
 
 __all__ = ["first_and_last"]
-
-# What comes out of these says how large a tensor is, not what it holds.
-_SIZES = ("Shape", "Size")
 
 
 def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
@@ -64,7 +62,7 @@ def _reached(
     for (node, layers), before, after in zip(order, entering, leaving, strict=True):
         seen = _two(passed.get(name, frozenset()) for name in before if name)
         reached.update(name for name in layers if seen - {name})
-        if node.op not in _SIZES:
+        if node.op not in SHAPE_READING:
             mine = _two([seen, frozenset(layers)])
             passed.update({name: _two([passed.get(name, frozenset()), mine]) for name in after if name})
     return reached

@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.graphs.constants import array_of, is_masked, shape_of
-from sift_onnx.weights.masked_values import flat_pieces
+from sift_onnx.graphs.constants import array_of, is_masked, shape_of, value_pieces
+from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS
 
 __all__ = ["SAME_KERNEL", "fixed_weights"]
 
@@ -35,8 +34,6 @@ Matrix = npt.NDArray[np.float64]
 # The reason of a weight that keeps its meaning with more channels, where there are such.
 SAME_KERNEL = "all channels have the same kernel"
 
-_CONVOLUTIONS = ("Conv", "FusedConv", "ConvTranspose")
-_PRODUCTS = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "TransposeMatMul")
 # Smaller weights may have any values by chance, or by design of an initial value.
 _FEWEST = 4
 _FEWEST_BANDS = 4
@@ -75,7 +72,7 @@ def fixed_weights(uses: Iterable[tuple[gs.Node, gs.Constant]]) -> dict[str, str]
 
 
 def _pattern(node: gs.Node, constant: gs.Constant) -> str:
-    if node.op not in _CONVOLUTIONS + _PRODUCTS or is_masked(constant):
+    if node.op not in CONVOLUTIONS | MATRIX_PRODUCTS or is_masked(constant):
         return ""
     shape = shape_of(constant)
     size = math.prod(shape)
@@ -84,7 +81,7 @@ def _pattern(node: gs.Node, constant: gs.Constant) -> str:
     values = np.asarray(array_of(constant)).astype(np.float64)
     if not np.isfinite(values).all() or not values.any():
         return ""
-    if node.op in _CONVOLUTIONS:
+    if node.op in CONVOLUTIONS:
         return _of_kernels(values, int(node.attrs.get("group", 1)), node.op == "ConvTranspose")
     if values.ndim > 2:
         return ""
@@ -94,8 +91,7 @@ def _pattern(node: gs.Node, constant: gs.Constant) -> str:
 def _may_be_fixed(constant: gs.Constant, size: int) -> bool:
     if size <= _SAMPLE:
         return True
-    values = constant._values
-    piece = next(flat_pieces(values)) if isinstance(values, StoredValues) else array_of(constant).reshape(-1)
+    piece = next(value_pieces(constant))
     sample = np.abs(np.asarray(piece[:_SAMPLE]).astype(np.float64))
     largest = sample.max(initial=0.0)
     if not largest or not math.isfinite(largest):

@@ -12,7 +12,7 @@ from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits
 from sift_onnx.analysis.rule_context import RuleContext, sizes_behind
-from sift_onnx.analysis.rule_lookup import rule_for
+from sift_onnx.analysis.rule_registry import rule_for
 from sift_onnx.analysis.rules.attention_scale import find_scales
 from sift_onnx.analysis.rules.shape_values import evaluate
 from sift_onnx.analysis.subgraphs import captured
@@ -20,6 +20,8 @@ from sift_onnx.errors import SiftError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
 from sift_onnx.model import Model
+from sift_onnx.operators.domains import opset_versions
+from sift_onnx.operators.labels import node_label, node_name, operator_name
 from sift_onnx.shapes.inference import Shapes, infer_shapes
 from sift_onnx.shapes.input_binding import BoundInputs, bind, bindings
 from sift_onnx.shapes.open_axes import extents_of
@@ -145,21 +147,20 @@ def _analyze(
     )
     for name, dims in inputs.shapes.items():
         analysis.axes[name] = _input_axes(analysis.system, name, dims)
-    opsets = {entry.domain: entry.version for entry in model.graph.import_domains or ()}
-    opsets.setdefault("", int(model.graph.opset))
+    opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
     for index, node in enumerate(analysis.order):
         ctx = RuleContext(analysis, node, index, shapes, opsets)
         try:
             _run(ctx)
         except AxisError as error:
             raise UnsupportedError(
-                f"node {ctx.label!r} ({node.op}) contradicts the shapes of what it reads: {error}"
+                f"node {node_label(node)} contradicts the shapes of what it reads: {error}"
             ) from error
         except SiftError:
             raise
         except _CONTRADICTIONS as error:
             raise UnsupportedError(
-                f"node {ctx.label!r} ({node.op}) makes no sense to its axis rule ({type(error).__name__}: {error}); "
+                f"node {node_label(node)} makes no sense to its axis rule ({type(error).__name__}: {error}); "
                 "`sift-onnx check` says whether the model is valid"
             ) from error
     for node in analysis.order:
@@ -210,16 +211,15 @@ def _run(ctx: RuleContext) -> None:
         rule(ctx)
         return
     ctx.analysis.unknown.append(node)
-    name = f"{node.domain}::{node.op}" if node.domain else node.op
     for i in range(len(node.inputs)):
-        ctx.fix_input(i, f"no rule covers {name}")
+        ctx.fix_input(i, f"no rule covers {operator_name(node.op, node.domain)}")
     for i in range(len(node.outputs)):
         ctx.set_axes(i, ctx.inferred_axes(i))
 
 
 def _pin_captures(analysis: AxisAnalysis, node: gs.Node) -> None:
     """What a subgraph reads from outside keeps its size."""
-    cause = Cause(str(node.name or node.outputs[0].name), node.op, f"a subgraph of {node.op} reads it")
+    cause = Cause(node_name(node), node.op, f"a subgraph of {node.op} reads it")
     for name in sorted(captured(node)):
         for axis in analysis.axes.get(name) or ():
             analysis.system.pin(axis.size, cause)
@@ -250,7 +250,7 @@ def _topological(graph: gs.Graph) -> list[gs.Node]:
     order = runnable_order(needs)
     if len(order) < len(needs):
         node = graph.nodes[waits_in_a_circle(needs, order)]
-        raise UnsupportedError(f"the graph has a cycle through node {node.name or node.op!r}")
+        raise UnsupportedError(f"the graph has a cycle through node {node_label(node)}")
     return [graph.nodes[i] for i in order]
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.operators.traits import MOVING
 
 __all__ = ["head_splits"]
 
 # Operators between the split and the product that move or scale what they are given.
-_PASSED = frozenset(
-    """
-    Add Cast Concat Div Expand Gather Identity LayerNormalization Mul Neg RMSNormalization Reshape RotaryEmbedding Slice
-    Split Squeeze Transpose Unsqueeze
-    """.split()
-)
+_PASSED = MOVING | {
+    *("Add", "Cast", "Div", "LayerNormalization", "Mul", "Neg", "RMSNormalization", "RotaryEmbedding"),
+}
 
 
 def head_splits(analysis: AxisAnalysis) -> frozenset[int]:

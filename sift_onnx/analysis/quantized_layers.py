@@ -16,22 +16,14 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import array_of, constant_values, is_masked, nnz_of, shape_of
+from sift_onnx.graphs.walks import origin_of
+from sift_onnx.operators.traits import PARAMETER_VIEWS
+from sift_onnx.operators.weight_operands import FOLDABLE, INTEGER_LAYERS, WEIGHT
 
 __all__ = ["QuantizedLayer", "quantized_layers"]
 
-# Operator -> the inputs that are the weight and its zero point.
-_INTEGER_LAYERS = {
-    "ConvInteger": (1, 3),
-    "QLinearConv": (3, 5),
-    "MatMulInteger": (1, 3),
-    "QLinearMatMul": (3, 5),
-    "DynamicQuantizeMatMul": (1, 3),
-    "MatMulIntegerToFloat": (1, 5),
-    "QGemm": (3, 5),
-}
-_FLOAT_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# Between stored integers and the layer that reads them as numbers; none changes how many are zero.
-_CARRIERS = ("Cast", "Identity", "Transpose")
+# Layers that read integers through a DequantizeLinear.
+_FLOAT_LAYERS = FOLDABLE | {"MatMul"}
 _DATA, _ZERO_POINT = 0, 2
 
 
@@ -78,17 +70,16 @@ def quantized_layers(analysis: AxisAnalysis) -> list[QuantizedLayer]:
 
 def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, int] | None:
     """The integers that a node multiplies by, their zero point, and the axis and the block size of the latter."""
-    if node.op in _INTEGER_LAYERS:
-        weight, point = _INTEGER_LAYERS[node.op]
+    if node.op in INTEGER_LAYERS:
+        weight, point = INTEGER_LAYERS[node.op]
         constant = constant_values(node.inputs[weight]) if weight < len(node.inputs) else None
         if constant is None:
             return None
         return constant, _input(node, point), 0 if "Conv" in node.op else len(shape_of(constant)) - 1, 0
     if node.op not in _FLOAT_LAYERS or len(node.inputs) < 2:
         return None
-    tensor = node.inputs[1]
-    while len(tensor.inputs) == 1 and tensor.inputs[0].op in _CARRIERS:
-        tensor = tensor.inputs[0].inputs[0]
+    # None of these changes how many weights are zero.
+    tensor, _ = origin_of(node.inputs[WEIGHT], PARAMETER_VIEWS)
     if len(tensor.inputs) != 1 or tensor.inputs[0].op != "DequantizeLinear":
         return None
     reader = tensor.inputs[0]

@@ -24,7 +24,8 @@ from sift_onnx.analysis.findings import (
     WeightLayer,
     WeightUse,
 )
-from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, parameter_behind, shape_of
+from sift_onnx.operators.labels import node_name
 from sift_onnx.shapes.inference import Shapes
 from sift_onnx.shapes.node_inference import infer_node
 
@@ -53,7 +54,7 @@ class RuleContext:
     @property
     def label(self) -> str:
         """The node's name, or what it produces if it has none."""
-        return str(self.node.name or next((t.name for t in self.node.outputs if t.name), self.node.op))
+        return node_name(self.node)
 
     @property
     def opset(self) -> int:
@@ -292,7 +293,7 @@ def sizes_behind(element: Element | Number) -> tuple[Size, ...]:
 
 def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) -> Axes:
     """The axes of a constant: a variable each for floating-point data, which can be drawn anew at any size."""
-    floating = np.dtype(constant._values.dtype).kind not in "iubOUS"
+    floating = dtype_of(constant).kind not in "iubOUS"
     axes: list[Axis] = []
     for i, n in enumerate(shape_of(constant)):
         if n < 2:

@@ -22,6 +22,11 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.walks import origin_of
+from sift_onnx.operators.domains import MICROSOFT, is_standard
+from sift_onnx.operators.labels import node_label, node_name
+from sift_onnx.operators.traits import DRAWING
+from sift_onnx.operators.weight_operands import STATISTICS
 
 __all__ = [
     "TrainingNode",
@@ -32,17 +37,10 @@ __all__ = [
     "has_modes",
     "in_words",
     "mode_note",
-    "name_of",
     "training_input",
     "training_nodes",
 ]
 
-_STANDARD = (None, "", "ai.onnx")
-_MICROSOFT = "com.microsoft"
-# Operators that draw, whatever their domain.
-_DRAWING = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 # The input that is the training mode, of onnxruntime's fusions of Dropout.
 _FUSED_DROPOUTS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2}
 _TRAINING_MODE_INPUT = 2
@@ -50,7 +48,6 @@ _TRAINING_MODE_INPUT = 2
 _DROPOUT_HAS_INPUT, _NORM_HAS_ATTRIBUTE = 12, 14
 # Before it, both have the attribute is_test.
 _NO_IS_TEST = 7
-_STATISTICS = (3, 4)
 _LISTED = 3
 
 
@@ -71,14 +68,9 @@ class TrainingNode:
     obstacle: str
 
 
-def name_of(node: gs.Node) -> str:
-    """The name of a node, or of what it makes."""
-    return str(node.name or next((tensor.name for tensor in node.outputs if tensor.name), ""))
-
-
 def in_words(nodes: Sequence[gs.Node]) -> str:
     """The first of some nodes by name and operator, and how many more there are."""
-    return first_of([f"{name_of(node)!r} ({node.op})" for node in nodes])
+    return first_of([node_label(node) for node in nodes])
 
 
 def first_of(texts: Sequence[str]) -> str:
@@ -99,7 +91,7 @@ def training_nodes(graph: gs.Graph) -> list[TrainingNode]:
         shown = {id(tensor) for tensor in level.outputs}
         version = int(level.opset or graph.opset)
         for node in level.nodes:
-            if node.op == "BatchNormalization" and node.domain in _STANDARD:
+            if node.op == "BatchNormalization" and is_standard(node.domain):
                 obstacle = _of_norm(node, version, shown)
             else:
                 obstacle = _of_dropout(node, version, shown)
@@ -122,15 +114,15 @@ def has_modes(graph: gs.Graph) -> bool:
 
 def drawing_nodes(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of a graph, its subgraphs and its functions that draw random numbers whenever the model runs."""
-    return [node for node in every_node(graph) if node.op in _DRAWING]
+    return [node for node in every_node(graph) if node.op in DRAWING]
 
 
 def training_input(node: gs.Node, version: int) -> int | None:
     """The input of a node that says whether it is in training mode; None if it has none."""
-    if node.op == "Dropout" and node.domain in _STANDARD:
+    if node.op == "Dropout" and is_standard(node.domain):
         position = _TRAINING_MODE_INPUT if version >= _DROPOUT_HAS_INPUT else None
     else:
-        position = _FUSED_DROPOUTS.get(node.op) if node.domain == _MICROSOFT else None
+        position = _FUSED_DROPOUTS.get(node.op) if node.domain == MICROSOFT else None
     given = position is not None and len(node.inputs) > position and not node.inputs[position].is_empty()
     return position if given else None
 
@@ -148,9 +140,9 @@ def _levels(graph: gs.Graph) -> Iterator[gs.Graph]:
 
 def _of_norm(node: gs.Node, version: int, shown: set[int]) -> str | None:
     """The obstacle of a BatchNormalization; None if it is not in training mode."""
-    if len(node.inputs) <= max(_STATISTICS):
+    if len(node.inputs) <= max(STATISTICS):
         return None
-    statistics = [node.inputs[i] for i in _STATISTICS]
+    statistics = [node.inputs[i] for i in STATISTICS]
     computed = [tensor for tensor in statistics if constant_values(tensor) is None]
     of_batch = any(_is_made_of(tensor, node.inputs[0]) for tensor in computed)
     if not (of_batch or _norm_trains(node, version)) or not _is_of_data(node.inputs[0]):
@@ -174,7 +166,7 @@ def _of_dropout(node: gs.Node, version: int, shown: set[int]) -> str | None:
     """The obstacle of a Dropout; None if the node is none, or is not in training mode."""
     position = training_input(node, version)
     if position is None:
-        standard = node.op == "Dropout" and node.domain in _STANDARD
+        standard = node.op == "Dropout" and is_standard(node.domain)
         trains = standard and has_is_test(version) and not _flag(node, "is_test")
         return _readers(node, shown, "mask") if trains else None
     flag = _stored_flag(node.inputs[position])
@@ -199,22 +191,18 @@ def _readers(node: gs.Node, shown: set[int], what: str) -> str:
         # Old exporters write new statistics over the old ones.
         readers = [reader for reader in tensor.outputs if reader is not node]
         if readers or id(tensor) in shown:
-            by = f"node {name_of(readers[0])!r} reads" if readers else "the model returns"
+            by = f"node {node_name(readers[0])!r} reads" if readers else "the model returns"
             return f"{by} its {what} {tensor.name!r}, which it has in training mode only; export after model.eval()"
     return ""
 
 
 def _stored_flag(tensor: gs.Tensor) -> bool | None:
     """The value of a flag that is stored, through nodes that hand it on; None for one that is not."""
-    negated = False
-    while constant_values(tensor) is None:
-        maker = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if maker is None or maker.op not in ("Cast", "Identity", "Not") or maker.domain not in _STANDARD:
-            return None
-        negated ^= maker.op == "Not"
-        tensor = maker.inputs[0]
-    constant = constant_values(tensor)
-    assert constant is not None
+    origin, passed = origin_of(tensor, ("Cast", "Identity", "Not"))
+    constant = constant_values(origin)
+    if constant is None:
+        return None
+    negated = bool(sum(node.op == "Not" for node in passed) % 2)
     return bool(array_of(constant).reshape(-1)[0]) != negated
 
 
@@ -227,7 +215,7 @@ def _is_of_data(tensor: gs.Tensor) -> bool:
     """Whether a tensor depends on more than what is stored: on inputs, on what is drawn, on the state of a loop."""
     return any(
         not isinstance(reached, gs.Constant)
-        and (not reached.inputs or any(n.op in _DRAWING or list(n.subgraphs()) for n in reached.inputs))
+        and (not reached.inputs or any(n.op in DRAWING or list(n.subgraphs()) for n in reached.inputs))
         for reached in _behind(tensor)
     )
 

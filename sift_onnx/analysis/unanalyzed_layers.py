@@ -8,22 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import full_domain, is_standard
+from sift_onnx.operators.labels import node_name, operator_name, qualified_operator
+from sift_onnx.operators.traits import RECURRENT
+from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
+from sift_onnx.records.cost import LeftOut, StoppedAt
 
-__all__ = ["LeftOutLayer", "left_out_layers", "left_out_warnings", "stored_weights", "why_left_out"]
+__all__ = ["LeftOutLayer", "left_out_layers", "left_out_records", "left_out_warnings", "stored_weights", "why_left_out"]
 
 # Operator -> the inputs that may be its weights.
 _WEIGHTS = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv", "Attention"), (1,)),
-    **dict.fromkeys(("MatMul", "FusedMatMul", "TransposeMatMul", "Gemm", "FusedGemm", "Einsum"), (0, 1)),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2)),
-    "Gather": (0,),
+    **{op: PARAMETERS[op].weights for op in CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT | {"Einsum", "Gather"}},
+    # Of com.microsoft. The Attention of ONNX has no weights; what is stored there is listed all the same.
+    "Attention": (1,),
     "EmbedLayerNormalization": (2, 3, 4),
 }
 _NAMED = 3
@@ -54,24 +56,6 @@ class LeftOutLayer:
             return "the sizes of what it makes are not known"
         return f"sizes are not known behind {_called(self.stop)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The entry of ``left_out`` in the JSON documents of ``inspect`` and of the verbs that rewrite models."""
-        shape = shape_of(self.constant)
-        return {
-            "name": self.constant.name,
-            "node": _name(self.node),
-            "op": str(self.node.op),
-            "shape": list(shape),
-            "params": math.prod(shape),
-            "reason": self.reason,
-            "stopped_at": {
-                "node": _name(self.stop),
-                "op": str(self.stop.op),
-                "domain": _domain(self.stop),
-                "outputs": [t.name for t in self.stop.outputs if t.name],
-            },
-        }
-
 
 def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
     """The layers of the graph that was analysed which are left out of it, in its order."""
@@ -87,6 +71,27 @@ def left_out_layers(analysis: AxisAnalysis) -> list[LeftOutLayer]:
             if (index, constant.name) not in known
         ]
     return found
+
+
+def left_out_records(layers: Sequence[LeftOutLayer]) -> tuple[LeftOut, ...]:
+    """The entries of ``left_out`` in the documents of ``inspect`` and of the verbs that rewrite models."""
+    return tuple(
+        LeftOut(
+            name=layer.constant.name,
+            node=node_name(layer.node),
+            op=str(layer.node.op),
+            shape=shape_of(layer.constant),
+            params=math.prod(shape_of(layer.constant)),
+            reason=layer.reason,
+            stopped_at=StoppedAt(
+                node=node_name(layer.stop),
+                op=str(layer.stop.op),
+                domain=full_domain(layer.stop.domain),
+                outputs=tuple(t.name for t in layer.stop.outputs if t.name),
+            ),
+        )
+        for layer in layers
+    )
 
 
 def stored_weights(node: gs.Node) -> Iterator[gs.Constant]:
@@ -113,7 +118,7 @@ def left_out_warnings(layers: Sequence[LeftOutLayer]) -> list[str]:
 
 def _explained(layers: Sequence[LeftOutLayer]) -> str:
     stop = layers[0].stop
-    named = [f"{layer.constant.name!r} ({layer.node.op} {_name(layer.node)!r})" for layer in layers[:_NAMED]]
+    named = [f"{layer.constant.name!r} ({layer.node.op} {node_name(layer.node)!r})" for layer in layers[:_NAMED]]
     more = f" and {len(layers) - _NAMED} more" if len(layers) > _NAMED else ""
     output = next((t.name for t in stop.outputs if t.name), "")
     source = layers[0].source
@@ -125,14 +130,15 @@ def _explained(layers: Sequence[LeftOutLayer]) -> str:
 
 
 def _way_out(stop: gs.Node, output: str) -> str:
-    if (stop.domain or "") in STANDARD_DOMAINS:
+    if is_standard(stop.domain):
         return (
             "If they are computed from constants, simplify the model (onnxslim, onnxsim); if they depend on the data, "
             "cut the model behind it (onnx.utils.extract_model)"
         )
     return (
         f"Record them in the model (onnx.helper.make_tensor_value_info({output!r}, ...) in graph.value_info), or "
-        f"register an axis rule for {stop.domain}::{stop.op} (register_axis_rule, or a plug-in: docs/plugins.md)"
+        f"register an axis rule for {operator_name(stop.op, stop.domain)} (register_axis_rule, or a plug-in: "
+        "docs/plugins.md)"
     )
 
 
@@ -170,12 +176,4 @@ def _unknown(analysis: AxisAnalysis, tensors: Sequence[gs.Tensor]) -> gs.Tensor 
 
 
 def _called(node: gs.Node) -> str:
-    return f"node {_name(node)!r} ({_domain(node)}::{node.op})"
-
-
-def _name(node: gs.Node) -> str:
-    return str(node.name or next((t.name for t in node.outputs if t.name), node.op))
-
-
-def _domain(node: gs.Node) -> str:
-    return str(node.domain or "ai.onnx")
+    return f"node {node_name(node)!r} ({qualified_operator(node.op, node.domain)})"

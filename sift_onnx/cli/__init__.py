@@ -1,4 +1,4 @@
-"""The command line: one file per verb."""
+"""The command line: what verbs share, and in ``verbs`` a file for each."""
 
 from sift_onnx.cli.app import main
 

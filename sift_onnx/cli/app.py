@@ -15,12 +15,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from sift_onnx.cli import shell_words as shell_words  # registers how shells take words
+from sift_onnx.cli.flags import with_flags
 from sift_onnx.cli.output import flush_results
 from sift_onnx.cli.verb import VerbGroup
 from sift_onnx.errors import SiftError, UnsupportedError, printable
 
-# Each is a module here with a click command of the same name. It is imported when the verb is called, so that neither
-# `--help` nor a shell's completion waits for onnxruntime or torch.
+# Each is a module of sift_onnx.cli.verbs with a click command of the same name. It is imported when the verb is called,
+# so that neither `--help` nor a shell's completion waits for onnxruntime or torch.
 VERBS = {
     "transform": "Make a model bigger and sparser at the same FLOPs",
     "prune": "Mask a share of the weights of a model as it is",
@@ -38,12 +39,12 @@ VERBS = {
     "completion": "Print the script that completes words in a shell",
 }
 
-# What a shell says of a program that ended because nobody read on: 128 and the number of SIGPIPE.
+# The exit code of a program that was ended by SIGPIPE, as shells report it: 128 and the number of the signal.
 READER_GONE = 141
 
 
 class _ReaderGoneError(Exception):
-    """Whoever read the results has closed the pipe; click would leave with 1, which means a check that failed."""
+    """The reader of the results has closed the pipe; click would leave with 1, which means a check that failed."""
 
 
 class LazyVerbs(VerbGroup):
@@ -55,7 +56,7 @@ class LazyVerbs(VerbGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"sift_onnx.cli.{cmd_name}")
+        module = importlib.import_module(f"sift_onnx.cli.verbs.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -100,7 +101,7 @@ class LazyVerbs(VerbGroup):
                 mistake.show()
             _leave(mistake.exit_code)
         except SiftError as mistake:
-            _leave(mistake.exit_code, f"Error: {mistake}")
+            _leave(mistake.exit_code, f"Error: {with_flags(str(mistake))}")
         except MemoryError as shortage:
             reason = printable(f" ({shortage})" if str(shortage) else "")
             _leave(UnsupportedError.exit_code, f"Error: there is not enough memory for this model{reason}")
@@ -112,7 +113,7 @@ class LazyVerbs(VerbGroup):
 
 
 def _leave(exit_code: int, last_words: str | None = None) -> NoReturn:
-    """End the process, whatever has become of its streams."""
+    """End the process, even if its streams are closed."""
     if last_words is not None:
         with contextlib.suppress(OSError):
             click.echo(last_words, err=True)
@@ -134,11 +135,11 @@ def _reader_watched() -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Warnings go to stderr, each of them once, without the place in the code that Python would add."""
+    """Warnings go to stderr, each once, without the location in the code that Python would add."""
     said: set[str] = set()
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        text = printable(str(message))
+        text = with_flags(printable(str(message)))
         if text not in said:
             said.add(text)
             click.echo(f"Warning: {text}", err=True)

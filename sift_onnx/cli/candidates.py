@@ -43,7 +43,7 @@ def files(*suffixes: str, names: Callable[[], Names] | None = None) -> Candidate
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         named = list(_starting(sources, incomplete))
         found = _files(incomplete, suffixes)
-        # What is left to the shell would take the names away: bash starts anew with it.
+        # What is left to the shell would replace the names: bash then completes from the start.
         return named if named and any(item.type != "plain" for item in found) else named + found
 
     return complete
@@ -71,14 +71,14 @@ def backends() -> Names:
 
 def presets() -> Names:
     """Machines of the simulator."""
-    from sift_onnx.backends.dataflow.machine import available_presets
+    from sift_onnx.backends.dataflow.machines.preset_files import available_presets
 
     return {name: None for name in available_presets()}
 
 
 def decoders() -> Names:
     """Models that ``simulate`` knows by their sizes."""
-    from sift_onnx.backends.dataflow.decoder import available_decoders
+    from sift_onnx.backends.dataflow.workloads.decoder import available_decoders
 
     return {name: "a decoder by its sizes" for name in available_decoders()}
 
@@ -120,7 +120,7 @@ def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[CompletionItem]:
     except OSError:
         return []
     if not fitting:
-        # The shell goes on behind a folder; a plain candidate would end the word there.
+        # The shell continues after a folder; a plain candidate would end the word there.
         return [CompletionItem(incomplete, type="dir" if inner else "file")]
     candidates = sorted(fitting) + sorted(inner)
     if not all(_NEEDS_NO_QUOTES.fullmatch(name) for name in candidates):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings, active_zeros, totals_of
+from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings, active_zeros
 from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.backends.base import Backend, CompileOptions, Program, one_line
 from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
 from sift_onnx.cli.output import note, progress_bar, status_line
 from sift_onnx.errors import BackendError, SiftError, UsageError
 from sift_onnx.model import Model
+from sift_onnx.records.benchmark import BenchmarkRun, RatioOfRuns
 from sift_onnx.shapes.input_binding import BoundInputs, batch_of, bind
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
@@ -213,27 +213,35 @@ def ratios_to_baseline(entries: Sequence[Entry], timings: Sequence[Timing]) -> l
     return [(a, b, paired_ratio(time_a, time_b)) for (a, time_a), (b, time_b) in pairs]
 
 
-def run_record(entry: Entry, timing: Timing) -> dict[str, Any]:
-    """A timed entry as JSON has it."""
+def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
+    """A timed entry as it is reported."""
     summary = summarize(timing)
-    return {
-        "model": entry.subject.path,
-        "label": entry.label,
-        "baseline": entry.subject.is_baseline,
-        "backend": entry.backend,
-        "batch": entry.batch,
-        "threads": entry.program.threads,
-        "simulated": entry.program.simulated_ms is not None,
-        **totals_of(entry.subject.weights),
-        **asdict(summary),
-        "items_per_second": 1e3 * entry.batch / summary.median_ms,
-        **{key: value for key, value in entry.inputs.to_dict().items() if key == "nominal"},
-    }
+    weights = entry.subject.weights
+    return BenchmarkRun(
+        model=entry.subject.path,
+        label=entry.label,
+        baseline=entry.subject.is_baseline,
+        backend=entry.backend,
+        batch=entry.batch,
+        threads=entry.program.threads,
+        simulated=entry.program.simulated_ms is not None,
+        active_weights=sum(weight.active for weight in weights),
+        active_zeros=sum(weight.zeros for weight in weights),
+        median_ms=summary.median_ms,
+        min_ms=summary.min_ms,
+        p90_ms=summary.p90_ms,
+        p99_ms=summary.p99_ms,
+        iterations=summary.iterations,
+        items_per_second=1e3 * entry.batch / summary.median_ms,
+        nominal=entry.inputs.nominal,
+    )
 
 
-def ratio_record(a: Entry, b: Entry, ratio: Ratio) -> dict[str, Any]:
-    """``a`` and ``b`` are the labels of runs; ``median`` is the time of ``a`` over that of ``b``."""
-    return {"a": a.label, "b": b.label, "batch": a.batch, **asdict(ratio)}
+def ratio_record(a: Entry, b: Entry, ratio: Ratio) -> RatioOfRuns:
+    """The time of ``a`` over that of ``b``, as it is reported."""
+    return RatioOfRuns(
+        a=a.label, b=b.label, batch=a.batch, median=ratio.median, spread=ratio.spread, slices=ratio.slices
+    )
 
 
 def latencies_missed(entries: Sequence[Entry], timings: Sequence[Timing], limit: float | None) -> list[str]:

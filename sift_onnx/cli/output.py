@@ -11,13 +11,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from sift_onnx.cli.flags import with_flags
 from sift_onnx.errors import OutputError, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
+
+Found = TypeVar("Found")
 
 __all__ = [
     "byte_progress",
@@ -31,19 +34,28 @@ __all__ = [
 ]
 
 
-def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[[], Iterable[RenderableType]]) -> None:
+def deliver(
+    found: Found,
+    json_path: str | None,
+    words: Callable[[Found], Iterable[RenderableType]],
+) -> None:
     """Hand out what a verb has found: as JSON where ``--json`` says, and in words on stdout unless JSON is there.
 
+    Settings that texts of it name become options.
+
     Args:
-        document: the result.
+        found: the result, a record or what JSON holds.
         json_path: as of ``--json``: a file, ``-`` for stdout, or None.
-        words: gives tables and lines.
+        words: gives tables and lines for the result.
 
     Raises:
         OutputError: the file cannot be written.
     """
+    shown = with_flags(found)
     if json_path is not None:
-        write_json(document, json_path)
+        from sift_onnx.records.record import json_of
+
+        write_json(json_of(shown), json_path)
     if json_path == "-":
         return
     from rich.table import Table
@@ -53,11 +65,11 @@ def deliver(document: Mapping[str, Any], json_path: str | None, words: Callable[
 
     console = PlainConsole()
     with to_stdout():
-        for part in words():
+        for part in words(shown):
             if not sys.stdout.isatty():
                 # A file and a pipe have room for everything.
                 console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140
-            console.print(part, soft_wrap=isinstance(part, str))
+            console.print(with_flags(part), soft_wrap=isinstance(part, str))
 
 
 def flush_results() -> None:
@@ -75,7 +87,7 @@ def to_stdout() -> Iterator[None]:
     """An :class:`OutputError` in place of what stdout says of a full disk."""
     try:
         yield
-    except BrokenPipeError:  # nobody reads on, which is not an error
+    except BrokenPipeError:  # the reader has left, which is not an error
         raise
     except OSError as error:
         raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
@@ -86,7 +98,7 @@ def note(text: str, verbosity: int = 0) -> None:
     if verbosity >= 0:
         from sift_onnx.cli.plain_console import PlainConsole
 
-        PlainConsole(stderr=True, soft_wrap=True).print(printable(text))
+        PlainConsole(stderr=True, soft_wrap=True).print(with_flags(printable(text)))
 
 
 def _is_silent(verbosity: int) -> bool:
@@ -125,7 +137,7 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
 
 @contextmanager
 def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of bytes on stderr, to be told how many are done and how many there are; silent as the others."""
+    """A progress bar of bytes on stderr, called with how many are done and how many there are; silent as the others."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from sift_onnx.cli.plain_console import PlainConsole

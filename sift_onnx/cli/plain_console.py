@@ -1,4 +1,4 @@
-"""A terminal that takes text as it is: names come from files, and may be a stranger's."""
+"""A terminal that prints text literally: names come from files, which may be hostile."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _use_backend(plugin: Plugin) -> None:
 
 
 def _use_axis_rules(plugin: Plugin) -> None:
-    from sift_onnx.analysis.rule_lookup import load_axis_rules
+    from sift_onnx.analysis.rule_registry import load_axis_rules
 
     unambiguous([p for p in find_plugins(AXIS_RULES) if p.name == plugin.name])
     load_axis_rules(plugin)

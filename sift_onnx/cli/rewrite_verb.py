@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from sift_onnx.model import Model, Storage
     from sift_onnx.passes import PassResult
+    from sift_onnx.records.transform import TransformReport
 
 __all__ = ["run"]
 
@@ -24,8 +25,8 @@ def run(
     target: Path,
     *,
     doing: str,
-    tables: Callable[[Mapping[str, Any]], Iterable[RenderableType]],
-    outcome: Callable[[Mapping[str, Any]], str],
+    tables: Callable[[TransformReport], Iterable[RenderableType]],
+    outcome: Callable[[TransformReport], str],
     storage: Storage,
     dry_run: bool,
     force: bool,
@@ -35,12 +36,12 @@ def run(
     """Apply passes to the file ``source``, write ``target``, and say what was done.
 
     Args:
-        apply: the passes; what they report is the document of a verb with layers.
+        apply: the passes; what they report is a :class:`TransformReport`, and may have more fields.
         source: the model.
         target: the file to write.
         doing: for the status line, "pruning" say.
-        tables: of the document.
-        outcome: what ``target`` holds, from the document, in a sentence.
+        tables: of the report.
+        outcome: what ``target`` holds, from the report, in a sentence.
         storage: how masks are stored.
         dry_run: write nothing.
         force: overwrite ``target``.
@@ -50,6 +51,8 @@ def run(
     from sift_onnx.analysis.training_mode import mode_note
     from sift_onnx.model import Model
     from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.records.reading import read_record
+    from sift_onnx.records.transform import TransformReport
 
     check_input(source)
     if not dry_run:
@@ -65,16 +68,17 @@ def run(
     names = {"model": str(source), "out": None if dry_run else str(target)}
     document: dict[str, Any] = {**result.report, **names, "seconds": time.perf_counter() - start}
 
-    def in_words() -> Iterator[RenderableType]:
+    def in_words(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+        report = read_record(dict(document), TransformReport, "the report of the passes")
         if result.changed:
-            yield from tables(document)
+            yield from tables(report)
         if dry_run:
             yield f"Dry run: nothing was written to {target}."
         elif result.changed:
-            yield outcome(document)
+            yield outcome(report)
         else:
-            reasons = list(dict.fromkeys(layer["reason"] for layer in document["layers"]))
-            none = "its weight layers are left out" if document.get("left_out") else "it has no weight layer"
+            reasons = list(dict.fromkeys(layer.reason for layer in report.layers))
+            none = "its weight layers are left out" if report.left_out else "it has no weight layer"
             yield f"{target} is {source} as it was: {', '.join(reasons[:3]) or none}."
 
     deliver(document, json_path, in_words)

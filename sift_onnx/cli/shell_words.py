@@ -22,9 +22,9 @@ __all__ = ["BrokenWordsBashComplete", "WholeWordsFishComplete", "WholeWordsZshCo
 
 @add_completion_class
 class BrokenWordsBashComplete(BashComplete):
-    """Bash ends a word at a colon or an equals sign (``COMP_WORDBREAKS``), and takes either for a word of its own.
+    """Bash ends a word at a colon or an equals sign (``COMP_WORDBREAKS``), and takes either for a separate word.
 
-    Words are joined again at a colon, of which answers then begin behind the last. An equals sign behind an option is
+    Words are joined again at a colon; answers then begin after the last one. An equals sign after an option is
     left out.
     """
 

@@ -60,7 +60,7 @@ class Verb(click.Command):
 
 
 class VerbGroup(Verb, click.Group):
-    """A group of verbs, with examples of its own."""
+    """A group of verbs, whose help has its own examples."""
 
     command_class = Verb
 

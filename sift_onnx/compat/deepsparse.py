@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.backends.base import CompileOptions, refuse_copies
-from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UsageError
 from sift_onnx.shapes.random_inputs import random_feeds
 

@@ -18,9 +18,10 @@ import onnxruntime as ort
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
-from sift_onnx.backends.cpu.program import CpuProgram
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import node_label
 
 __all__ = [
     "SiftBackend",
@@ -158,7 +159,7 @@ class SiftBackend(Backend):
         names = [name for name in node.input if name]
         arrays = [np.asarray(array) for array in (inputs if isinstance(inputs, (list, tuple)) else [inputs])]
         if len(arrays) != len(names):
-            raise UsageError(f"node {node.name or node.op_type!r} reads {len(names)} inputs, {len(arrays)} were given")
+            raise UsageError(f"node {node_label(node)} reads {len(names)} inputs, {len(arrays)} were given")
         element = onnx.helper.np_dtype_to_tensor_dtype
         values = [
             onnx.helper.make_tensor_value_info(name, element(array.dtype), array.shape)

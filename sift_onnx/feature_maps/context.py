@@ -15,7 +15,8 @@ from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.feature_maps.system import Piece, PlacementError, PlacementSystem
-from sift_onnx.graphs.constants import constant_values
+from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.operators.labels import node_label
 
 __all__ = ["Extent", "Placement", "PlacementContext", "refusal"]
 
@@ -101,8 +102,7 @@ class PlacementContext:
         self._free = 0
         self.node = node
         self.opset = opset
-        name = node.name or next((t.name for t in node.outputs if t.name), node.op)
-        self.label = f"{str(name)!r} ({node.op})"
+        self.label = node_label(node)
 
     # What the node is.
 
@@ -138,8 +138,7 @@ class PlacementContext:
         constant = constant_values(tensor)
         if constant is None:
             return None
-        values = constant._values
-        array = values.load() if not isinstance(values, np.ndarray) else values
+        array = array_of(constant)
         return [int(value) for value in array.reshape(-1)] if array.dtype.kind in "iu" else None
 
     @property
@@ -233,6 +232,6 @@ def product(axes: Sequence[Extent]) -> int:
 def refusal(node: str, reason: str) -> UnsupportedError:
     """The error that a node which cannot be embedded behind is refused with."""
     return UnsupportedError(
-        f"--init embed cannot keep what the model computes: node {node} {reason}. Use --init random, or --only with "
-        "weights whose widths do not reach this node"
+        f"`init='embed'` cannot keep what the model computes: node {node} {reason}. Use `init='random'`, or `only` "
+        "with weights whose widths do not reach this node"
     )

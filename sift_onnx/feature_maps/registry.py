@@ -5,31 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sift_onnx.feature_maps.context import PlacementContext
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.registry import Registry
 
 __all__ = ["PlacementRule", "placement_rule", "placement_rule_for"]
 
 PlacementRule = Callable[[PlacementContext], None]
 
-_RULES: dict[tuple[str, str], PlacementRule] = {}
+RULES: Registry[PlacementRule] = Registry("a placement rule", built_in="sift_onnx.feature_maps.rules")
 
 
-def placement_rule(*ops: str, domain: str = "") -> Callable[[PlacementRule], PlacementRule]:
+def placement_rule(*ops: str, domain: str = "", replace: bool = False) -> Callable[[PlacementRule], PlacementRule]:
     """Decorator: register a rule for operators.
 
     Args:
         ops: operator types.
         domain: their domain; the standard one by default.
+        replace: whether it takes the place of a rule that there is.
+
+    Raises:
+        UsageError: one of them has a rule, and ``replace`` is not set.
     """
-
-    def register(rule: PlacementRule) -> PlacementRule:
-        for op in ops:
-            _RULES[canonical_domain(domain), op] = rule
-        return rule
-
-    return register
+    return RULES.register(*ops, domain=domain, replace=replace)
 
 
 def placement_rule_for(op: str, domain: str | None) -> PlacementRule | None:
     """The rule for an operator, or None."""
-    return _RULES.get((canonical_domain(domain), op))
+    return RULES.find(op, domain)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_graphsurgeon as gs
 
-import sift_onnx.feature_maps.rules  # noqa: F401  # registers the rules
 from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.feature_maps.context import Placement, PlacementContext

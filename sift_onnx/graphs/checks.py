@@ -15,6 +15,7 @@ import onnx
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.graphs.node_checks import check_nodes, subgraphs
 from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.labels import node_label
 
 __all__ = ["check_graphs"]
 
@@ -72,8 +73,7 @@ def _check_names(graph: onnx.GraphProto, outer: tuple[set[str], ...] = ()) -> No
         for name in node.input:
             if name and not any(name in scope for scope in scopes):
                 raise ModelReadError(
-                    f"the model is damaged or truncated: node {node.name!r} ({node.op_type}) reads {name!r}, "
-                    "which nothing makes"
+                    f"the model is damaged or truncated: node {node_label(node)} reads {name!r}, which nothing makes"
                 )
         for subgraph in subgraphs(node):
             _check_names(subgraph, scopes)
@@ -94,7 +94,7 @@ def _check_axes(graph: onnx.GraphProto, outer: dict[str, int]) -> None:
         operand = node.input[at] if at < len(node.input) else ""
         if lengths.get(operand, 0) > _AXES:
             raise UnsupportedError(
-                f"node {node.name!r} ({node.op_type}): {operand!r} is declared with {lengths[operand]} elements, one "
+                f"node {node_label(node)}: {operand!r} is declared with {lengths[operand]} elements, one "
                 f"for each axis of the result; more than {_AXES} axes are refused"
             )
         for subgraph in subgraphs(node):

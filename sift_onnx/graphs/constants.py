@@ -1,8 +1,8 @@
-"""What a constant of the graph holds, and how to read it without building what is not needed.
+"""Constants of the graph: what they hold, read without building more than is needed, and replaced in place.
 
-graphsurgeon keeps a constant's values as an array or as ``LazyValues``. Two kinds of lazy values are added:
-:class:`~sift_onnx.files.stored_values.StoredValues` for tensors as they lie in a file, and
-:class:`~sift_onnx.weights.masked_values.MaskedValues` for weights under a mask.
+graphsurgeon keeps the values of a constant in a private field, as an array or as ``LazyValues``. No other module reads
+or writes that field. Two kinds of lazy values are added: :class:`~sift_onnx.files.stored_values.StoredValues` for
+tensors that stay in their file, and :class:`~sift_onnx.weights.masked_values.MaskedValues` for weights under a mask.
 """
 
 from __future__ import annotations
@@ -15,52 +15,162 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.ir.tensor import LazyValues
+from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 
-from sift_onnx.errors import UnsupportedError
-from sift_onnx.files.data_types import bits_of, data_type_of
-from sift_onnx.files.stored_values import StoredValues, bare_header, describe
-from sift_onnx.files.tensor_protos import little_endian, tensor_of
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.files.data_types import numpy_dtype
+from sift_onnx.files.stored_values import StoredValues
+from sift_onnx.graphs.walks import axis_order, origin_of
+from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.weights.masked_values import (
-    MaskedConstant,
+    DenseUnderMask,
     MaskedValues,
+    WeightSource,
     count_nonzeros,
     flat_pieces,
-    masked_constant,
 )
+from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = [
     "MaskedConstant",
-    "MaskedValues",
+    "Values",
     "active_zeros_of",
+    "apply_export_dtype",
     "array_of",
-    "byte_chunks",
     "constant_values",
-    "full_tensor",
-    "has_raw_bytes",
-    "header_of",
+    "dtype_of",
+    "explicit_mask_of",
+    "imported_tensor",
     "is_masked",
-    "masked_constant",
+    "named",
     "nbytes_of",
+    "new_constant",
     "nnz_of",
+    "own_array",
     "parameter_behind",
+    "replace_values",
     "shape_of",
+    "share_values",
     "sparse_weight_of",
+    "stored_values_of",
+    "value_pieces",
 ]
 
 Array = npt.NDArray[Any]
 
-_CHUNK_BYTES = 1 << 22
-# What a parameter may go through on its way to where it is read.
-_CARRIERS = ("Cast", "Identity", "Transpose")
-# Of a file, which is read into a buffer of this size.
-_READ_BYTES = 1 << 18
+# What a constant can hold: dense values, in memory or in a file, or a masked weight, in memory or lazy.
+Values = Array | StoredValues | SparseWeight | WeightSource | MaskedValues
+
+# Elements of an array that :func:`value_pieces` gives at a time.
+_PIECE = 1 << 20
+
+
+class MaskedConstant(gs.Constant):  # type: ignore[misc]  # graphsurgeon has no type information
+    """A constant that keeps its mask when its dense values are read or replaced.
+
+    Replacing the values by an array of the same shape keeps those positions active that were active and zero, makes
+    every non-zero active, and takes what has become zero out of the mask.
+    """
+
+    _values: MaskedValues
+
+    @property
+    def weight(self) -> SparseWeight:
+        """The weight with its mask; read from its source, unless one that was read earlier is still in use."""
+        return self._values.weight
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the weight is drawn, or read from a file, each time that it is used."""
+        return not isinstance(self._values.source, SparseWeight)
+
+    @property
+    def nnz(self) -> int:
+        """Number of active weights, known without reading the weight."""
+        return self._values.nnz
+
+    @property
+    def values(self) -> Array:
+        """The dense values, built at each call; read-only, since writing into them would change nothing."""
+        dense: Array = self._values.load()
+        dense.flags.writeable = False
+        return dense
+
+    @values.setter
+    def values(self, values: Any) -> None:
+        if isinstance(values, (MaskedValues, SparseWeight)):
+            self._values = values if isinstance(values, MaskedValues) else MaskedValues(values)
+            return
+        dense = values.load() if isinstance(values, LazyValues) else np.asarray(values)
+        before = self.weight
+        zeros = before.active_zeros() if before.shape == dense.shape else None
+        self._values = MaskedValues(SparseWeight.from_dense(dense, zeros))
+
+    def copy(self) -> MaskedConstant:
+        """A constant with the same, shared, values."""
+        return MaskedConstant(self.name, self._values)
+
+
+def new_constant(name: str, values: Values) -> gs.Constant:
+    """A constant that holds ``values``: a :class:`MaskedConstant` where they are a masked weight."""
+    held = _held(values)
+    return MaskedConstant(name, held) if isinstance(held, MaskedValues) else gs.Constant(name, held)
+
+
+def named(constant: gs.Constant, name: str) -> gs.Constant:
+    """The constant, if that is its name; otherwise another one with that name and the same, shared, values."""
+    return constant if constant.name == name else new_constant(name, constant._values)
+
+
+def replace_values(constant: gs.Constant, values: Values) -> None:
+    """Give the constant other values in place, so that its consumers see them.
+
+    It is a :class:`MaskedConstant` afterwards if ``values`` are a masked weight, and has no mask if they are dense.
+    """
+    held = _held(values)
+    constant.__class__ = MaskedConstant if isinstance(held, MaskedValues) else gs.Constant
+    constant._values = held
+    constant._export_dtype = None
+
+
+def share_values(tensor: gs.Tensor, constant: gs.Constant) -> gs.Constant:
+    """Make ``tensor`` a constant in place, with the values, and the mask, of ``constant``."""
+    if not isinstance(tensor, gs.Constant):
+        tensor.to_constant(constant._values)
+    replace_values(tensor, constant._values)
+    return tensor
+
+
+def own_array(constant: gs.Constant) -> None:
+    """Replace an array by a copy of it; lazy values are never written to, and stay shared."""
+    if isinstance(constant._values, np.ndarray):
+        constant._values = constant._values.copy()
+
+
+def _held(values: Values) -> Array | StoredValues | MaskedValues:
+    return values if isinstance(values, (np.ndarray, LazyValues)) else MaskedValues(values)
+
+
+def imported_tensor(constant: gs.Constant) -> onnx.TensorProto | onnx.SparseTensorProto | None:
+    """The tensor that graphsurgeon's importer left in place of the values; None once they have been replaced."""
+    values = constant._values
+    is_imported = isinstance(values, (SparseValues, LazyValues)) and not isinstance(
+        values, (MaskedValues, StoredValues)
+    )
+    return values.tensor if is_imported else None
+
+
+def apply_export_dtype(constant: gs.Constant) -> None:
+    """Cast an array to the type that graphsurgeon would cast it to on export."""
+    # Versions of graphsurgeon differ in whether they have the field.
+    wanted = vars(constant).get("_export_dtype")
+    if wanted is not None and isinstance(constant._values, np.ndarray):
+        dtype = numpy_dtype(wanted) if isinstance(wanted, int) else wanted
+        replace_values(constant, constant._values.astype(dtype))
 
 
 def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
-    """The constant behind a tensor: an initializer, or the value of a Constant node."""
+    """The constant that a tensor is: an initializer, or the value of a Constant node; None for other tensors."""
     if isinstance(tensor, gs.Constant):
         return tensor
     if len(tensor.inputs) == 1 and tensor.inputs[0].op == "Constant":
@@ -84,25 +194,11 @@ def parameter_behind(tensor: gs.Tensor) -> tuple[gs.Constant, tuple[int, ...]] |
 
     Between the constant and the tensor there may be nodes that copy, cast or transpose it.
     """
-    steps: list[list[int] | None] = []
-    while constant_values(tensor) is None:
-        producer = tensor.inputs[0] if len(tensor.inputs) == 1 else None
-        if producer is None or producer.op not in _CARRIERS or canonical_domain(producer.domain):
-            return None
-        if producer.op == "Transpose":
-            steps.append(producer.attrs.get("perm"))
-        tensor = producer.inputs[0]
+    tensor, passed = origin_of(tensor, PARAMETER_VIEWS)
     constant = constant_values(tensor)
-    assert constant is not None
-    rank = len(shape_of(constant))
-    permutation = tuple(range(rank))
-    for perm in reversed(steps):
-        order = perm if perm is not None else list(range(rank))[::-1]
-        permutation = tuple(permutation[p] for p in order)
-    if np.dtype(constant._values.dtype).kind in "iub":
+    if constant is None or dtype_of(constant).kind in "iub":
         return None
-    named = constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
-    return named, permutation
+    return named(constant, tensor.name), axis_order(passed, len(shape_of(constant)))
 
 
 def shape_of(constant: gs.Constant) -> tuple[int, ...]:
@@ -110,14 +206,50 @@ def shape_of(constant: gs.Constant) -> tuple[int, ...]:
     return tuple(int(n) for n in constant._values.shape)
 
 
+def dtype_of(constant: gs.Constant) -> np.dtype[Any]:
+    """The type of the elements, without loading values."""
+    dtype: np.dtype[Any] = np.dtype(constant._values.dtype)
+    return dtype
+
+
+def nbytes_of(constant: gs.Constant) -> int:
+    """Size of the dense values in bytes."""
+    return int(constant._values.nbytes)
+
+
 def array_of(constant: gs.Constant) -> Array:
     """The dense values, to be read only, without keeping a loaded copy in the graph."""
+    stored = stored_values_of(constant)
+    if stored is not None:
+        return stored.view()
     values = constant._values
-    if isinstance(values, MaskedValues) and values.stored is not None:
-        values = values.stored
-    if isinstance(values, StoredValues):
-        return values.view()
     return values.load() if isinstance(values, LazyValues) else values  # type: ignore[no-any-return]
+
+
+def value_pieces(constant: gs.Constant) -> Iterator[Array]:
+    """The dense values in row-major order, some megabytes at a time, as vectors.
+
+    What is stored is not read as a whole, where its type allows that. A piece is valid until the next one is asked for.
+    """
+    stored = stored_values_of(constant)
+    if stored is not None:
+        yield from flat_pieces(stored)
+        return
+    flat = array_of(constant).reshape(-1)
+    yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+
+
+def stored_values_of(constant: gs.Constant) -> StoredValues | None:
+    """The dense tensor as it lies in a file, of a masked weight too; None where there is none."""
+    values = constant._values
+    if isinstance(values, MaskedValues):
+        return values.stored
+    return values if isinstance(values, StoredValues) else None
+
+
+def is_masked(constant: gs.Constant) -> bool:
+    """Whether the constant is a weight under a mask."""
+    return isinstance(constant._values, MaskedValues)
 
 
 def sparse_weight_of(constant: gs.Constant) -> SparseWeight | None:
@@ -126,9 +258,11 @@ def sparse_weight_of(constant: gs.Constant) -> SparseWeight | None:
     return values.weight if isinstance(values, MaskedValues) else None
 
 
-def is_masked(constant: gs.Constant) -> bool:
-    """Whether the constant is a weight under a mask."""
-    return isinstance(constant._values, MaskedValues)
+def explicit_mask_of(constant: gs.Constant) -> PackedMask | None:
+    """The mask of a weight that is stored as a dense tensor; None if it is exactly the non-zeros of that tensor."""
+    values = constant._values
+    source = values.source if isinstance(values, MaskedValues) else None
+    return source.explicit_mask() if isinstance(source, DenseUnderMask) else None
 
 
 def nnz_of(constant: gs.Constant) -> int:
@@ -138,102 +272,12 @@ def nnz_of(constant: gs.Constant) -> int:
     """
     if is_masked(constant):
         return int(constant._values.nnz)
-    values = constant._values
-    pieces = flat_pieces(values) if isinstance(values, StoredValues) else [array_of(constant)]
-    return count_nonzeros(pieces) or math.prod(shape_of(constant))
+    return count_nonzeros(value_pieces(constant)) or math.prod(shape_of(constant))
 
 
 def active_zeros_of(constant: gs.Constant) -> int:
     """How many of the weights that :func:`nnz_of` counts are zero."""
     values = constant._values
-    if is_masked(constant):
-        return int(values.nnz - values.nonzeros)
-    pieces = flat_pieces(values) if isinstance(values, StoredValues) else [array_of(constant)]
-    return 0 if any(np.count_nonzero(piece) for piece in pieces) else math.prod(shape_of(constant))
-
-
-def header_of(constant: gs.Constant, known: onnx.TensorProto | None = None) -> onnx.TensorProto:
-    """Name, dims and data type of the constant as a tensor without data.
-
-    Args:
-        constant: the constant.
-        known: the tensor that had its place when the model came; its doc string and metadata are kept.
-    """
-    values = constant._values
-    if isinstance(values, MaskedValues) and values.stored is not None:
-        values = values.stored
-    if isinstance(values, StoredValues):
-        header = bare_header(values.proto)
-    else:
-        header = onnx.TensorProto(data_type=_data_type_of(constant), dims=values.shape)
-        if known is not None:
-            describe(header, known)
-    header.name = constant.name
-    return header
-
-
-def _data_type_of(constant: gs.Constant) -> int:
-    try:
-        return data_type_of(np.dtype(constant._values.dtype))
-    except UnsupportedError as error:
-        raise UnsupportedError(f"initializer {constant.name!r}: {error}") from error
-
-
-def nbytes_of(constant: gs.Constant) -> int:
-    """Size of the dense values in bytes."""
-    return int(constant._values.nbytes)
-
-
-def has_raw_bytes(constant: gs.Constant) -> bool:
-    """Whether the values can be had as bytes; strings, typed fields and types below a byte cannot."""
-    values = constant._values
-    if isinstance(values, MaskedValues) and values.stored is not None:
-        values = values.stored
-    if isinstance(values, StoredValues):
-        return values.is_raw
-    return _data_type_of(constant) != onnx.TensorProto.STRING and bits_of(_data_type_of(constant)) % 8 == 0
-
-
-def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
-    """The dense values as little-endian bytes, piece by piece; only of a constant that :func:`has_raw_bytes`.
-
-    A piece is valid until the next one is asked for.
-    """
-    values = constant._values
     if isinstance(values, MaskedValues):
-        values = values.weight if values.stored is None else values.stored
-    if isinstance(values, SparseWeight):
-        yield from _dense_chunks(values)
-        return
-    if isinstance(values, StoredValues):
-        yield from (piece.data for piece in values.pieces(_READ_BYTES))
-        return
-    raw = little_endian(values).reshape(-1).view(np.uint8)
-    for i in range(0, raw.size, _CHUNK_BYTES):
-        yield raw[i : i + _CHUNK_BYTES].data
-
-
-def _dense_chunks(weight: SparseWeight) -> Iterator[memoryview]:
-    # One buffer is filled again and again: pages that are touched once cost more than the copy itself.
-    length = max(1, _CHUNK_BYTES // weight.dtype.itemsize)
-    buffer = np.zeros(min(length, weight.size), dtype=weight.dtype)
-    edges = np.searchsorted(weight.indices, np.arange(0, weight.size + length, length))
-    for i, start in enumerate(range(0, weight.size, length)):
-        positions = weight.indices[edges[i] : edges[i + 1]] - start
-        buffer[positions] = weight.values[edges[i] : edges[i + 1]]
-        yield buffer[: min(length, weight.size - start)].view(np.uint8).data
-        buffer[positions] = 0
-
-
-def full_tensor(constant: gs.Constant, known: onnx.TensorProto | None = None) -> onnx.TensorProto:
-    """The constant as a tensor with its data inside; ``known`` as in :func:`header_of`."""
-    values = constant._values
-    if isinstance(values, LazyValues):
-        tensor: onnx.TensorProto = values.tensor
-    else:
-        _data_type_of(constant)
-        tensor = tensor_of(values)
-    if known is not None and not isinstance(values, StoredValues):
-        describe(tensor, known)
-    tensor.name = constant.name
-    return tensor
+        return values.nnz - values.nonzeros
+    return 0 if any(np.count_nonzero(piece) for piece in value_pieces(constant)) else math.prod(shape_of(constant))

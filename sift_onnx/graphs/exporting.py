@@ -23,7 +23,8 @@ from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.files.external_data import is_external
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.graphs.constants import full_tensor
+from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constants import stored_values_of
 from sift_onnx.graphs.value_infos import value_info_of, value_infos_of
 from sift_onnx.operators.domains import canonical_domain
 
@@ -264,8 +265,8 @@ def _unchanged(value: Any, known: onnx.AttributeProto) -> bool:
         same = isinstance(value, gs.Node.AttributeRef) and value.name == known.ref_attr_name
         return same and bool(convert_to_onnx_attr_type(value.type) == known.type)
     if isinstance(value, gs.Constant):
-        stored = value._values
-        same = isinstance(stored, StoredValues) and stored.proto is known.t and value.name == known.t.name
+        stored = stored_values_of(value)
+        same = stored is not None and stored.proto is known.t and value.name == known.t.name
         return same and not is_external(known.t)
     was: Any = None
     if known.type in (kind.FLOAT, kind.INT):

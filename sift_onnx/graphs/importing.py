@@ -8,21 +8,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from sift_onnx.errors import MaskWarning, ModelReadError
-from sift_onnx.files.data_types import numpy_dtype
 from sift_onnx.files.external_data import is_external
 from sift_onnx.files.file_bytes import PackedNumbers
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.files.tensor_data import OutsideData, refuse_external
 from sift_onnx.graphs.checks import check_graphs
-from sift_onnx.graphs.constants import MaskedValues, masked_constant
+from sift_onnx.graphs.constants import apply_export_dtype, imported_tensor, own_array, replace_values, stored_values_of
 from sift_onnx.weights.mask_search import find_masks
 from sift_onnx.weights.mask_storage import MaskRecord
 from sift_onnx.weights.sparse import SparseWeight
@@ -84,16 +81,14 @@ def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
 
 
 def _adopt(constant: gs.Constant, data: OutsideData) -> None:
-    values = constant._values
-    if isinstance(values, SparseValues):
-        masked_constant(constant, MaskedValues(_sparse_weight(values.tensor, data)))
-    elif isinstance(values, LazyValues) and not isinstance(values, (MaskedValues, StoredValues)):
-        constant._values = _stored(values.tensor, constant.name, data)
+    tensor = imported_tensor(constant)
+    if isinstance(tensor, onnx.SparseTensorProto):
+        replace_values(constant, _sparse_weight(tensor, data))
+    elif tensor is not None:
+        replace_values(constant, _stored(tensor, constant.name, data))
         constant.data_location = None
-    elif isinstance(values, np.ndarray) and vars(constant).get("_export_dtype") is not None:
-        wanted = constant._export_dtype
-        constant._values = values.astype(numpy_dtype(wanted) if isinstance(wanted, int) else wanted)
-        constant._export_dtype = None
+    else:
+        apply_export_dtype(constant)
 
 
 def _stored(proto: onnx.TensorProto, name: str, data: OutsideData) -> StoredValues:
@@ -128,13 +123,13 @@ def adopt_masks(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
         ModelReadError: a record is damaged.
     """
     tensors = graph.tensors()
-    stored = {name: getattr(tensor, "_values", None) for name, tensor in tensors.items()}
+    stored = {name: stored_values_of(t) for name, t in tensors.items() if isinstance(t, gs.Constant)}
     try:
-        findings = find_masks(records, {name: v for name, v in stored.items() if isinstance(v, StoredValues)})
+        findings = find_masks(records, {name: values for name, values in stored.items() if values is not None})
     except ValueError as error:
         raise ModelReadError(str(error)) from error
     for name, source in findings.found.items():
-        masked_constant(tensors[name], MaskedValues(source))
+        replace_values(tensors[name], source)
     for name, reason in findings.lost.items():
         warnings.warn(f"the mask of {name!r} is lost: {reason}", MaskWarning, stacklevel=4)
     for name, reason in findings.altered.items():
@@ -160,8 +155,7 @@ def own_arrays(graph: gs.Graph) -> None:
         graph: changed in place.
     """
     for constant in _constants(graph):
-        if isinstance(constant._values, np.ndarray):
-            constant._values = constant._values.copy()
+        own_array(constant)
 
 
 def _copy_graph(graph: gs.Graph, twins: dict[int, gs.Tensor], functions: list[gs.Function]) -> gs.Graph:

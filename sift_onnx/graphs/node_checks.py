@@ -13,7 +13,8 @@ import onnx
 from onnx_graphsurgeon.importers.onnx_importer import ATTR_TYPE_MAPPING
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, opset_versions
+from sift_onnx.operators.labels import node_label
 
 __all__ = ["check_nodes", "subgraphs"]
 
@@ -37,7 +38,9 @@ def check_nodes(model: onnx.ModelProto) -> None:
     opsets = _opsets(model.opset_import)
     _check_graph(model.graph, opsets)
     for node in _with_references(model.graph):
-        raise ModelReadError(f"the model is damaged: {_where(node)} is in no function, and has an attribute of one")
+        raise ModelReadError(
+            f"the model is damaged: node {node_label(node)} is in no function, and has an attribute of one"
+        )
     for function in model.functions:
         _check_all(function.node, opsets | _opsets(function.opset_import))
 
@@ -60,12 +63,11 @@ def _with_references(graph: Graph) -> Iterator[Node]:
 
 
 def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    opsets = {}
-    for entry in entries:
+    versions = list(entries)
+    for entry in versions:
         if not 0 < entry.version < _OPSET_LIMIT:
             raise ModelReadError(f"the model is damaged: version {entry.version} of operator set {entry.domain!r}")
-        opsets[canonical_domain(entry.domain)] = entry.version
-    return opsets
+    return opset_versions(versions)
 
 
 def _check_graph(graph: Graph, opsets: Mapping[str, int]) -> None:
@@ -98,15 +100,11 @@ def _check_type(name: str, kind: onnx.TypeProto) -> None:
         raise ModelReadError(f"the model is damaged: {name!r} has the unknown data type {held.elem_type}")
 
 
-def _where(node: Node) -> str:
-    return f"node {node.name!r} ({node.op_type})"
-
-
 def _check_readable(node: Node) -> None:
     for attribute in node.attribute:
         if ATTR_TYPE_MAPPING.get(attribute.type, "UNDEFINED") == "UNDEFINED":
             raise UnsupportedError(
-                f"attribute {attribute.name!r} of {_where(node)} has no type that is known; "
+                f"attribute {attribute.name!r} of node {node_label(node)} has no type that is known; "
                 "convert the model to IR version 3 or newer"
             )
         try:
@@ -114,7 +112,7 @@ def _check_readable(node: Node) -> None:
                 text.decode()
         except UnicodeDecodeError as error:
             raise UnsupportedError(
-                f"attribute {attribute.name!r} of {_where(node)} is not text (a compiled "
+                f"attribute {attribute.name!r} of node {node_label(node)} is not text (a compiled "
                 "context, say); export the model without vendor-specific nodes"
             ) from error
 
@@ -122,7 +120,9 @@ def _check_readable(node: Node) -> None:
 def _schema_of(node: Node, opsets: Mapping[str, int]) -> onnx.defs.OpSchema | None:
     domain = canonical_domain(node.domain)
     if not domain and domain not in opsets:
-        raise ModelReadError(f"the model is damaged: {_where(node)} is of ONNX's own operators, whose version it lacks")
+        raise ModelReadError(
+            f"the model is damaged: node {node_label(node)} is of ONNX's own operators, whose version it lacks"
+        )
     if domain not in opsets:
         return None
     try:
@@ -134,15 +134,15 @@ def _schema_of(node: Node, opsets: Mapping[str, int]) -> onnx.defs.OpSchema | No
 def _check_attributes(node: Node, schema: onnx.defs.OpSchema) -> None:
     given = {attribute.name: attribute for attribute in node.attribute}
     if len(given) < len(node.attribute):
-        raise ModelReadError(f"the model is damaged: {_where(node)} has an attribute twice")
+        raise ModelReadError(f"the model is damaged: node {node_label(node)} has an attribute twice")
     for name, wanted in schema.attributes.items():
         attribute = given.get(name)
         if attribute is None:
             if wanted.required:
-                raise ModelReadError(f"the model is damaged: {_where(node)} lacks its attribute {name!r}")
+                raise ModelReadError(f"the model is damaged: node {node_label(node)} lacks its attribute {name!r}")
         elif not attribute.ref_attr_name and _type_name(attribute) != _schema_type(wanted):
             raise ModelReadError(
-                f"the model is damaged: attribute {name!r} of {_where(node)} is {_type_name(attribute)}, "
+                f"the model is damaged: attribute {name!r} of node {node_label(node)} is {_type_name(attribute)}, "
                 f"where its operator takes {_schema_type(wanted)}"
             )
 
@@ -160,12 +160,12 @@ def _check_operands(node: Node, schema: onnx.defs.OpSchema) -> None:
     _check_count(node, "inputs", len(node.input), schema.min_input, schema.max_input)
     _check_count(node, "outputs", len(node.output), schema.min_output, schema.max_output)
     if any(not name and part.option == _SINGLE for name, part in zip(node.input, schema.inputs, strict=False)):
-        raise ModelReadError(f"the model is damaged: {_where(node)} leaves out an input that it needs")
+        raise ModelReadError(f"the model is damaged: node {node_label(node)} leaves out an input that it needs")
 
 
 def _check_count(node: Node, what: str, count: int, least: int, most: int) -> None:
     if not least <= count <= most:
         wanted = least if least == most else f"{least} to {most}"
         raise ModelReadError(
-            f"the model is damaged: {_where(node)} has {count} {what}, where its operator takes {wanted}"
+            f"the model is damaged: node {node_label(node)} has {count} {what}, where its operator takes {wanted}"
         )

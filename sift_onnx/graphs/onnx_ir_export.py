@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.graphs.constants import full_tensor, header_of
+from sift_onnx.graphs.constant_tensors import full_tensor, header_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, text_of_masks
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
     import onnx_ir
 
-    from sift_onnx.weights.masked_values import MaskedConstant
+    from sift_onnx.graphs.constants import MaskedConstant
 
 __all__ = ["ir_model_of", "lazy_tensor"]
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import ModelReadError
+from sift_onnx.operators.labels import node_label
 
 __all__ = ["runnable_order", "sort_nodes", "waits_in_a_circle"]
 
@@ -29,7 +30,7 @@ def _sort(graph: gs.Graph) -> None:
     order = runnable_order(needs)
     if len(order) < len(needs):
         node = graph.nodes[waits_in_a_circle(needs, order)]
-        raise ModelReadError(f"node {node.name!r} ({node.op}) is part of a cycle: what it reads depends on it")
+        raise ModelReadError(f"node {node_label(node)} is part of a cycle: what it reads depends on it")
     graph.nodes = [graph.nodes[i] for i in order]
 
 

@@ -1,4 +1,4 @@
-"""What a local member does to the layers of a model, for hosts that replace them one by one."""
+"""What a layerwise pass does to the layers of a model, for hosts that replace them one by one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sift_onnx.errors import PreconditionError
 from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.passes.base import HISTORY_KEY, already_applied, record
-from sift_onnx.passes.building import Builder
-from sift_onnx.passes.local.activations import own_function
-from sift_onnx.passes.local.linear_units import LinearUnit, Site
-from sift_onnx.passes.local.member import LocalPass
-from sift_onnx.passes.local.replacement import Part
-from sift_onnx.passes.local.workshop import Workshop
+from sift_onnx.passes.layerwise.activations import own_function
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.replacement import Part
+from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
+from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.weights.mask_storage import MASKS_KEY, text_of_masks
 
 __all__ = ["LayerPlan", "NodeNames"]
@@ -41,9 +41,9 @@ class NodeNames(NamedTuple):
 
 
 class LayerPlan:
-    """Which units of a model a local member replaces, and by what."""
+    """Which layers of a model a layerwise pass replaces, and by what."""
 
-    def __init__(self, pass_: LocalPass, source: ModelLike) -> None:
+    def __init__(self, pass_: LayerwisePass, source: ModelLike) -> None:
         """Decide for the model as it is.
 
         Raises:
@@ -58,13 +58,13 @@ class LayerPlan:
                 f"the model is not for inference; apply passes.InferenceMode first, since these nodes are in training "
                 f"mode: {in_words([entry.node for entry in training])}"
             )
-        self._sites: dict[frozenset[NodeNames], tuple[LinearUnit, Site]] = {}
+        self._occurrences: dict[frozenset[NodeNames], tuple[LinearLayer, Occurrence]] = {}
         self._left: dict[str, str] = {}
-        self._done: dict[str, tuple[Workshop, tuple[Part, ...]]] = {}
-        self._builder = Builder(self._model.graph)
+        self._done: dict[str, tuple[ReplacementBuilder, tuple[Part, ...]]] = {}
+        self._builder = NodeBuilder(self._model.graph)
         self._own = own_function(self._model.graph)
         self._refusal = ""
-        if already_applied(self._model, pass_.settings(), repeatable=True):
+        if already_applied(self._model, pass_.identity(), repeatable=True):
             self._refusal = "the model was transformed before, with these settings"
         elif pass_.is_identity():
             self._refusal = f"a sparsity of {float(pass_.sparsity):g} changes nothing"
@@ -73,34 +73,34 @@ class LayerPlan:
 
     def _choose(self) -> None:
         analysis = analyze(self._model, self._pass.input_shapes)
-        chosen = self._pass.choose_units(self._model, analysis)
-        units = {name: unit for name, unit in chosen.items() if isinstance(unit, LinearUnit)}
+        chosen = self._pass.choose_layers(self._model, analysis)
+        layers = {name: layer for name, layer in chosen.items() if isinstance(layer, LinearLayer)}
         self._left = {name: reason for name, reason in chosen.items() if isinstance(reason, str)}
-        self._pass.begin(analysis, units)
-        for unit in units.values():
-            for site in unit.sites:
-                self._sites[frozenset(map(_names_of, site.nodes))] = unit, site
+        self._pass.begin(analysis, layers)
+        for layer in layers.values():
+            for occurrence in layer.occurrences:
+                self._occurrences[frozenset(map(_names_of, occurrence.nodes))] = layer, occurrence
 
-    def site_of(self, nodes: Collection[NodeNames]) -> Site | str:
-        """The site that consists of ``nodes``, or why there is none to be replaced."""
-        found = self._sites.get(frozenset(nodes))
+    def occurrence_of(self, nodes: Collection[NodeNames]) -> Occurrence | str:
+        """The occurrence that consists of ``nodes``, or why there is none to be replaced."""
+        found = self._occurrences.get(frozenset(nodes))
         if found is not None:
             return found[1]
         read = {name for node in nodes for name in node.inputs}
         left = next((f"{name!r}: {reason}" for name, reason in self._left.items() if name in read), "")
-        return self._refusal or left or "these nodes are no linear unit of the model, or have changed since"
+        return self._refusal or left or "these nodes are no linear layer of the model, or have changed since"
 
-    def replace(self, site: Site) -> tuple[list[gs.Node], str]:
-        """The nodes that take the place of a site, producers first, and the name of what the last one makes.
+    def replace(self, occurrence: Occurrence) -> tuple[list[gs.Node], str]:
+        """The nodes that take the place of an occurrence, producers first, and the name of what the last one makes.
 
-        They read what the site reads, and initializers of their own; sites of one weight share those.
+        They read what the occurrence reads, and initializers of their own; occurrences of one weight share those.
         """
-        unit = next(unit for unit, other in self._sites.values() if other is site)
-        if unit.name not in self._done:
-            workshop = self._pass.workshop(self._builder, unit, self._own)
-            self._done[unit.name] = workshop, self._pass.replace(workshop).parts
-        workshop, parts = self._done[unit.name]
-        result = self._pass.connect(workshop, site, parts)
+        layer = next(layer for layer, other in self._occurrences.values() if other is occurrence)
+        if layer.name not in self._done:
+            builder = self._pass.replacement_builder(self._builder, layer, self._own)
+            self._done[layer.name] = builder, self._pass.replace(builder).parts
+        builder, parts = self._done[layer.name]
+        result = self._pass.connect(builder, occurrence, parts)
         return self._builder.take_nodes(), result.name
 
     def weights(self) -> list[str]:
@@ -117,7 +117,7 @@ class LayerPlan:
         if not made:
             return
         noted = Model(gs.Graph(), dict(metadata))
-        record(noted, self._pass.settings(), made)
+        record(noted, self._pass.identity(), made)
         metadata[HISTORY_KEY] = noted.metadata[HISTORY_KEY]
         constants = [part.constant for _, parts in self._done.values() for part in parts]
         new = {c.name: c for c in constants if isinstance(c, MaskedConstant) and c.name in made}

@@ -18,7 +18,7 @@ import onnx
 from sift_onnx import passes
 from sift_onnx.hosts.missing import missing
 from sift_onnx.passes.base import Pass
-from sift_onnx.passes.setting_types import check_settings
+from sift_onnx.passes.declared_settings import make
 
 try:
     from olive.passes.onnx.graph_surgeries import GraphSurgeries, Surgeon
@@ -38,8 +38,7 @@ def register_surgeon(pass_class: type[Pass]) -> type[Surgeon]:
     """
 
     def init(self: Surgeon, **settings: Any) -> None:
-        check_settings(pass_class, settings)
-        self.pass_ = pass_class(**settings)
+        self.pass_ = make(pass_class, settings)
 
     def call(self: Surgeon, model: onnx.ModelProto) -> onnx.ModelProto:
         result = self.pass_(model)

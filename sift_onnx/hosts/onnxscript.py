@@ -1,4 +1,4 @@
-"""The local members of the family as rewrite rules of onnxscript.
+"""The layerwise passes as rewrite rules of onnxscript.
 
     from onnxscript.rewriter import rewrite
     from sift_onnx.hosts.onnxscript import layer_rules
@@ -6,10 +6,10 @@
 
     model = rewrite(model, layer_rules(Parallel(0.9)))
 
-A rule matches one linear unit: a Conv, Gemm or MatMul, with the bias and the BatchNormalization that belong to it.
-Which units are replaced, and by what, is decided once for the model as it is when the first rule matches, so that the
-result is that of the pass: first and last layers stay, and the same weights are drawn under the same names. A unit that
-another rule has changed since is left as it is. ``Wide`` is no rule, since it concerns the whole model; use
+A rule matches one linear layer: a Conv, Gemm or MatMul, with the bias and the BatchNormalization that belong to it.
+Which layers are replaced, and by what, is decided once for the model as it is when the first rule matches, so that the
+result is that of the pass: first and last layers stay, and the same weights are drawn under the same names. A layer
+that another rule has changed since is left as it is. ``Wide`` is no rule, since it concerns the whole model; use
 :class:`~sift_onnx.hosts.onnx_ir.SiftPass`.
 """
 
@@ -26,8 +26,8 @@ from sift_onnx.graphs.onnx_ir_export import lazy_tensor
 from sift_onnx.hosts.layer_plan import LayerPlan, NodeNames
 from sift_onnx.hosts.missing import missing
 from sift_onnx.passes.base import Pass
-from sift_onnx.passes.local.linear_units import Site
-from sift_onnx.passes.local.member import LocalPass
+from sift_onnx.passes.layerwise.base import LayerwisePass
+from sift_onnx.passes.layerwise.linear_layers import Occurrence
 
 try:
     import onnx_ir as ir
@@ -37,7 +37,7 @@ except ImportError as error:
 
 __all__ = ["layer_rules"]
 
-# What a unit may look like, by the name of the rule; the optional inputs of Conv and Gemm are their biases.
+# What a layer may look like, by the name of the rule; the optional inputs of Conv and Gemm are their biases.
 _PATTERNS: dict[str, Callable[..., Any]] = {
     "conv": lambda op, x: op.Conv(x, _allow_other_inputs=True),
     "conv-norm": lambda op, x: op.BatchNormalization(op.Conv(x, _allow_other_inputs=True), _allow_other_inputs=True),
@@ -58,17 +58,17 @@ def layer_rules(pass_: Pass) -> RewriteRuleSet:
     Raises:
         UsageError: another pass, which does more than replace layers.
     """
-    if not isinstance(pass_, LocalPass):
+    if not isinstance(pass_, LayerwisePass):
         raise UsageError(f"{pass_.name} does not work layer by layer; use sift_onnx.hosts.onnx_ir.SiftPass")
     state = _Rewriting(pass_)
     rules: list[RewriteRule] = []
     for name, pattern in _PATTERNS.items():
-        unit = _UnitReplacement(state)
+        replacement = _LayerReplacement(state)
         rules.append(
             RewriteRule(
                 pattern,
-                unit.rewrite,
-                unit.check,
+                replacement.rewrite,
+                replacement.check,
                 name=f"sift-onnx {pass_.name} {name}",
                 graph_pre_visitor=state.enter,
                 graph_post_visitor=state.leave,
@@ -80,7 +80,7 @@ def layer_rules(pass_: Pass) -> RewriteRuleSet:
 class _Rewriting:
     """What the rules of one pass know together while they go over a model."""
 
-    def __init__(self, pass_: LocalPass) -> None:
+    def __init__(self, pass_: LayerwisePass) -> None:
         self.pass_ = pass_
         self._model: ir.Model | None = None
         self._plan: LayerPlan | None = None
@@ -107,13 +107,13 @@ class _Rewriting:
         self._plan.note(self._model.metadata_props, there)
         self._model, self._plan, self._made = None, None, {}
 
-    def build(self, op: Any, site: Site, nodes: Sequence[ir.Node]) -> ir.Value:
-        """Make what takes the place of ``nodes``, which are the unit's at ``site``."""
+    def build(self, op: Any, occurrence: Occurrence, nodes: Sequence[ir.Node]) -> ir.Value:
+        """Make what takes the place of ``nodes``, which are the layer's at ``occurrence``."""
         assert self._plan is not None
         around = [value for node in nodes for value in (*node.inputs, *node.outputs) if value is not None]
         matched = {value.name: value for value in around if value.name}
         made: dict[str, ir.Value] = {}
-        new_nodes, result = self._plan.replace(site)
+        new_nodes, result = self._plan.replace(occurrence)
         for node in new_nodes:
             inputs = [self._value(op, tensor, made, matched) for tensor in node.inputs]
             names = [tensor.name for tensor in node.outputs]
@@ -132,13 +132,13 @@ class _Rewriting:
         known = made.get(tensor.name) or matched.get(tensor.name) or self._made.get(tensor.name)
         if known is None:
             assert isinstance(tensor, gs.Constant)
-            # Units that share a weight share what it becomes.
+            # Layers that share a weight share its replacement.
             known = self._made[tensor.name] = op.initializer(lazy_tensor(tensor), name=tensor.name)
         return known
 
 
-class _UnitReplacement:
-    """What one rule does with what it has matched: look whether that is a unit to be replaced, then replace it.
+class _LayerReplacement:
+    """What one rule does with what it has matched: look whether that is a layer to be replaced, then replace it.
 
     Attributes:
         state: of all rules of the pass.
@@ -146,25 +146,25 @@ class _UnitReplacement:
 
     def __init__(self, state: _Rewriting) -> None:
         self.state = state
-        self._site: Site | None = None
+        self._occurrence: Occurrence | None = None
         self._nodes: tuple[ir.Node, ...] = ()
 
     def check(self, op: MatchContext, *args: Any, **values: Any) -> MatchResult:
-        """Whether what matched is a unit that is to be replaced; what onnxscript calls ``op`` is the match."""
+        """Whether what matched is a layer that is to be replaced; what onnxscript calls ``op`` is the match."""
         context = op
         result = MatchResult()
         if context.graph_or_function is not context.model.graph:
             return result.fail("it is not in the main graph; inline functions first", context.root)
-        found = self.state.plan_for(context.model).site_of([_names_of(node) for node in context.nodes])
+        found = self.state.plan_for(context.model).occurrence_of([_names_of(node) for node in context.nodes])
         if isinstance(found, str):
             return result.fail(found, context.root)
-        self._site, self._nodes = found, tuple(context.nodes)
+        self._occurrence, self._nodes = found, tuple(context.nodes)
         return result
 
     def rewrite(self, op: Any, **values: ir.Value) -> ir.Value:
-        """The unit's output."""
-        assert self._site is not None
-        return self.state.build(op, self._site, self._nodes)
+        """The layer's output."""
+        assert self._occurrence is not None
+        return self.state.build(op, self._occurrence, self._nodes)
 
 
 def _names_of(node: ir.Node) -> NodeNames:

@@ -9,8 +9,8 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.files.wire import RAW_DATA, key, varint
-from sift_onnx.graphs.constants import byte_chunks, full_tensor, has_raw_bytes, header_of, nbytes_of
-from sift_onnx.weights.masked_values import MaskedValues
+from sift_onnx.graphs.constant_tensors import byte_chunks, full_tensor, has_raw_bytes, header_of
+from sift_onnx.graphs.constants import nbytes_of, sparse_weight_of, stored_values_of
 
 __all__ = ["LargeTensor"]
 
@@ -45,8 +45,7 @@ class LargeTensor:
 
     def load(self) -> object:
         """What :meth:`pieces` needs: a masked weight that may have to be drawn or read for it."""
-        values = self.constant._values
-        return values.weight if isinstance(values, MaskedValues) and values.stored is None else None
+        return sparse_weight_of(self.constant) if stored_values_of(self.constant) is None else None
 
     def chunks(self) -> Iterator[memoryview]:
         """What follows :meth:`front`, piece by piece."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +14,10 @@ import onnx
 
 from sift_onnx.files.tensor_protos import little_endian
 from sift_onnx.files.wire import key, padded_varints, varint, varint_bytes
-from sift_onnx.graphs.constants import header_of
-from sift_onnx.weights.masked_values import MaskedConstant
+from sift_onnx.graphs.constant_tensors import header_of
+from sift_onnx.graphs.constants import MaskedConstant, dtype_of, shape_of
+from sift_onnx.model_files.sparse_tensors import sparse_header_of, typed_field
 from sift_onnx.weights.sparse import SparseWeight
-from sift_onnx.weights.sparse_tensors import sparse_header_of, typed_field
 
 __all__ = ["LargeSparseTensor"]
 
@@ -44,34 +45,33 @@ class LargeSparseTensor:
 
     @cached_property
     def _header(self) -> onnx.SparseTensorProto:
-        return sparse_header_of(self.constant, header_of(self.constant, self.known))
+        return sparse_header_of(header_of(self.constant, self.known), shape_of(self.constant), self.constant.nnz)
 
     @cached_property
     def _field(self) -> str:
-        return typed_field(self.constant.name, self.constant._values.dtype)
+        return typed_field(self.constant.name, dtype_of(self.constant))
 
     @property
     def _value_bytes(self) -> int:
-        return _HALF_BYTES if self._field == "int32_data" else int(self.constant._values.dtype.itemsize)
+        return _HALF_BYTES if self._field == "int32_data" else dtype_of(self.constant).itemsize
 
     @cached_property
     def _index_bytes(self) -> int:
-        return varint_bytes(max(0, self.constant._values.nbytes // self.constant._values.dtype.itemsize - 1))
+        return varint_bytes(max(0, math.prod(shape_of(self.constant)) - 1))
 
     @property
     def nbytes(self) -> int:
         """Size of the values and their indices outside of the file."""
-        return int(self.constant._values.nnz) * (int(self.constant._values.dtype.itemsize) + 8)
+        return self.constant.nnz * (dtype_of(self.constant).itemsize + 8)
 
     def load(self) -> SparseWeight:
-        """The weight; whoever holds it spares :meth:`pieces` and :meth:`data` to make it."""
-        weight: SparseWeight = self.constant._values.weight
-        return weight
+        """The weight; while it is held, :meth:`pieces` and :meth:`data` do not read it again."""
+        return self.constant.weight
 
     @cached_property
     def _fronts(self) -> tuple[bytes, bytes, bytes]:
         """What stands before the values, before the indices, and behind them."""
-        nnz, header = int(self.constant._values.nnz), self._header
+        nnz, header = self.constant.nnz, self._header
         numbers = onnx.TensorProto.DESCRIPTOR.fields_by_name
         parts: list[bytes] = []
         for field, tensor, name, size in (
@@ -84,7 +84,7 @@ class LargeSparseTensor:
 
     def size(self) -> int:
         """Length of the serialized tensor in bytes."""
-        return sum(map(len, self._fronts)) + int(self.constant._values.nnz) * (self._value_bytes + self._index_bytes)
+        return sum(map(len, self._fronts)) + self.constant.nnz * (self._value_bytes + self._index_bytes)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The serialized tensor, piece by piece."""

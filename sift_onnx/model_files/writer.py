@@ -26,7 +26,7 @@ from sift_onnx.errors import ModelReadError, OutputError, UnsupportedError
 from sift_onnx.files.atomic import atomic_file, behind_links, sync
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.files.wire import GRAPH, INITIALIZER, SPARSE_INITIALIZER, key, varint
-from sift_onnx.graphs.constants import full_tensor, has_raw_bytes, header_of
+from sift_onnx.graphs.constant_tensors import full_tensor, has_raw_bytes, header_of
 from sift_onnx.model_files.dense_stream import LargeTensor
 from sift_onnx.model_files.reader import read_content
 from sift_onnx.model_files.sparse_stream import LargeSparseTensor
@@ -111,7 +111,7 @@ def check_output(path: Path, force: bool) -> None:
         if path.exists() and not path.is_file():
             raise OutputError(f"{path} is a device or the like, which cannot be replaced; name a file")
         if path.exists() and not force:
-            raise OutputError(f"{path} exists already; use --force to overwrite it")
+            raise OutputError(f"{path} exists already; use `force=True` to overwrite it")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 

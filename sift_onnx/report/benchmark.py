@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.text import Text
 
+from sift_onnx.records.benchmark import BenchmarkReport, RatioOfRuns
 from sift_onnx.report.fitting_table import FittingTable
 
 __all__ = ["ratio_line", "runs_table"]
 
 
-def runs_table(result: Mapping[str, Any]) -> FittingTable:
+def runs_table(report: BenchmarkReport) -> FittingTable:
     """The ``runs`` of a result of ``sift-onnx benchmark``; times in milliseconds."""
     table = FittingTable(spare=("iterations", "threads", "p99", "p90", "min", "items/s"))
     table.add_column("model")
     table.add_column("back end")
     for heading in ("batch", "threads", "median ms", "min", "p90", "p99", "iterations", "items/s"):
         table.add_column(heading, justify="right")
-    for run in result["runs"]:
+    for run in report.runs:
         table.add_row(
-            Text(run["model"] + " (baseline)" * run["baseline"]),
-            Text(run["backend"] + " (simulated)" * run.get("simulated", False)),
-            str(run["batch"]),
-            str(run["threads"]),
-            *(_significant(run[key]) for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
-            str(run["iterations"]),
-            _significant(run["items_per_second"]),
+            Text(run.model + " (baseline)" * run.baseline),
+            Text(run.backend + " (simulated)" * run.simulated),
+            str(run.batch),
+            str(run.threads),
+            *(_significant(getattr(run, key)) for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
+            str(run.iterations),
+            _significant(run.items_per_second),
         )
     return table
 
 
-def ratio_line(ratio: Mapping[str, Any]) -> str:
+def ratio_line(ratio: RatioOfRuns) -> str:
     """One of the ``ratios`` of a result, in a sentence that names what was compared with what."""
-    low, high = ratio["spread"]
-    slower = ratio["median"] >= 1
-    factor, ends = ratio["median"], (low, high)
+    low, high = ratio.spread
+    slower = ratio.median >= 1
+    factor, ends = ratio.median, (low, high)
     if not slower:
         factor, ends = 1 / factor, (1 / high, 1 / low)
     remark = "; no clear difference" if low <= 1 <= high else ""
-    compared = f"{_factor(factor)}x {'slower' if slower else 'faster'} than {ratio['b']}"
+    compared = f"{_factor(factor)}x {'slower' if slower else 'faster'} than {ratio.b}"
     return (
-        f"{ratio['a']}, batch {ratio['batch']}: {compared} "
+        f"{ratio.a}, batch {ratio.batch}: {compared} "
         f"(median of paired slices; spread {_factor(ends[0])}-{_factor(ends[1])}{remark})"
     )
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.table import Table
 from rich.text import Text
+
+from sift_onnx.records.check import CheckReport
 
 __all__ = ["checks_table"]
 
 
-def checks_table(result: Mapping[str, Any]) -> Table:
+def checks_table(report: CheckReport) -> Table:
     """The ``checks`` of a result of ``sift-onnx check``."""
     table = Table("check", "result", "detail")
-    for check in result["checks"]:
-        outcome = Text("ok", "green") if check["ok"] else Text("FAILED", "bold red")
-        table.add_row(check["name"], outcome, Text(check["detail"]))
+    for check in report.checks:
+        outcome = Text("ok", "green") if check.ok else Text("FAILED", "bold red")
+        table.add_row(check.name, outcome, Text(check.detail))
     return table

@@ -1,150 +1,66 @@
-"""Reads JSON results of the other verbs for a report, and tells what each of them is."""
+"""Reads JSON results of the other verbs for a report, and finds which verb wrote each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from sift_onnx.errors import UsageError
-from sift_onnx.report.fields import Maybe, Number, hold, is_there
+from sift_onnx.records.benchmark import BenchmarkReport
+from sift_onnx.records.check import CheckReport
+from sift_onnx.records.cost import CostReport
+from sift_onnx.records.profile import ProfileReport
+from sift_onnx.records.reading import is_document_of, read_record
+from sift_onnx.records.record import SCHEMA, Record
+from sift_onnx.records.simulate import SimulationReport
+from sift_onnx.records.train import TrainReport
+from sift_onnx.records.transform import TransformReport
 
-__all__ = ["KINDS", "Document", "read_document"]
+__all__ = ["KINDS", "Document", "documents_of", "read_document", "sparsities"]
 
-SCHEMA = 1
-_COUNT, _AMOUNT, _REAL = Number(0, whole=True), Number(0), Number(-1e18)
-_SIDE = Number(1, 2**20, whole=True)
-_SHARE = Number(-1e-9, 1 + 1e-9)
-_POSITIVE = Number(1e-12)
-_SHAPE = [_COUNT]
-_LAYER = {"name": str, "kind": str, "nnz": _COUNT, "sparsity": _SHARE}
-_SPEED = Maybe(_POSITIVE)
-_BAND = Maybe((_POSITIVE, _POSITIVE))
+# The first kind whose fields are all there is taken.
+KINDS: dict[str, type[Record]] = {
+    "simulate": SimulationReport,
+    "profile": ProfileReport,
+    "benchmark": BenchmarkReport,
+    "train": TrainReport,
+    "check": CheckReport,
+    "transform": TransformReport,
+    "inspect": CostReport,
+}
 
-# What a report needs of each verb's document, in the words of fields.py. The first kind whose fields are all there is
-# taken; of a field that is a mapping, it is the first name that tells.
-KINDS: dict[str, Any] = {
-    "simulate": {
-        "model": str, "preset": str, "batch": _COUNT, "training": bool, "weights": str, "fidelity": str,
-        "layers": [{
-            "name": str, "op": str, "step": str, "storage": str, "cycles": _COUNT, "bound": str, "utilization": _AMOUNT,
-            "imbalance": _AMOUNT, "nnz": _COUNT, "macs": _COUNT, "size": _COUNT, "fabric_bytes": _AMOUNT,
-            "sram_bytes": _AMOUNT, "edge_index_bytes": _AMOUNT, "edge_value_bytes": _AMOUNT, "energy_j": _AMOUNT,
-            "limits": {"*": _AMOUNT}, "notes": [str],
-        }],
-        "totals": {
-            "cycles": _COUNT, "seconds": _POSITIVE, "utilization": _AMOUNT, "energy_j": _AMOUNT, "weight_macs": _COUNT,
-            "edge_index_bytes": _AMOUNT, "edge_value_bytes": _AMOUNT,
-        },
-        "speedup": {
-            "vs_dense_wide": _SPEED, "vs_dense_original": _SPEED,
-            "bands": {"vs_dense_wide": _BAND, "vs_dense_original": _BAND},
-        },
-        "machine": {
-            "summary": str, "clock_hz": _POSITIVE, "peak_macs_per_cycle": _POSITIVE,
-            "parameters": {"*": {
-                "value": Maybe(_REAL), "low": Maybe(_REAL), "high": Maybe(_REAL), "unit": str, "confidence": str,
-                "source": str,
-            }},
-        },
-        "energy": {"assumed": [str]}, "notes": [str], "uncosted": [{"node": str, "op": str, "reason": str}],
-        "published?": [{"speedup": _AMOUNT, "source": str, "remark": str}],
-        "functional?": {
-            "nodes": {"*": _COUNT}, "inputs": {"*": _SHAPE}, "arithmetic": str, "seed": _REAL,
-            "outputs": [{"name": str, "shape": _SHAPE, "max_abs_error": Maybe(_AMOUNT), "max_abs": Maybe(_AMOUNT)}],
-        },
-        "maps?": [{
-            "title": str, "columns": _SIDE, "rows": _SIDE, "shape": (_SIDE, _SIDE), "largest": _AMOUNT, "shares": str,
-        }],
-        "sweep?": [{"sparsity": _SHARE, "value": _POSITIVE, "low": _POSITIVE, "high": _POSITIVE}],
-    },
-    "profile": {
-        "model": str, "backend": str, "batch": _COUNT, "threads": _COUNT, "total_ms": _AMOUNT,
-        "nodes": [{
-            "name": str, "op": str, "placement": str, "ms": _AMOUNT, "density?": _SHARE, "gflops?": _AMOUNT,
-            "share_of_peak?": _AMOUNT, "kernel?": str,
-        }],
-        "placements": [{"name": str, "placement": str, "reason": str}],
-        "warnings?": [str],
-    },
-    "benchmark": {
-        "host": {},
-        "runs": [{
-            "model": str, "label": str, "baseline": bool, "backend": str, "batch": _COUNT, "threads": _COUNT,
-            "simulated": bool, "median_ms": _POSITIVE, "min_ms": _POSITIVE, "p90_ms": _POSITIVE, "p99_ms": _POSITIVE,
-            "iterations": _COUNT, "items_per_second": _AMOUNT,
-        }],
-        "ratios": [{"a": str, "b": str, "batch": _COUNT, "median": _POSITIVE, "spread": (_POSITIVE, _POSITIVE)}],
-        "warnings?": [str],
-    },
-    "train": {
-        "model": str, "out": str, "steps": _COUNT, "loss": Maybe(_REAL),
-        "validation": {"accuracy?": _SHARE, "loss?": _REAL}, "device": str, "seconds": _AMOUNT,
-        "sparsity": {
-            "layers": _COUNT, "nnz": _COUNT, "numel": _COUNT,
-            "algorithms": [{"algorithm": str, "itop?": _SHARE, "doc?": _SHARE, "churn?": _SHARE}],
-        },
-        "cost?": {"params": _COUNT, "nnz": _COUNT, "macs": _COUNT, "effective_macs": _COUNT, "attention_macs": _COUNT},
-        "history?": {
-            "steps": [{"step": _COUNT, "loss?": _REAL, "itop?": _SHARE, "doc?": _SHARE, "churn?": _SHARE}],
-            "validations": [{"step": _COUNT, "loss?": _REAL, "accuracy?": _SHARE}],
-        },
-    },
-    "check": {
-        "ok": bool, "max_abs_error": Maybe(_AMOUNT), "model?": str, "reference?": str,
-        "checks": [{"name": str, "ok": bool, "detail": str}],
-    },
-    "transform": {
-        "layers": [{
-            **_LAYER, "shape_before": _SHAPE, "shape_after": _SHAPE, "macs_before": _COUNT, "macs_after": _COUNT,
-            "status": str, "reason": str, "parts?": [{"role": str, "shape": _SHAPE}], "search_space?": _COUNT,
-        }],
-        "totals": {
-            "weight_macs_before": _COUNT, "weight_macs_after": _COUNT, "weight_macs_ratio": _AMOUNT,
-            "nnz_before": _COUNT, "nnz_after": _COUNT, "search_space": _COUNT, "attention_macs_before?": _COUNT,
-            "attention_macs_after?": _COUNT,
-        },
-        "model?": str, "out?": str, "pass?": str, "sparsity?": _REAL, "warnings?": [str], "unknown?": [str],
-        "pinned?": [{
-            "size": _COUNT, "layers": [str], "macs_share": _AMOUNT, "reason": str, "node": str, "op": str,
-        }],
-    },
-    "inspect": {
-        "layers": [{
-            **_LAYER, "shape": _SHAPE, "params": _COUNT, "macs": _COUNT, "effective_macs": _COUNT,
-            "search_space": _COUNT,
-        }],
-        "totals": {
-            "params": _COUNT, "nnz": _COUNT, "macs": _COUNT, "effective_macs": _COUNT, "attention_macs": _COUNT,
-        },
-        "model?": str, "warnings?": [str],
-    },
-}  # fmt: skip
+Report = TypeVar("Report", bound=Record, covariant=True)
 
 
 @dataclass(frozen=True)
-class Document:
+class Document(Generic[Report]):
     """A result.
 
     Attributes:
         path: of the file, as given.
         kind: the verb that wrote it: a key of :data:`KINDS`; ``transform`` for ``prune`` and ``densify`` too.
-        data: the JSON document.
+        data: what the verb reported.
     """
 
     path: str
     kind: str
-    data: Mapping[str, Any]
+    data: Report
 
     @property
     def model(self) -> str:
         """The model that it is about, by the name of its file; of a benchmark the file of the result."""
-        return Path(str(self.data.get("model") or self.path)).name
+        return Path(getattr(self.data, "model", None) or self.path).name
 
 
-def read_document(path: str) -> Document:
+def documents_of(kind: type[Report], documents: Sequence[Document[Record]]) -> list[Document[Report]]:
+    """Those of one kind."""
+    return [Document(d.path, d.kind, d.data) for d in documents if isinstance(d.data, kind)]
+
+
+def read_document(path: str) -> Document[Record]:
     """Read a file of ``--json``.
 
     Raises:
@@ -169,14 +85,9 @@ def read_document(path: str) -> Document:
             f"{path} has schema {data['schema']!r}, and this version reads schema {SCHEMA}; make it anew, or use the "
             "version that wrote it"
         )
-    return Document(path, _kind(path, data), data)
-
-
-def _kind(path: str, data: Mapping[str, Any]) -> str:
-    for kind, fields in KINDS.items():
-        if all(key.endswith("?") or is_there(data, key, wanted) for key, wanted in fields.items()):
-            hold(data, fields, "", f"{path}, a result of {kind},")
-            return kind
+    for kind, record in KINDS.items():
+        if is_document_of(data, record):
+            return Document(path, kind, read_record(data, record, f"{path}, a result of {kind},"))
     raise UsageError(
         f"{path} is of no verb that a report shows (it has the fields {', '.join(list(data)[:6])}); these are "
         "transform, prune, densify, inspect, check, train, benchmark, profile and simulate"
@@ -196,18 +107,18 @@ def _printable(value: Any) -> Any:
     return [_printable(entry) for entry in value] if isinstance(value, list) else value
 
 
-def sparsities(documents: Sequence[Document]) -> dict[str, float]:
-    """The share of pruned weights in the masked layers of each model that the documents tell about, by path."""
+def sparsities(documents: Sequence[Document[Record]]) -> dict[str, float]:
+    """The share of pruned weights in the masked layers of each model that the documents are about, by path."""
     found: dict[str, float] = {}
     for document in documents:
-        data = document.data
-        if document.kind == "train":
-            if data["sparsity"]["numel"]:
-                found[data["out"]] = 1 - data["sparsity"]["nnz"] / data["sparsity"]["numel"]
-        elif document.kind in ("transform", "inspect"):
-            path = data.get("out" if document.kind == "transform" else "model")
-            masked = [layer for layer in data["layers"] if layer.get("search_space")]
-            weights = sum(layer["search_space"] for layer in masked)
-            if path and weights:
-                found[path] = 1 - sum(layer["nnz"] for layer in masked) / weights
+        match document.data:
+            case TrainReport(out=path, sparsity=masks):
+                nnz, weights = masks.nnz, masks.numel
+            case TransformReport(out=path, layers=layers) | CostReport(model=path, layers=layers):
+                masked = [layer for layer in layers if layer.search_space]
+                nnz, weights = sum(layer.nnz for layer in masked), sum(layer.search_space for layer in masked)
+            case _:
+                continue
+        if path and weights:
+            found[path] = 1 - nnz / weights
     return found

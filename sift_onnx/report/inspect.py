@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 
+from sift_onnx.records.cost import CostReport
 from sift_onnx.report.active_zeros import zeros_line
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.left_out import left_out_tables
@@ -15,9 +15,9 @@ from sift_onnx.report.numbers import dims, si
 __all__ = ["inspect_tables"]
 
 
-def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[RenderableType]:
-    """Tables of layers and of those left out, and a line of totals, for the JSON document of ``sift-onnx inspect``."""
-    totals, zeros = document["totals"], document["totals"]["active_zeros"]
+def inspect_tables(report: CostReport, title: str) -> Iterator[RenderableType]:
+    """Tables of layers and of those left out, and a line of totals, for what ``inspect`` reports."""
+    totals, zeros = report.totals, report.totals.active_zeros
     table = FittingTable(
         title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters", "active zeros")
     )
@@ -25,31 +25,31 @@ def inspect_tables(document: Mapping[str, Any], title: str) -> Iterator[Renderab
         ("weight", "left", "total"),
         ("kind", "left", ""),
         ("shape", "left", ""),
-        ("parameters", "right", f"{totals['params']:,}"),
-        ("active", "right", f"{totals['nnz']:,}"),
+        ("parameters", "right", f"{totals.params:,}"),
+        ("active", "right", f"{totals.nnz:,}"),
         *((("active zeros", "right", f"{zeros:,}"),) if zeros else ()),
-        ("sparsity", "right", f"{1 - totals['nnz'] / totals['params']:.2%}" if totals["params"] else ""),
-        ("dense MACs", "right", si(totals["macs"])),
-        ("MACs of active", "right", si(totals["effective_macs"])),
-        ("search space", "right", f"{totals['search_space']:,}"),
+        ("sparsity", "right", f"{1 - totals.nnz / totals.params:.2%}" if totals.params else ""),
+        ("dense MACs", "right", si(totals.macs)),
+        ("MACs of active", "right", si(totals.effective_macs)),
+        ("search space", "right", f"{totals.search_space:,}"),
     )
     for header, justify, footer in columns:
         table.add_column(header, footer=footer, justify=justify)
-    for layer in document["layers"]:
+    for layer in report.layers:
         table.add_row(
-            layer["name"],
-            layer["kind"],
-            dims(layer["shape"]),
-            f"{layer['params']:,}",
-            f"{layer['nnz']:,}",
-            *((f"{layer['active_zeros']:,}" if layer["active_zeros"] else "",) if zeros else ()),
-            f"{layer['sparsity']:.2%}",
-            si(layer["macs"]),
-            si(layer["effective_macs"]),
-            f"{layer['search_space']:,}" if layer["search_space"] else "",
+            layer.name,
+            layer.kind,
+            dims(layer.shape),
+            f"{layer.params:,}",
+            f"{layer.nnz:,}",
+            *((f"{layer.active_zeros:,}" if layer.active_zeros else "",) if zeros else ()),
+            f"{layer.sparsity:.2%}",
+            si(layer.macs),
+            si(layer.effective_macs),
+            f"{layer.search_space:,}" if layer.search_space else "",
         )
     yield table
-    yield from left_out_tables(document)
-    yield from zeros_line(title, totals["nnz"], zeros)
-    if totals["attention_macs"]:
-        yield f"MACs of activation products (attention): {totals['attention_macs']:,}"
+    yield from left_out_tables(report.left_out)
+    yield from zeros_line(title, totals.nnz, zeros)
+    if totals.attention_macs:
+        yield f"MACs of activation products (attention): {totals.attention_macs:,}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from sift_onnx.records.cost import LeftOut
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.numbers import dims
 
 __all__ = ["left_out_tables"]
 
 
-def left_out_tables(document: Mapping[str, Any]) -> Iterator[FittingTable]:
-    """A table of ``left_out`` of the document of any verb that has it; nothing where nothing is left out."""
-    entries = document.get("left_out") or []
+def left_out_tables(entries: Sequence[LeftOut]) -> Iterator[FittingTable]:
+    """A table of the layers that are left out; nothing where none is."""
     if not entries:
         return
     table = FittingTable(title="Layers left out", spare=("operator", "parameters"))
@@ -27,7 +26,5 @@ def left_out_tables(document: Mapping[str, Any]) -> Iterator[FittingTable]:
     ):
         table.add_column(header, justify=justify)
     for entry in entries:
-        table.add_row(
-            entry["name"], dims(entry["shape"]), f"{entry['params']:,}", entry["node"], entry["op"], entry["reason"]
-        )
+        table.add_row(entry.name, dims(entry.shape), f"{entry.params:,}", entry.node, entry.op, entry.reason)
     yield table

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
 
 from rich.text import Text
 
+from sift_onnx.records.profile import ProfileReport
 from sift_onnx.report.fitting_table import FittingTable
 
 __all__ = ["nodes_table", "placement_lines", "summary_line"]
 
 
-def nodes_table(result: Mapping[str, Any]) -> FittingTable:
+def nodes_table(report: ProfileReport) -> FittingTable:
     """The ``nodes`` of a result of ``sift-onnx profile``, in order of execution."""
     table = FittingTable(spare=("of peak", "share", "density", "GFLOP/s", "kernel"))
     table.add_column("node")
@@ -22,41 +21,41 @@ def nodes_table(result: Mapping[str, Any]) -> FittingTable:
     for heading in ("ms", "share", "density", "GFLOP/s", "of peak"):
         table.add_column(heading, justify="right")
     table.add_column("kernel")
-    total = result["total_ms"] or 1.0
-    for node in result["nodes"]:
+    total = report.total_ms or 1.0
+    for node in report.nodes:
         table.add_row(
-            Text(node["name"]),
-            node["op"],
-            node["placement"],
-            f"{node['ms']:.3f}",
-            _percent(node["ms"] / total),
-            _percent(node.get("density")),
-            f"{node['gflops']:.1f}" if "gflops" in node else "",
-            _percent(node.get("share_of_peak")),
-            node.get("kernel", ""),
+            Text(node.name),
+            node.op,
+            node.placement,
+            f"{node.ms:.3f}",
+            _percent(node.ms / total),
+            _percent(node.density),
+            f"{node.gflops:.1f}" if node.gflops is not None else "",
+            _percent(node.share_of_peak),
+            node.kernel or "",
         )
     return table
 
 
-def summary_line(result: Mapping[str, Any]) -> str:
+def summary_line(report: ProfileReport) -> str:
     """Total time, and how it is shared between those who run nodes."""
     shares: dict[str, float] = defaultdict(float)
-    for node in result["nodes"]:
-        shares[node["placement"]] += node["ms"]
-    total = result["total_ms"] or 1.0
+    for node in report.nodes:
+        shares[node.placement] += node.ms
+    total = report.total_ms or 1.0
     listed = ", ".join(f"{place} {ms / total:.0%}" for place, ms in sorted(shares.items(), key=lambda item: -item[1]))
-    peak = f"; peak {result['peak_gflops']:.0f} GFLOP/s" if result.get("peak_gflops") else ""
+    peak = f"; peak {report.peak_gflops:.0f} GFLOP/s" if report.peak_gflops else ""
     return (
-        f"{result['model']} on {result['backend']}, batch {result['batch']}, {result['threads']} threads: "
-        f"{result['total_ms']:.3f} ms, {listed}{peak}"
+        f"{report.model} on {report.backend}, batch {report.batch}, {report.threads} threads: "
+        f"{report.total_ms:.3f} ms, {listed}{peak}"
     )
 
 
-def placement_lines(result: Mapping[str, Any]) -> list[str]:
+def placement_lines(report: ProfileReport) -> list[str]:
     """Why nodes are where they are: one line per place and reason, most nodes first."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for placement in result["placements"]:
-        groups[placement["placement"], placement["reason"]].append(placement["name"])
+    for placement in report.placements:
+        groups[placement.placement, placement.reason].append(placement.name)
     ordered = sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1])))
     return [f"{place}: {_listing(names)}: {reason}" for (place, reason), names in ordered]
 

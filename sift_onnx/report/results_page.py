@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from sift_onnx.records.benchmark import BenchmarkReport
+from sift_onnx.records.check import CheckReport
+from sift_onnx.records.cost import CostReport
+from sift_onnx.records.profile import ProfileReport
+from sift_onnx.records.record import Record
+from sift_onnx.records.simulate import SimulationReport
+from sift_onnx.records.train import TrainReport
+from sift_onnx.records.transform import TransformReport
 from sift_onnx.report.charts.masks import MaskPicture
-from sift_onnx.report.documents import Document, sparsities
+from sift_onnx.report.documents import Document, documents_of, sparsities
 from sift_onnx.report.numbers import si
 from sift_onnx.report.page.frame import Section, document
 from sift_onnx.report.page.markup import Markup, join, tag
@@ -19,8 +28,10 @@ from sift_onnx.report.simulate import time_text
 
 __all__ = ["results_page"]
 
+Report = TypeVar("Report", bound=Record)
 
-def results_page(documents: Sequence[Document], masks: Sequence[tuple[str, Sequence[MaskPicture]]] = ()) -> str:
+
+def results_page(documents: Sequence[Document[Record]], masks: Sequence[tuple[str, Sequence[MaskPicture]]] = ()) -> str:
     """The page as text.
 
     Args:
@@ -30,7 +41,6 @@ def results_page(documents: Sequence[Document], masks: Sequence[tuple[str, Seque
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    of = {kind: [d for d in documents if d.kind == kind] for kind in dict.fromkeys(d.kind for d in documents)}
     known = sparsities(documents)
     models = list(dict.fromkeys(d.model for d in documents if d.kind != "benchmark"))
     sections = [Section("Results", _overview(documents))]
@@ -39,75 +49,74 @@ def results_page(documents: Sequence[Document], masks: Sequence[tuple[str, Seque
         if content:
             sections.append(Section(title, content))
 
-    add("Transform", _each(of.get("transform", ()), "transform", transform_html))
+    trainings, simulations = documents_of(TrainReport, documents), documents_of(SimulationReport, documents)
+    timed = documents_of(BenchmarkReport, documents)
+    add("Transform", _each(documents_of(TransformReport, documents), "transform", transform_html))
     add("Masks", join(*(join(tag("h3", name), mask_html(p, f"masks-{i}")) for i, (name, p) in enumerate(masks))))
-    add("Training", training_html(of["train"], "training") if "train" in of else None)
-    add("Accuracy against FLOPs", accuracy_html(of.get("train", ()), "accuracy"))
-    add("Latency", _each(of.get("benchmark", ()), "latency", lambda d, prefix: benchmark_html(d, known, prefix)))
-    add("Profile", _each(of.get("profile", ()), "profile", profile_html))
-    simulations = of.get("simulate", ())
-    add(
-        "Simulator",
-        join(
-            bounds_html(simulations, "bounds"),
-            _each(simulations, "simulator", _simulation),
-        ),
-    )
-    add("Layers", _each(of.get("inspect", ()), "layers", inspect_html))
-    add("Checks", _each(of.get("check", ()), "checks", check_html))
+    add("Training", training_html(trainings, "training") if trainings else None)
+    add("Accuracy against FLOPs", accuracy_html(trainings, "accuracy"))
+    add("Latency", _each(timed, "latency", lambda d, prefix: benchmark_html(d, known, prefix)))
+    add("Profile", _each(documents_of(ProfileReport, documents), "profile", profile_html))
+    add("Simulator", join(bounds_html(simulations, "bounds"), _each(simulations, "simulator", _simulation)))
+    add("Layers", _each(documents_of(CostReport, documents), "layers", inspect_html))
+    add("Checks", _each(documents_of(CheckReport, documents), "checks", check_html))
     names = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
     count = f"{len(documents)} result{'s' * (len(documents) != 1)} of sift-onnx"
     return document(names or "Benchmark", count + ("; each model has its own headings" if len(models) > 1 else ""),
                     sections)  # fmt: skip
 
 
-def _each(documents: Sequence[Document], prefix: str, html: Callable[[Document, str], Markup]) -> Markup:
+def _each(
+    documents: Sequence[Document[Report]], prefix: str, html: Callable[[Document[Report], str], Markup]
+) -> Markup:
     headings = [_heading(d) for d in documents]
-    # Of two results of one model, the files tell which is which.
-    told = [
+    # Two results of one model are distinguished by their files.
+    titles = [
         f"{h} ({Path(d.path).name})" if headings.count(h) > 1 else h for h, d in zip(headings, documents, strict=True)
     ]
-    return join(*(join(tag("h3", told[i]), html(d, f"{prefix}-{i}")) for i, d in enumerate(documents)))
+    return join(*(join(tag("h3", titles[i]), html(d, f"{prefix}-{i}")) for i, d in enumerate(documents)))
 
 
-def _simulation(document: Document, prefix: str) -> Markup:
+def _simulation(document: Document[SimulationReport], prefix: str) -> Markup:
     return join(tag("p", simulation_words(document.data), class_="soft"), simulation_html(document.data, prefix))
 
 
-def _heading(document: Document) -> str:
-    out = document.data.get("out")
+def _heading(document: Document[Record]) -> str:
+    out = getattr(document.data, "out", None)
     return f"{document.model} \u2192 {Path(out).name}" if out else document.model
 
 
-def _overview(documents: Sequence[Document]) -> Markup:
-    rows = [(d.model, _verb(d), _finding(d), Path(d.path).name) for d in documents]
+def _overview(documents: Sequence[Document[Record]]) -> Markup:
+    rows = [(d.model, _verb(d), _finding(d.data), Path(d.path).name) for d in documents]
     return table_html(Table.of("Results", "<model|<verb|<finding|<file", rows))
 
 
-def _verb(document: Document) -> str:
-    name = document.data.get("pass")
-    return str(name) if document.kind == "transform" and name in ("prune", "densify") else document.kind
-
-
-def _finding(document: Document) -> str:
-    """The result in a line."""
+def _verb(document: Document[Record]) -> str:
     data = document.data
-    match document.kind:
-        case "transform":
+    if isinstance(data, TransformReport) and data.pass_ in ("prune", "densify"):
+        return data.pass_
+    return document.kind
+
+
+def _finding(data: Record) -> str:
+    """The result in a line."""
+    match data:
+        case TransformReport():
             return transform_words(data)
-        case "inspect":
-            totals = data["totals"]
-            share = 1 - totals["nnz"] / max(totals["params"], 1)
-            return f"{totals['params']:,} weights, {share:.2%} of them pruned; {si(totals['effective_macs'])} MACs"
-        case "check":
-            failed = [check["name"] for check in data["checks"] if not check["ok"]]
+        case CostReport(totals=totals):
+            share = 1 - totals.nnz / max(totals.params, 1)
+            return f"{totals.params:,} weights, {share:.2%} of them pruned; {si(totals.effective_macs)} MACs"
+        case CheckReport(checks=checks):
+            failed = [check.name for check in checks if not check.ok]
             return f"failed: {', '.join(failed)}" if failed else "all checks passed"
-        case "train":
-            validation = data["validation"]
-            found = [f"{key} {validation[key]:.4g}" for key in ("accuracy", "loss") if key in validation]
-            return f"{data['steps']:,} steps" + (f"; validation {', '.join(found)}" if found else "")
-        case "benchmark":
-            return f"{len({run['model'] for run in data['runs']})} models, {len(data['runs'])} runs"
-        case "profile":
-            return f"{data['total_ms']:.3f} ms on {data['backend']}, batch {data['batch']}"
-    return f"{time_text(data['totals']['seconds'])} on {data['preset']}, batch {data['batch']} (simulated)"
+        case TrainReport(validation=validation):
+            figures = {"accuracy": validation.accuracy, "loss": validation.loss}
+            found = [f"{name} {value:.4g}" for name, value in figures.items() if value is not None]
+            return f"{data.steps:,} steps" + (f"; validation {', '.join(found)}" if found else "")
+        case BenchmarkReport(runs=runs):
+            return f"{len({run.model for run in runs})} models, {len(runs)} runs"
+        case ProfileReport():
+            return f"{data.total_ms:.3f} ms on {data.backend}, batch {data.batch}"
+        case SimulationReport():
+            return f"{time_text(data.totals.seconds)} on {data.preset}, batch {data.batch} (simulated)"
+    raise AssertionError(type(data))

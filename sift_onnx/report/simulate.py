@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
+from sift_onnx.records.simulate import SimulatedLayer, SimulationReport
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.numbers import file_size, si
 
@@ -22,153 +22,150 @@ _STEPS = {
 }
 
 
-def simulate_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Tables and lines for the JSON document of ``sift-onnx simulate``."""
-    weighted = [layer for layer in document["layers"] if layer["storage"] != "none"]
-    yield _layer_table(document, weighted)
+def simulate_tables(report: SimulationReport) -> Iterator[RenderableType]:
+    """Tables and lines for what ``simulate`` reports."""
+    weighted = [layer for layer in report.layers if layer.storage != "none"]
+    yield _layer_table(report, weighted)
     if len(weighted) > _MOST_ROWS:
         yield f"{len(weighted) - _MOST_ROWS} layers with fewer cycles are left out here; --json has all of them"
-    rest = [layer for layer in document["layers"] if layer["storage"] == "none"]
+    rest = [layer for layer in report.layers if layer.storage == "none"]
     if rest:
-        yield _weightless_table(document, rest)
-    yield from _totals(document)
-    yield source_line(document)
-    yield from speedup_lines(document)
-    yield from functional_lines(document)
-    splits = [(layer, note) for layer in weighted for note in layer["notes"] if layer["step"] != "mask_update"]
+        yield _weightless_table(report, rest)
+    yield from _totals(report)
+    yield source_line(report)
+    yield from speedup_lines(report)
+    yield from functional_lines(report)
+    splits = [(layer, note) for layer in weighted for note in layer.notes if layer.step != "mask_update"]
     for layer, note in splits[:_MOST_ROWS]:
-        yield f"{layer['name']} ({layer['step']}): {note}"
+        yield f"{layer.name} ({layer.step}): {note}"
     if len(splits) > _MOST_ROWS:
         yield f"{len(splits) - _MOST_ROWS} more such notes are in --json"
-    for note in document["notes"]:
+    for note in report.notes:
         yield f"note: {note}"
-    for entry in document["uncosted"]:
-        yield f"not fully costed: {entry['node']} ({entry['op']}): {entry['reason']}"
+    for entry in report.uncosted:
+        yield f"not fully costed: {entry.node} ({entry.op}): {entry.reason}"
 
 
-def _layer_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> FittingTable:
-    title = f"{document['model']} on {document['preset']}, batch {document['batch']}, {document['fidelity']} model"
+def _layer_table(report: SimulationReport, layers: Sequence[SimulatedLayer]) -> FittingTable:
+    title = f"{report.model} on {report.preset}, batch {report.batch}, {report.fidelity} model"
     table = FittingTable(title=title, spare=("step", "values", "index", "MACs", "non-zeros", "energy", "imbalance"))
     headings = "cycles share bound utilisation imbalance non-zeros MACs index values energy".split()
     table.add_column("weight")
     table.add_column("step")
     for heading in headings:
         table.add_column(heading, justify="right")
-    cycles = max(document["totals"]["cycles"], 1)
+    cycles = max(report.totals.cycles, 1)
     shown = layers
     if len(layers) > _MOST_ROWS:
-        longest = sorted(range(len(layers)), key=lambda i: -layers[i]["cycles"])[:_MOST_ROWS]
+        longest = sorted(range(len(layers)), key=lambda i: -layers[i].cycles)[:_MOST_ROWS]
         shown = [layers[i] for i in sorted(longest)]
     for layer in shown:
         table.add_row(
-            layer["name"],
-            _STEPS[layer["step"]],
-            f"{layer['cycles']:,}",
-            f"{layer['cycles'] / cycles:.1%}",
-            layer["bound"],
-            f"{layer['utilization']:.2%}",
-            f"{layer['imbalance']:.2f}",
-            f"{layer['nnz']:,}",
-            si(layer["macs"]),
-            file_size(round(layer["edge_index_bytes"])),
-            file_size(round(layer["edge_value_bytes"])),
-            energy_text(layer["energy_j"]),
+            layer.name,
+            _STEPS[layer.step],
+            f"{layer.cycles:,}",
+            f"{layer.cycles / cycles:.1%}",
+            layer.bound,
+            f"{layer.utilization:.2%}",
+            f"{layer.imbalance:.2f}",
+            f"{layer.nnz:,}",
+            si(layer.macs),
+            file_size(round(layer.edge_index_bytes)),
+            file_size(round(layer.edge_value_bytes)),
+            energy_text(layer.energy_j),
         )
     return table
 
 
-def _weightless_table(document: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> FittingTable:
+def _weightless_table(report: SimulationReport, layers: Sequence[SimulatedLayer]) -> FittingTable:
     table = FittingTable(title="Work without weights, by operator")
     for heading, justify in (("operator", "left"), ("nodes", "right"), ("cycles", "right"), ("share", "right")):
         table.add_column(heading, justify=justify)
-    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    groups: dict[str, list[SimulatedLayer]] = defaultdict(list)
     for layer in layers:
-        groups[layer["op"]].append(layer)
-    cycles = max(document["totals"]["cycles"], 1)
-    for op, members in sorted(groups.items(), key=lambda item: -sum(layer["cycles"] for layer in item[1])):
-        total = sum(layer["cycles"] for layer in members)
+        groups[layer.op].append(layer)
+    cycles = max(report.totals.cycles, 1)
+    for op, members in sorted(groups.items(), key=lambda item: -sum(layer.cycles for layer in item[1])):
+        total = sum(layer.cycles for layer in members)
         table.add_row(op, str(len(members)), f"{total:,}", f"{total / cycles:.2%}")
     return table
 
 
-def _totals(document: Mapping[str, Any]) -> Iterator[str]:
-    totals = document["totals"]
-    what = "training step" if document["training"] else "inference"
+def _totals(report: SimulationReport) -> Iterator[str]:
+    totals = report.totals
+    what = "training step" if report.training else "inference"
     yield (
-        f"{what}: {totals['cycles']:,} cycles, {time_text(totals['seconds'])} at "
-        f"{document['machine']['clock_hz'] / 1e9:g} GHz, utilisation {totals['utilization']:.2%}"
+        f"{what}: {totals.cycles:,} cycles, {time_text(totals.seconds)} at "
+        f"{report.machine.clock_hz / 1e9:g} GHz, utilisation {totals.utilization:.2%}"
     )
-    cycles = max(totals["cycles"], 1)
-    shares = ", ".join(f"{name} {value / cycles:.1%}" for name, value in totals["limits"].items())
+    cycles = max(totals.cycles, 1)
+    shares = ", ".join(f"{name} {value / cycles:.1%}" for name, value in (totals.limits or {}).items())
     yield f"bound by: {shares}"
     yield (
-        f"traffic: fabric {_bytes(totals['fabric_bytes'])} (times links), SRAM {_bytes(totals['sram_bytes'])}, wafer "
-        f"edge {_bytes(totals['edge_index_bytes'])} of indices and {_bytes(totals['edge_value_bytes'])} of values"
+        f"traffic: fabric {_bytes(totals.fabric_bytes)} (times links), SRAM {_bytes(totals.sram_bytes)}, wafer "
+        f"edge {_bytes(totals.edge_index_bytes)} of indices and {_bytes(totals.edge_value_bytes)} of values"
     )
-    assumed = document["energy"]["assumed"]
+    assumed = report.energy.assumed
     remark = f" (assumed: {', '.join(assumed)})" if assumed else ""
     yield (
-        f"energy: {energy_text(totals['energy_j'])}, of it {energy_text(totals['busy_energy_j'])} computing, "
-        f"{energy_text(totals['idle_energy_j'])} waiting, {energy_text(totals['edge_energy_j'])} at the edge{remark}"
+        f"energy: {energy_text(totals.energy_j)}, of it {energy_text(totals.busy_energy_j)} computing, "
+        f"{energy_text(totals.idle_energy_j)} waiting, {energy_text(totals.edge_energy_j)} at the edge{remark}"
     )
 
 
-def source_line(document: Mapping[str, Any]) -> str:
+def source_line(report: SimulationReport) -> str:
     """Which of the machine's values are assumptions, and which have a weak source."""
     named: dict[str, list[str]] = defaultdict(list)
-    for name, parameter in document["machine"]["parameters"].items():
-        named[parameter["confidence"]].append(name)
+    for name, parameter in report.machine.parameters.items():
+        named[parameter.confidence].append(name)
     parts = {"assumed": "assumed, without a source", "L": "from a weak source"}
     said = [f"{text}: {', '.join(named[key])}" for key, text in parts.items() if named[key]]
-    return f"values of {document['preset']} {'; '.join(said) or 'all have a source'}"
+    return f"values of {report.preset} {'; '.join(said) or 'all have a source'}"
 
 
-def speedup_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def speedup_lines(report: SimulationReport) -> Iterator[str]:
     """One line per speed-up, with its baseline, its band, and what was published."""
     against = {
         "vs_dense_wide": "the same model executed dense",
         "vs_dense_original": "the original model",
     }
-    speedup = document["speedup"]
+    speedup = report.speedup
     unknown = [
-        f"{name} {p['low']:g} to {p['high']:g}"
-        for name, p in document["machine"]["parameters"].items()
-        if name in ("window_rows", "axpy_startup") and p["low"] != p["high"]
+        f"{name} {p.low:g} to {p.high:g}"
+        for name, p in report.machine.parameters.items()
+        if name in ("window_rows", "axpy_startup") and p.low != p.high
     ]
     for key, other in against.items():
-        value = speedup[key]
+        value: float | None = getattr(speedup, key)
         if value is None:
             continue
-        low, high = speedup["bands"][key]
+        low, high = getattr(speedup.bands, key) or (value, value)
         band = f"; {low:.2f}x to {high:.2f}x over {' and '.join(unknown)}, which are not published" if unknown else ""
         line = f"{value:.2f}x the speed of {other} on this machine"
         if value < 1:
             line = f"{1 / value:.2f}x slower than {other} on this machine ({value:.2f}x its speed)"
         yield line + band
-    for entry in document.get("published", ()):
-        against_dense = f"{entry['speedup']:g}x over the same model executed dense"
-        yield f"published: {against_dense} ({entry['source']}); {entry['remark']}"
+    for entry in report.published or ():
+        against_dense = f"{entry.speedup:g}x over the same model executed dense"
+        yield f"published: {against_dense} ({entry.source}); {entry.remark}"
 
 
-def functional_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def functional_lines(report: SimulationReport) -> Iterator[str]:
     """What was run, and one line per output: how far it is from onnxruntime's."""
-    if "functional" not in document:
+    if report.functional is None:
         return
-    executed = document["functional"]
-    nodes = ", ".join(f"{name} {count}" for name, count in executed["nodes"].items())
-    inputs = ", ".join(f"{name} {tuple(shape)}" for name, shape in executed["inputs"].items())
-    yield (
-        f"executed in {executed['arithmetic']}, nodes: {nodes}; random inputs {inputs or 'none'}, "
-        f"seed {executed['seed']}"
-    )
-    for output in executed["outputs"]:
-        what = f"output {output['name']!r} {tuple(output['shape'])}"
-        if output["max_abs_error"] is None or output["max_abs"] is None:
+    executed = report.functional
+    nodes = ", ".join(f"{name} {count}" for name, count in executed.nodes.items())
+    inputs = ", ".join(f"{name} {tuple(shape)}" for name, shape in executed.inputs.items())
+    yield (f"executed in {executed.arithmetic}, nodes: {nodes}; random inputs {inputs or 'none'}, seed {executed.seed}")
+    for output in executed.outputs:
+        what = f"output {output.name!r} {tuple(output.shape)}"
+        if output.max_abs_error is None or output.max_abs is None:
             yield f"{what}: not finite, or empty; not compared with onnxruntime's"
         else:
             yield (
-                f"{what}: at most {output['max_abs_error']:.3g} from onnxruntime's, whose values reach "
-                f"{output['max_abs']:.3g}"
+                f"{what}: at most {output.max_abs_error:.3g} from onnxruntime's, whose values reach "
+                f"{output.max_abs:.3g}"
             )
 
 

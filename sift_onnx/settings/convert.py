@@ -14,7 +14,7 @@ import numpy as np
 
 from sift_onnx.errors import UsageError
 
-__all__ = ["convert", "expected", "known_name"]
+__all__ = ["convert", "expected", "suggestion"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def convert(value: Any, annotation: Any, *, where: str, ask: str = "write", igno
         UsageError: the value does not fit; the message names the place, the value and what is expected.
         TypeError: no plain value has the type ``annotation``.
     """
-    if value is None and NoneType in get_args(annotation):
+    if value is None and NoneType in get_args(_unwrapped(annotation)[0]):
         return None
     ready = _ready(value, annotation, _Place(where, ignore_unknown))
     *others, last = _alternatives(annotation)
@@ -67,13 +67,13 @@ def convert(value: Any, annotation: Any, *, where: str, ask: str = "write", igno
 
 def expected(annotation: Any) -> str:
     """What a value of that annotation looks like, in words."""
-    alternatives = _alternatives(annotation)
-    if len(alternatives) > 1:
-        return " or ".join(dict.fromkeys(expected(alternative) for alternative in alternatives))
-    bare, metas = _unwrapped(alternatives[0])
+    bare, metas = _unwrapped(annotation)
     description = next((meta.description for meta in metas if meta.description), None)
     if description:
         return description
+    alternatives = _alternatives(annotation)
+    if alternatives != (annotation,):
+        return " or ".join(dict.fromkeys(expected(alternative) for alternative in alternatives))
     origin = get_origin(bare)
     if origin is Literal:
         return f"a text, one of {', '.join(map(str, get_args(bare)))}"
@@ -89,10 +89,10 @@ def expected(annotation: Any) -> str:
     return f"{plain}, {' and '.join(bounds)}" if bounds else plain
 
 
-def known_name(name: object, names: Collection[str]) -> str:
-    """For an error about an unknown ``name``: the closest of ``names``, or an empty text."""
-    near = difflib.get_close_matches(str(name), names, n=1)
-    return f"did you mean {near[0]!r}? " if near else ""
+def suggestion(name: object, names: Collection[str]) -> str:
+    """The end of an error about an unknown ``name``: the one of ``names`` that it is close to, if there is one."""
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,8 @@ class _Place:
 def _ready(value: Any, annotation: Any, place: _Place) -> Any:
     """``value`` with numpy's scalars and the spellings of numbers resolved; names of dataclasses are checked."""
     if isinstance(value, np.generic):
-        value = value.item()
+        # The decimal that is shown: of half and single precision, an item has digits that were never written.
+        value = float(str(value)) if isinstance(value, np.floating) else value.item()
     kinds = [_unwrapped(alternative)[0] for alternative in _alternatives(annotation)]
     if isinstance(value, str):
         spelled = float in kinds and str not in kinds and _NUMBER.fullmatch(value)
@@ -132,8 +133,8 @@ def _ready(value: Any, annotation: Any, place: _Place) -> Any:
             fields = [field.name for field in dataclasses.fields(kind) if field.init]
             unknown = [name for name in value if name not in fields]
             if unknown and not place.ignore_unknown:
-                hint = known_name(unknown[0], fields)
-                raise UsageError(f"{place} has no setting {unknown[0]!r}; {hint}there are {', '.join(fields)}")
+                there = f"there are {', '.join(fields)}{suggestion(unknown[0], fields)}"
+                raise UsageError(f"{place} has no setting {unknown[0]!r}; {there}")
             return {name: _ready(v, hints[name], place.at(name)) for name, v in value.items() if name in fields}
         if isinstance(value, Mapping) and len(arguments) == 2:
             return {name: _ready(v, arguments[1], place.at(str(name))) for name, v in value.items()}
@@ -151,6 +152,7 @@ def _reworded(error: msgspec.ValidationError, value: Any, annotation: Any, where
     found = _PATH.search(text)
     for step in _STEP.finditer(found["steps"] if found else ""):
         kind, metas = _unwrapped(_alternatives(annotation)[-1])
+        metas = [*metas, *_unwrapped(annotation)[1]]
         if any(meta.description for meta in metas) or not (step["name"] or step["index"]):
             break
         if step["name"]:
@@ -173,9 +175,12 @@ def _reworded(error: msgspec.ValidationError, value: Any, annotation: Any, where
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
     """The types of a union but for None; of another annotation itself."""
-    if get_origin(annotation) not in (Union, UnionType):
+    kind, metas = _unwrapped(annotation)
+    if get_origin(kind) not in (Union, UnionType):
         return (annotation,)
-    return tuple(alternative for alternative in get_args(annotation) if alternative is not NoneType)
+    alternatives = tuple(alternative for alternative in get_args(kind) if alternative is not NoneType)
+    # Bounds are of the one type that there is besides None.
+    return (Annotated[(alternatives[0], *metas)],) if metas and len(alternatives) == 1 else alternatives
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, list[msgspec.Meta]]:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 import onnx
 
 from sift_onnx.graphs.node_checks import subgraphs
-from sift_onnx.operators.domains import STANDARD_DOMAINS, canonical_domain
+from sift_onnx.operators.domains import MICROSOFT, ML, canonical_domain, is_standard, opset_versions
+from sift_onnx.operators.registry import Registry
 
 __all__ = ["forget_recorded_shapes", "names_stood_in_for", "stand_ins", "with_canonical_domains", "with_stand_ins"]
 
-ML = "ai.onnx.ml"
-MICROSOFT = "com.microsoft"
 
 # A model that imports foreign operators alone still gets standard ones.
 _OPSET = 13
@@ -69,36 +68,21 @@ def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) 
     return onnx.helper.make_node(op, inputs, outputs, name=f"{like.name} ({like.op_type})")
 
 
-_STAND_INS: dict[tuple[str, str], _StandIn] = {
-    ("", "GroupNormalization"): _same(0),
-    (ML, "Imputer"): _same(0),
-    (ML, "Binarizer"): _same(0),
-    (ML, "Scaler"): _floats,
-    (ML, "Normalizer"): _floats,
-    **{
-        (MICROSOFT, op): _same(0)
-        for op in (
-            "BiasAdd",
-            "BiasGelu",
-            "BiasSoftmax",
-            "FastGelu",
-            "Gelu",
-            "QLinearLeakyRelu",
-            "QLinearSigmoid",
-            "QLinearSoftmax",
-            "QuickGelu",
-            "RotaryEmbedding",
-        )
+_STAND_INS: Registry[_StandIn] = Registry("a stand-in")
+_STAND_INS.add("GroupNormalization", _same(0))
+_STAND_INS.add_table({"Imputer": _same(0), "Binarizer": _same(0), "Scaler": _floats, "Normalizer": _floats}, ML)
+_STAND_INS.add_table(
+    {
+        **dict.fromkeys(("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "QuickGelu"), _same(0)),
+        **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"), _same(0)),
+        # Output 3 is the sum that is normalized; 1 and 2 are statistics, for training.
+        **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _same(0, 3)),
+        "FusedConv": _fused("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+        "FusedGemm": _fused("Gemm", 3, "transA", "transB"),
+        "FusedMatMul": _untransposed_matmul,
     },
-    # Output 3 is the sum that is normalized; 1 and 2 are statistics, for training.
-    (MICROSOFT, "SkipLayerNormalization"): _same(0, 3),
-    (MICROSOFT, "SkipSimplifiedLayerNormalization"): _same(0, 3),
-    (MICROSOFT, "FusedConv"): _fused(
-        "Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"
-    ),
-    (MICROSOFT, "FusedGemm"): _fused("Gemm", 3, "transA", "transB"),
-    (MICROSOFT, "FusedMatMul"): _untransposed_matmul,
-}  # fmt: skip
+    MICROSOFT,
+)
 
 
 def stand_ins(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
@@ -109,7 +93,7 @@ def stand_ins(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
         opset: version of the standard operators that the stand-ins belong to; there are none before 6, where Cast
             named types by strings.
     """
-    make = _STAND_INS.get((canonical_domain(node.domain), node.op_type))
+    make = _STAND_INS.find(node.op_type, node.domain)
     return make(node) if make is not None and node.input and opset >= 6 else []
 
 
@@ -122,7 +106,7 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    if not any(entry.domain in STANDARD_DOMAINS for entry in model.opset_import):
+    if "" not in opset_versions(model.opset_import):
         copy.opset_import.add(domain="", version=_OPSET)
     _replace(copy, copy.graph)
     return copy
@@ -157,7 +141,7 @@ def forget_recorded_shapes(model: onnx.ModelProto) -> None:
     foreign = {
         name
         for node in model.graph.node
-        if node.domain not in STANDARD_DOMAINS and not _replaced(model, node)
+        if not is_standard(node.domain) and not _replaced(model, node)
         for name in node.output
     }
     told = [info for info in model.graph.value_info if info.name in foreign]
@@ -171,8 +155,7 @@ def forget_recorded_shapes(model: onnx.ModelProto) -> None:
 def _replaced(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     if any((function.domain, function.name) == (node.domain, node.op_type) for function in model.functions):
         return []
-    opset = next((entry.version for entry in model.opset_import if entry.domain in STANDARD_DOMAINS), _OPSET)
-    return stand_ins(node, opset)
+    return stand_ins(node, opset_versions(model.opset_import).get("", _OPSET))
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

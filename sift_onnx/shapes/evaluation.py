@@ -21,7 +21,8 @@ import onnx
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.graphs.node_checks import subgraphs
-from sift_onnx.operators.domains import STANDARD_DOMAINS
+from sift_onnx.operators.domains import is_standard, opset_versions
+from sift_onnx.operators.labels import node_label
 from sift_onnx.shapes.node_inference import infer_outputs
 from sift_onnx.shapes.numpy_ops import ELEMENTWISE, KERNELS, MOVING, compute
 
@@ -66,7 +67,7 @@ def complete_shapes(
     functions = {(function.domain, function.name) for function in model.functions}
     for node in model.graph.node:
         is_call = (node.domain, node.op_type) in functions
-        if node.domain in STANDARD_DOMAINS and not is_call and next(subgraphs(node), None) is None:
+        if is_standard(node.domain) and not is_call and next(subgraphs(node), None) is None:
             walk.visit(node)
     walk.settle()
     return {name: value.array for name, value in walk.values.items() if name in walk.computed and value.known.all()}
@@ -93,9 +94,7 @@ class _Walk:
         self._symbols = set(filter(None, named))
         self._solved: dict[str, int] = {}
         self._improved: set[str] = set()
-        self._opsets = {
-            "" if entry.domain in STANDARD_DOMAINS else entry.domain: entry.version for entry in model.opset_import
-        }
+        self._opsets = opset_versions(model.opset_import)
         for tensor in model.graph.initializer:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             self._types.setdefault(tensor.name, kind)
@@ -268,8 +267,7 @@ def _known_results(
 
 
 def _contradiction(node: onnx.NodeProto, reason: str) -> UnsupportedError:
-    name = node.name or next(filter(None, node.output), node.op_type)
-    return UnsupportedError(f"node {name!r} ({node.op_type}) contradicts the sizes that are computed for it: {reason}")
+    return UnsupportedError(f"node {node_label(node)} contradicts the sizes that are computed for it: {reason}")
 
 
 def _plain_attributes(node: onnx.NodeProto) -> dict[str, Any]:

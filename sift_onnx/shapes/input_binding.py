@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sift_onnx.errors import UsageError
 from sift_onnx.shapes.nominal_sizes import OpenInput, Place, nominal_sizes
@@ -46,11 +45,15 @@ class BoundInputs:
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     said: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The entries ``nominal`` and ``assumed`` of a verb's JSON document; none where no size was assumed."""
-        if not self.assumed:
-            return {}
-        return {"nominal": {name: list(self.shapes[name]) for name in self.assumed}, "assumed": list(self.said)}
+    @property
+    def nominal(self) -> Shapes | None:
+        """The shapes of inputs of which a size was assumed; None where none was."""
+        return {name: self.shapes[name] for name in self.assumed} or None
+
+    @property
+    def remarks(self) -> tuple[str, ...] | None:
+        """What to tell the user of sizes that were assumed; None where none was."""
+        return self.said if self.assumed else None
 
 
 def bind(
@@ -88,10 +91,7 @@ def bindings(
     extents: dict[str, tuple[Extent, ...]] = dict(given)
     for spec in inputs:
         if spec.name not in given and spec.shape is None:
-            raise UsageError(
-                f"input {spec.name!r} has no shape; give one with --input-shapes {spec.name}:1,... (input_shapes in "
-                "Python)"
-            )
+            raise UsageError(f"input {spec.name!r} has no shape; give one with {_shape_setting(spec.name, (1, '...'))}")
         if spec.name not in given:
             extents[spec.name] = tuple(
                 wanted if extent is None and axis in batches[spec.name] else extent
@@ -121,8 +121,7 @@ def _bound(specs: Sequence[OpenInput], symbols: Mapping[str, int], guess: Mappin
             axis = next(axis for axis, size in enumerate(shape) if not isinstance(size, int))
             label = _label(spec, axis)
             raise UsageError(
-                f"axis {axis} of input {spec.name!r} is dynamic ({label}); give its size with {_option(spec)} "
-                "(input_shapes in Python)"
+                f"axis {axis} of input {spec.name!r} is dynamic ({label}); give its size with {_setting(spec)}"
             )
         if spec.open_axes:
             assumed[spec.name] = spec.open_axes
@@ -141,7 +140,7 @@ def _said(spec: OpenInput, axes: Sequence[int], shape: Sequence[int]) -> str:
     sizes = " x ".join(str(shape[axis]) for axis in axes)
     which = f"axis {axes[0]}" if len(axes) == 1 else f"axes {', '.join(map(str, axes[:-1]))} and {axes[-1]}"
     verb = "is" if len(axes) == 1 else "are"
-    return f"{which} of input {spec.name!r} {verb} open ({labels}): {sizes} is assumed; {_option(spec)} says otherwise"
+    return f"{which} of input {spec.name!r} {verb} open ({labels}): {sizes} is assumed; {_setting(spec)} says otherwise"
 
 
 def _label(spec: OpenInput, axis: int) -> str:
@@ -149,9 +148,13 @@ def _label(spec: OpenInput, axis: int) -> str:
     return repr(extent) if isinstance(extent, str) else "without a name"
 
 
-def _option(spec: OpenInput) -> str:
-    sizes = ",".join(str(extent) if isinstance(extent, int) else "N" for extent in spec.extents)
-    return f"--input-shapes {spec.name}:{sizes}"
+def _setting(spec: OpenInput) -> str:
+    return _shape_setting(spec.name, [extent if isinstance(extent, int) else "N" for extent in spec.extents])
+
+
+def _shape_setting(name: str, sizes: Sequence[int | str]) -> str:
+    """The setting of one input's shape; a size that the user has to choose is a letter, or three dots."""
+    return f"`input_shapes={{{name!r}: ({', '.join(map(str, sizes))}{',' * (len(sizes) == 1)})}}`"
 
 
 def _check_batch(inputs: Sequence[TensorSpec], shapes: Shapes, batch: int) -> None:
@@ -198,13 +201,13 @@ def _given(inputs: Sequence[TensorSpec], input_shapes: Mapping[str, Sequence[int
     for name, dims in given.items():
         if name not in specs:
             raise UsageError(
-                f"--input-shapes names {name!r}, but the inputs are {', '.join(map(repr, specs)) or 'none'}"
+                f"`input_shapes` names {name!r}, but the inputs are {', '.join(map(repr, specs)) or 'none'}"
             )
         spec = specs[name]
         if spec.shape is not None and len(spec.shape) != len(dims):
-            raise UsageError(f"--input-shapes gives {name!r} {len(dims)} axes, the model has {len(spec.shape)}")
+            raise UsageError(f"`input_shapes` gives {name!r} {len(dims)} axes, the model has {len(spec.shape)}")
         for axis, (size, extent) in enumerate(zip(dims, spec.extents if spec.shape is not None else dims, strict=True)):
-            where = f"--input-shapes gives axis {axis} of {name!r} the size {size}"
+            where = f"`input_shapes` gives axis {axis} of {name!r} the size {size}"
             if size < 1 and size != extent:
                 raise UsageError(f"{where}; sizes start at 1")
             if size > _LARGEST_SIZE:
@@ -220,7 +223,7 @@ def _sizes(name: str, dims: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(operator.index(d) for d in dims)
     except TypeError:
-        raise UsageError(f"--input-shapes gives {name!r} {dims!r}; give a whole number for each axis") from None
+        raise UsageError(f"`input_shapes` gives {name!r} {dims!r}; give a whole number for each axis") from None
 
 
 def _fixed_batch(inputs: Sequence[TensorSpec], given: Shapes, symbols: Mapping[str, int]) -> int | None:

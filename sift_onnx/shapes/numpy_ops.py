@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.files.data_types import numpy_dtype
+from sift_onnx.operators import traits
 
 __all__ = ["ELEMENTWISE", "KERNELS", "MOVING", "compute", "takes_count"]
 
@@ -149,54 +150,6 @@ def arange(start: Any, limit: Any, delta: Any) -> Array:
     return np.arange(_number(start), _number(limit), _number(delta), dtype=np.asarray(start).dtype)
 
 
-# What works on each element alone, broadcast.
-_OF_ELEMENTS: dict[str, Callable[..., Any]] = {
-    "Abs": elementwise(np.abs),
-    "Add": elementwise(np.add),
-    "And": elementwise(np.logical_and),
-    "Cast": cast,
-    "Ceil": elementwise(np.ceil),
-    "Clip": clip,
-    "Div": div,
-    "Equal": elementwise(np.equal),
-    "Floor": elementwise(np.floor),
-    "Greater": elementwise(np.greater),
-    "GreaterOrEqual": elementwise(np.greater_equal),
-    "Less": elementwise(np.less),
-    "LessOrEqual": elementwise(np.less_equal),
-    "Max": fold_by(np.maximum),
-    "Min": fold_by(np.minimum),
-    "Mod": mod,
-    "Mul": elementwise(np.multiply),
-    "Neg": elementwise(np.negative),
-    "Not": elementwise(np.logical_not),
-    "Or": elementwise(np.logical_or),
-    "Pow": power,
-    "Reciprocal": elementwise(np.reciprocal),
-    "Round": elementwise(np.round),
-    "Sign": elementwise(np.sign),
-    "Sqrt": elementwise(np.sqrt),
-    "Sub": elementwise(np.subtract),
-    "Sum": fold_by(np.add),
-    "Where": elementwise(np.where),
-    "Xor": elementwise(np.logical_xor),
-}
-
-# What moves elements, and makes none: of the first input, or of all where they are concatenated.
-_MOVES: dict[str, Callable[..., Any]] = {
-    "Concat": concat,
-    "Expand": expand,
-    "Flatten": flatten,
-    "Gather": gather,
-    "Identity": elementwise(np.asarray),
-    "Reshape": reshape,
-    "Slice": slice_,
-    "Split": split,
-    "Squeeze": squeeze,
-    "Transpose": transpose,
-    "Unsqueeze": unsqueeze,
-}
-
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceMax": reduce_by(np.max),
     "ReduceMin": reduce_by(np.min),
@@ -208,14 +161,53 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 _ROUNDED_SOMEHOW = frozenset({"Pow", *_REDUCTIONS})
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    **_OF_ELEMENTS,
-    **_MOVES,
     **_REDUCTIONS,
+    "Abs": elementwise(np.abs),
+    "Add": elementwise(np.add),
+    "And": elementwise(np.logical_and),
+    "Cast": cast,
+    "Ceil": elementwise(np.ceil),
+    "Clip": clip,
+    "Concat": concat,
     "ConstantOfShape": constant_of_shape,
+    "Div": div,
+    "Equal": elementwise(np.equal),
+    "Expand": expand,
+    "Flatten": flatten,
+    "Floor": elementwise(np.floor),
+    "Gather": gather,
+    "Greater": elementwise(np.greater),
+    "GreaterOrEqual": elementwise(np.greater_equal),
+    "Identity": elementwise(np.asarray),
+    "Less": elementwise(np.less),
+    "LessOrEqual": elementwise(np.less_equal),
+    "Max": fold_by(np.maximum),
+    "Min": fold_by(np.minimum),
+    "Mod": mod,
+    "Mul": elementwise(np.multiply),
+    "Neg": elementwise(np.negative),
+    "Not": elementwise(np.logical_not),
+    "Or": elementwise(np.logical_or),
+    "Pow": power,
     "Range": arange,
+    "Reciprocal": elementwise(np.reciprocal),
+    "Reshape": reshape,
+    "Round": elementwise(np.round),
+    "Sign": elementwise(np.sign),
+    "Slice": slice_,
+    "Split": split,
+    "Sqrt": elementwise(np.sqrt),
+    "Squeeze": squeeze,
+    "Sub": elementwise(np.subtract),
+    "Sum": fold_by(np.add),
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+    "Where": elementwise(np.where),
+    "Xor": elementwise(np.logical_xor),
 }
-ELEMENTWISE = frozenset(_OF_ELEMENTS)
-MOVING = frozenset(_MOVES)
+# What works on each element alone, broadcast.
+ELEMENTWISE = frozenset(KERNELS) & (traits.ELEMENTWISE_UNARY | traits.ELEMENTWISE_BINARY | {"Clip"})
+MOVING = frozenset(KERNELS) & traits.MOVING
 
 
 def takes_count(op: str) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from torch import fx
 from torch.fx.node import map_aggregate
 
-import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.operators.labels import operator_name
 from sift_onnx.training.host_kernels import HOST_KERNELS
 from sift_onnx.training.registry import kernels
 
@@ -127,7 +127,7 @@ def _named(node: fx.Node) -> str | Callable[..., Any] | _Kernel:
         return run
     except (pickle.PicklingError, AttributeError, TypeError):
         pass
-    host = (_Kernel("", op, None) for op, known in HOST_KERNELS.items() if known is run)
+    host = (_Kernel("", op, None) for _, op, _, known in HOST_KERNELS.items() if known is run)
     found = next(host, None) or next((_Kernel(k.domain, k.op, k.since) for k in kernels() if k.run is run), None)
     if found is None:
         raise UsageError(
@@ -139,14 +139,15 @@ def _named(node: fx.Node) -> str | Callable[..., Any] | _Kernel:
 
 def _kernel(key: _Kernel) -> Callable[..., Any]:
     if key.since is None:
-        return HOST_KERNELS[key.op]
+        on_host = HOST_KERNELS.find(key.op)
+        if on_host is not None:
+            return on_host
     for known in kernels():
         if (known.domain, known.op, known.since) == (key.domain, key.op, key.since):
             return known.run
-    shown = f"{key.domain}::{key.op}" if key.domain else key.op
     raise UnsupportedError(
-        f"the module was saved with a torch kernel for {shown} that is not registered here; call "
-        "sift_onnx.training.register_kernel before the module is read"
+        f"the module was saved with a torch kernel for {operator_name(key.op, key.domain)} that is not registered "
+        "here; call sift_onnx.training.register_kernel before the module is read"
     )
 
 

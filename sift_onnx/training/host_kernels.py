@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sift_onnx.operators.registry import Registry
 from sift_onnx.shapes.numpy_ops import KERNELS
 from sift_onnx.training.host import Host, array
 
-__all__ = ["HOST_KERNELS", "READS_SHAPE"]
+__all__ = ["HOST_KERNELS"]
 
 Array = npt.NDArray[Any]
-
-# Operators that look at a tensor's shape and not at its values.
-READS_SHAPE = frozenset({"Shape", "Size"})
 
 
 def shape(x: Any, start: int = 0, end: int | None = None) -> Array:
@@ -40,8 +38,6 @@ def _of_host_values(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-HOST_KERNELS: dict[str, Callable[..., Any]] = {
-    **{op: _of_host_values(kernel) for op, kernel in KERNELS.items()},
-    "Shape": shape,
-    "Size": size,
-}
+HOST_KERNELS: Registry[Callable[..., Any]] = Registry("a host kernel")
+HOST_KERNELS.add_table({op: _of_host_values(kernel) for op, kernel in KERNELS.items()})
+HOST_KERNELS.add_table({"Shape": shape, "Size": size})

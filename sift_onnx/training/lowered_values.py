@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 from torch import fx
 
 from sift_onnx.files.data_types import data_type_of
-from sift_onnx.graphs.constants import array_of, shape_of
+from sift_onnx.graphs.constants import array_of, dtype_of, shape_of
 
 __all__ = ["Host", "Shaped", "Stored", "attribute_of", "literal", "outer_tensors"]
 
@@ -33,7 +33,7 @@ class Stored:
 
     def is_host(self) -> bool:
         """Whether it may be one of the numbers that are computed on the host."""
-        kind = np.dtype(self.constant._values.dtype).kind
+        kind = dtype_of(self.constant).kind
         limit = _HOST_INTEGERS if kind in "iub" else _HOST_FLOATS
         return self.path is None and kind in "iubf" and math.prod(shape_of(self.constant)) <= limit
 

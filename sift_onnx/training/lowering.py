@@ -20,14 +20,15 @@ import onnx_graphsurgeon as gs
 import torch
 from torch import fx, nn
 
-import sift_onnx.training.kernels  # noqa: F401  # registers them
 from sift_onnx.errors import SiftError, UnsupportedError
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, is_standard, opset_versions
+from sift_onnx.operators.labels import node_label
+from sift_onnx.operators.traits import SHAPE_READING
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
-from sift_onnx.training.host_kernels import HOST_KERNELS, READS_SHAPE
+from sift_onnx.training.host_kernels import HOST_KERNELS
 from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
 from sift_onnx.training.registry import Kernel, find_kernel
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array, torch_dtype
@@ -62,7 +63,7 @@ class Lowering:
         self._source = source
         self._opsets = opsets
         self._paths = paths
-        self._values: dict[int, _Value] = {}
+        self._lowered: dict[int, _Value] = {}
         self._tensors: dict[Any, fx.Node] = {}
         self._constants = nn.Module()
         self._layers = nn.Module()
@@ -74,9 +75,7 @@ class Lowering:
     @classmethod
     def of_model(cls, model: Model, paths: Mapping[str, str]) -> Lowering:
         """The lowering of a model's main graph."""
-        domains = model.graph.import_domains or []
-        opsets = {canonical_domain(d.domain): int(d.version) for d in domains}
-        opsets.setdefault("", int(model.graph.opset))
+        opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
         return cls(model.graph, opsets, paths)
 
     def run(self) -> None:
@@ -91,8 +90,7 @@ class Lowering:
             try:
                 self._lower(node)
             except SiftError as error:
-                label = node.name or (node.outputs[0].name if node.outputs else "")
-                raise type(error)(f"node {label!r} ({node.op}): {error}") from error
+                raise type(error)(f"node {node_label(node)}: {error}") from error
         outputs = [self._tensor(self._value(tensor)) for tensor in self._source.outputs]
         self.graph.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
         self.graph.eliminate_dead_code(is_impure_node=_is_impure)
@@ -103,7 +101,7 @@ class Lowering:
 
     def _add_input(self, tensor: gs.Tensor) -> None:
         placeholder = self._placeholder(tensor.name)
-        self._values[id(tensor)] = placeholder
+        self._lowered[id(tensor)] = placeholder
         if self._anchor is None and vars(tensor).get("type", "tensor_type") == "tensor_type":
             self._anchor = placeholder
 
@@ -122,10 +120,10 @@ class Lowering:
         for tensor in outer_tensors(source):
             value = self._value(tensor)
             if isinstance(value, Stored) and value.path is None:
-                inner._values[id(tensor)] = value
+                inner._lowered[id(tensor)] = value
                 continue
             placeholder = inner._placeholder(f"outer_{len(captured)}")
-            inner._values[id(tensor)] = Host(placeholder) if isinstance(value, Host) else placeholder
+            inner._lowered[id(tensor)] = Host(placeholder) if isinstance(value, Host) else placeholder
             captured.append(value.node if isinstance(value, Host) else self._tensor(value))
         if self._anchor is not None:
             inner._anchor = inner._placeholder("anchor")
@@ -139,8 +137,8 @@ class Lowering:
         return module
 
     def _lower(self, node: gs.Node) -> None:
-        if node.op == "Constant" and canonical_domain(node.domain) == "":
-            return  # found by _value() from whoever reads it
+        if node.op == "Constant" and is_standard(node.domain):
+            return  # found by _value() when a node reads it
         inputs = [None if tensor.is_empty() else self._value(tensor) for tensor in node.inputs]
         attributes = {name: attribute_of(name, value) for name, value in node.attrs.items()}
         self._captured = {}
@@ -178,10 +176,11 @@ class Lowering:
                 torch_dtype(value)
 
     def _lower_on_host(self, node: gs.Node, inputs: list[_Value], attributes: dict[str, Any]) -> bool:
-        if canonical_domain(node.domain) or node.op not in HOST_KERNELS or not inputs:
+        run = HOST_KERNELS.find(node.op, node.domain)
+        if run is None or not inputs:
             return False
-        run, given = HOST_KERNELS[node.op], [value for value in inputs if value is not None]
-        if node.op in READS_SHAPE:
+        given = [value for value in inputs if value is not None]
+        if node.op in SHAPE_READING:
             given = []
         if not all(isinstance(v, Host) or (isinstance(v, Stored) and v.is_host()) for v in given):
             return False
@@ -193,13 +192,13 @@ class Lowering:
         extra = {"outputs": len(node.outputs)} if several else {}
         stored = [v for v in inputs if isinstance(v, Stored)]
         if len(stored) == len([v for v in inputs if v is not None]):
-            if node.op in READS_SHAPE:
+            if node.op in SHAPE_READING:
                 folded = run(Shaped(shape_of(stored[0].constant)), **attributes)
             else:
                 values = [None if v is None else array_of(v.constant) for v in inputs]
                 folded = run(*values, **attributes, **extra)
             for tensor, value in zip(node.outputs, folded if several else (folded,), strict=False):
-                self._values[id(tensor)] = Stored(gs.Constant(tensor.name, np.asarray(value)))
+                self._lowered[id(tensor)] = Stored(gs.Constant(tensor.name, np.asarray(value)))
             return True
         arguments = [self._argument(v, not isinstance(v, fx.Node)) for v in inputs]
         result = self.graph.create_node(
@@ -213,17 +212,17 @@ class Lowering:
             if tensor.is_empty():
                 continue
             value = self.graph.call_function(operator.getitem, (result, i)) if several else result
-            self._values[id(tensor)] = Host(value) if host else value
+            self._lowered[id(tensor)] = Host(value) if host else value
             if not several:
                 break
 
     def _value(self, tensor: gs.Tensor) -> _Value:
-        if id(tensor) not in self._values:
+        if id(tensor) not in self._lowered:
             constant = constant_values(tensor)
             if constant is None:
                 raise UnsupportedError(f"tensor {tensor.name!r} is read before anything makes it, or is of a rare kind")
-            self._values[id(tensor)] = Stored(constant, self._paths.get(tensor.name))
-        return self._values[id(tensor)]
+            self._lowered[id(tensor)] = Stored(constant, self._paths.get(tensor.name))
+        return self._lowered[id(tensor)]
 
     def _argument(self, value: _Value, host: bool) -> Any:
         """What a kernel gets: a tensor, or numbers if it wants ``host`` values."""
@@ -268,7 +267,7 @@ class Lowering:
             name = self._free_name(self._constants, stored.constant.name)
             self._constants.register_buffer(name, tensor_from_array(array_of(stored.constant)), persistent=False)
             return self.graph.get_attr(f"constants.{name}")
-        dtype, loaded = torch_dtype(stored.constant._values.dtype), self.graph.get_attr(stored.path)
+        dtype, loaded = torch_dtype(dtype_of(stored.constant)), self.graph.get_attr(stored.path)
         return self.graph.call_function(rounded, (loaded, dtype)) if dtype in HALF_TYPES else loaded
 
     def _add_layer(self, name: str, layer: nn.Module) -> str:

@@ -6,9 +6,9 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.model import Model
-from sift_onnx.passes.inline_functions import InlineFunctions
-from sift_onnx.passes.lift_constants import LiftConstants
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.prepare.lift_constants import LiftConstants
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 
 __all__ = ["prepare", "stored_constants"]
 

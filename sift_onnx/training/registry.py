@@ -25,11 +25,13 @@ from typing import Any, TypeVar
 import onnx
 
 from sift_onnx.errors import UnsupportedError, UsageError
-from sift_onnx.operators.domains import STANDARD_DOMAINS, canonical_domain
+from sift_onnx.operators.domains import canonical_domain, is_standard
+from sift_onnx.operators.labels import operator_name
+from sift_onnx.operators.registry import Registry
 
 __all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel"]
 
-# Kernels of this package are vouched for up to this opset; a later version of an operator may mean something else.
+# Kernels of this package are validated up to this opset; a later version of an operator may mean something else.
 NEWEST_OPSET = 28
 
 Run = Callable[..., Any]
@@ -76,7 +78,7 @@ class Kernel:
         return name in self.shared or any(parameter.name == name for parameter in self.parameters)
 
 
-_KERNELS: dict[tuple[str, str], dict[int, Kernel]] = {}
+_KERNELS: Registry[Kernel] = Registry("a torch kernel", built_in="sift_onnx.training.kernels")
 
 
 def kernel(
@@ -95,8 +97,9 @@ def kernel(
 
     def register(run: _Run) -> _Run:
         for op in ops:
-            until = NEWEST_OPSET if domain in STANDARD_DOMAINS else None
-            _add(Kernel(op, domain, since, until, run, frozenset(host), shared))
+            until = NEWEST_OPSET if is_standard(domain) else None
+            entry = Kernel(op, domain, since, until, run, frozenset(host), shared)
+            _KERNELS.add(op, entry, domain=domain, since=since)
         return run
 
     return register
@@ -119,12 +122,8 @@ def register_kernel(op: str, run: Run, *, since: int = 1, host: Collection[int] 
         raise UsageError(
             f"register_kernel: the kernel of {op!r} is a {type(run).__name__}; give a function or a module"
         )
-    _add(Kernel(op, domain, since, None, run, frozenset(host)))
-
-
-def _add(entry: Kernel) -> None:
-    domain = canonical_domain(entry.domain)
-    _KERNELS.setdefault((domain, entry.op), {})[entry.since] = entry
+    entry = Kernel(op, domain, since, None, run, frozenset(host))
+    _KERNELS.add(op, entry, domain=domain, since=since, replace=True)
 
 
 def find_kernel(op: str, domain: str | None, opset: int) -> Kernel:
@@ -138,16 +137,13 @@ def find_kernel(op: str, domain: str | None, opset: int) -> Kernel:
     Raises:
         UnsupportedError: there is none.
     """
-    domain = canonical_domain(domain)
-    versions = _KERNELS.get((domain, op))
-    shown = f"{domain}::{op}" if domain else op
-    if versions is None:
+    shown = operator_name(op, domain)
+    if _KERNELS.find(op, domain) is None:
         raise UnsupportedError(f"operator {shown} has no torch kernel; sift_onnx.training.register_kernel adds one")
-    version = _version(op, domain, opset)
-    fitting = [entry for since, entry in versions.items() if since <= version]
-    if not fitting:
+    version = _version(op, canonical_domain(domain), opset)
+    found = _KERNELS.find(op, domain, version)
+    if found is None:
         raise UnsupportedError(f"operator {shown} has no torch kernel for its version {version} (opset {opset})")
-    found = max(fitting, key=lambda entry: entry.since)
     if found.until is not None and version > found.until:
         raise UnsupportedError(
             f"operator {shown} changed in opset {version}, and kernels are known to be right up to {found.until}; "
@@ -166,4 +162,4 @@ def _version(op: str, domain: str, opset: int) -> int:
 
 def kernels() -> list[Kernel]:
     """Every kernel, by domain, operator and version."""
-    return [versions[since] for _, versions in sorted(_KERNELS.items()) for since in sorted(versions)]
+    return [entry for *_, entry in _KERNELS.items()]

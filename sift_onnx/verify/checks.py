@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -16,13 +16,15 @@ from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.errors import SiftError
 from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
+from sift_onnx.operators.domains import full_domain
+from sift_onnx.records.check import Check, CheckReport
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import BoundInputs
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 from sift_onnx.verify.samples import alone_and_in_batch, inference_mode
 
-__all__ = ["Check", "CheckResult", "Runnable", "check_model", "max_abs_error"]
+__all__ = ["Runnable", "check_model", "max_abs_error"]
 
 _MAX_DETAIL = 600
 # Kinds of numpy dtypes that hold strings.
@@ -37,46 +39,6 @@ class Runnable(Protocol):
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """All outputs by name."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: whether it passed, and what it found; ``detail`` is one line."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """All checks, in the order they were made.
-
-    Attributes:
-        checks: a check that could not be made counts as failed, and says so.
-        max_abs_error: largest absolute difference from the reference's outputs; None without a reference, or where no
-            two values could be compared.
-        inputs: the shapes that it was run with.
-    """
-
-    checks: tuple[Check, ...]
-    max_abs_error: float | None = None
-    inputs: BoundInputs = field(default_factory=BoundInputs)
-
-    @property
-    def ok(self) -> bool:
-        """Whether all checks passed."""
-        return all(check.ok for check in self.checks)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As the verb's JSON has it."""
-        return {
-            "schema": 1,
-            "ok": self.ok,
-            "checks": [asdict(check) for check in self.checks],
-            "max_abs_error": self.max_abs_error,
-            **self.inputs.to_dict(),
-        }
 
 
 class _FailedCheckError(Exception):
@@ -111,6 +73,16 @@ class _Record:
         self.checks.append(Check(name, True, detail))
         return found
 
+    def report(self, inputs: BoundInputs, max_abs_error: float | None = None) -> CheckReport:
+        """All checks, with the shapes that the model was run with."""
+        return CheckReport(
+            ok=all(check.ok for check in self.checks),
+            checks=tuple(self.checks),
+            max_abs_error=max_abs_error,
+            nominal=inputs.nominal,
+            assumed=inputs.remarks,
+        )
+
 
 def check_model(
     path: str | Path,
@@ -121,7 +93,7 @@ def check_model(
     seed: int = 0,
     atol: float = 1e-4,
     rtol: float = 1e-3,
-) -> CheckResult:
+) -> CheckReport:
     """Check the model in the file ``path``, alone or against that in ``reference``.
 
     Args:
@@ -163,7 +135,7 @@ def check_model(
         feeds = random_feeds(inputs, input_shapes=bound.shapes, seed=seed)
         _run(record, path, compile_once, feeds)
         compare_samples()
-        return CheckResult(tuple(record.checks), inputs=bound)
+        return record.report(bound)
 
     other_inputs = graph_inputs(Model.load(reference).origin)
     agreed = record.make("inputs-agree", lambda: _agree(inputs, other_inputs))
@@ -177,7 +149,7 @@ def check_model(
     needs = ("runs", "reference-runs")
     record.make("same-outputs", lambda: _same_outputs(outputs or {}, expected or {}), needs)
     record.make("close-values", lambda: _close(outputs or {}, expected or {}, atol, rtol), (*needs, "same-outputs"))
-    return CheckResult(tuple(record.checks), max_abs_error(outputs or {}, expected or {}), bound)
+    return record.report(bound, max_abs_error(outputs or {}, expected or {}))
 
 
 def _run(
@@ -195,7 +167,7 @@ def _verdict(finding: str, detail: str) -> tuple[None, str]:
 
 
 def _summary(model: onnx.ModelProto) -> str:
-    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in model.opset_import)
+    opsets = ", ".join(f"{full_domain(entry.domain)} {entry.version}" for entry in model.opset_import)
     return f"{len(model.graph.node)} nodes, IR version {model.ir_version}, opset {opsets}"
 
 
@@ -206,7 +178,7 @@ def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
         # that with sparse initializers; the next check does it without them.
         onnx.checker.check_model(str(path), full_check=not sparse)
         return None, "valid"
-    # onnx's checker reads no sparse tensors that lie beside the file. It gets the graph with inputs in place of all
+    # onnx's checker cannot read sparse tensors from external data. It gets the graph with inputs in place of all
     # data that was left out, and the tensors are read here, which holds their indices against their shapes.
     skeleton = model.skeleton()
     stubs = {tensor.name: tensor for tensor in skeleton.graph.initializer if is_external(tensor)}
@@ -218,7 +190,7 @@ def _onnx_checker(path: Path, model: Model) -> tuple[None, str]:
         skeleton.graph.input.append(info)
     onnx.checker.check_model(skeleton)
     for name, constant in model.masked().items():
-        found, declared = constant._values.weight.nnz, constant._values.nnz
+        found, declared = constant.weight.nnz, constant.nnz
         if found != declared:
             raise _FailedCheckError(f"sparse initializer {name!r} has {found} active weights, and declares {declared}")
     return None, f"valid; {len(sparse)} sparse tensors, some of which lie beside the file, were read"

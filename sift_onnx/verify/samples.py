@@ -17,8 +17,9 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.training_mode import drawing_nodes, every_node, first_of, in_words, training_nodes
 from sift_onnx.errors import SiftError
-from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of
 from sift_onnx.model import Model
+from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import bind
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
@@ -37,7 +38,7 @@ _NO_BATCH = frozenset(
     "channels edges frames h height l len length nodes points rows s seq seqlen sequence steps t time timesteps tokens "
     "w width".split()
 )
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN", "Scan"})
+_SEQUENTIAL = RECURRENT | {"Scan"}
 # They take the scale of what they quantize from all of it.
 _SCALED_BY_BATCH = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
 _QUANTIZED = frozenset({"DequantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
@@ -145,7 +146,7 @@ def _require_batch(model: Model, inputs: Sequence[TensorSpec], symbol: str | Non
     inner = {size for spec in inputs for size in spec.extents[1:] if isinstance(size, str)}
     if symbol is not None and (symbol in inner or _is_named(symbol, _NO_BATCH)):
         raise _NotApplicableError(f"no axis is named as a batch, and {symbol!r} seems to be none")
-    recurrent = [node for node in every_node(model.graph) if node.op in _RECURRENT]
+    recurrent = [node for node in every_node(model.graph) if node.op in _SEQUENTIAL]
     if recurrent and (symbol is None or symbol in _walked(model)):
         raise _NotApplicableError(f"the first axis may be the sequence of {in_words(recurrent)}")
 
@@ -159,7 +160,7 @@ def _walked(model: Model) -> set[str]:
     """Symbols of axes that recurrent nodes walk along."""
     proto = infer_proto(model.skeleton(), check_type=False, strict_mode=False)
     known = {info.name: info.type.tensor_type.shape.dim for info in (*proto.graph.value_info, *proto.graph.input)}
-    read = [name for node in proto.graph.node if node.op_type in _RECURRENT for name in node.input]
+    read = [name for node in proto.graph.node if node.op_type in _SEQUENTIAL for name in node.input]
     return {known[name][0].dim_param for name in read if known.get(name)} - {""}
 
 
@@ -213,7 +214,7 @@ def _batch_axis_of(alone: Array, together: Array) -> int | None:
 
 
 def _tolerance(model: Model) -> float:
-    coarse = any(str(constant._values.dtype) in _HALF for constant in model.initializers().values())
+    coarse = any(str(dtype_of(constant)) in _HALF for constant in model.initializers().values())
     coarse = coarse or any(node.op in _QUANTIZED for node in every_node(model.graph))
     return _COARSE_TOLERANCE if coarse else _TOLERANCE
 

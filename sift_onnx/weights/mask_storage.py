@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sift_onnx.errors import ModelReadError
-from sift_onnx.weights.masked_values import MaskedConstant
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight, encode_positions
 
-__all__ = ["MASKS_KEY", "MaskRecord", "mask_records", "record_of", "text_of_masks", "text_of_records"]
+__all__ = ["MASKS_KEY", "MaskRecord", "MaskedTensor", "mask_records", "record_of", "text_of_masks", "text_of_records"]
 
 # Entry of the model's metadata_props that lists the masked weights of dense storage.
 MASKS_KEY = "sift_onnx.masks"
@@ -44,6 +43,18 @@ class MaskRecord:
     active_zeros: str = ""
 
 
+class MaskedTensor(Protocol):
+    """A masked weight of which the shape is known and the rest is read when it is used."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Of the dense tensor."""
+
+    @property
+    def weight(self) -> SparseWeight:
+        """The weight with its mask."""
+
+
 def record_of(weight: SparseWeight, explicit: bool = True) -> MaskRecord:
     """What is noted of the mask of ``weight``, with its bits if ``explicit``."""
     counts = (weight.shape, weight.nnz, weight.nonzeros)
@@ -54,10 +65,10 @@ def record_of(weight: SparseWeight, explicit: bool = True) -> MaskRecord:
     return MaskRecord(*counts, digest=nonzeros.digest(), active_zeros=encode_positions(zeros) if zeros.size else "")
 
 
-def text_of_masks(masked: Mapping[str, MaskedConstant]) -> str:
+def text_of_masks(masked: Mapping[str, MaskedTensor]) -> str:
     """The metadata entry for the masked weights of a model."""
-    explicit = sum(math.prod(constant._values.shape) for constant in masked.values()) <= _EXPLICIT_UP_TO
-    return text_of_records({name: record_of(constant._values.weight, explicit) for name, constant in masked.items()})
+    explicit = sum(math.prod(tensor.shape) for tensor in masked.values()) <= _EXPLICIT_UP_TO
+    return text_of_records({name: record_of(tensor.weight, explicit) for name, tensor in masked.items()})
 
 
 def text_of_records(records: Mapping[str, MaskRecord]) -> str:

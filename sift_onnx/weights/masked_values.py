@@ -1,4 +1,4 @@
-"""Weights under a mask as constants of a graph, wherever the weight comes from."""
+"""Lazy masked weights: drawn, or read from a file, when they are used."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from sift_onnx.files.data_types import bits_of
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.files.tensor_protos import tensor_of
 from sift_onnx.weights.packed_mask import PackedMask
-from sift_onnx.weights.sparse import SparseWeight, decode_positions
+from sift_onnx.weights.sparse import SparseWeight, decode_positions, index_dtype
 
 __all__ = [
     "DenseUnderMask",
-    "MaskedConstant",
     "MaskedValues",
     "WeightSource",
     "count_nonzeros",
     "flat_pieces",
-    "masked_constant",
 ]
 
 Array = npt.NDArray[Any]
@@ -37,9 +34,9 @@ _PIECE = 1 << 20
 
 
 class WeightSource(Protocol):
-    """A masked weight that is made, or read, when it is asked for: all layers together may not fit into memory.
+    """A lazy masked weight: the weights of all layers together may not fit into memory.
 
-    What it gives is the same each time.
+    Each read gives the same weight.
     """
 
     @property
@@ -56,10 +53,10 @@ class WeightSource(Protocol):
 
     @property
     def nonzeros(self) -> int:
-        """Number of active weights that are not zero; what a look at the values takes, where that is not known."""
+        """Number of active weights that are not zero; reads the values where the number is not known."""
 
     def read(self) -> SparseWeight:
-        """The weight, in memory of its own."""
+        """The weight, as a new array."""
 
 
 class DenseUnderMask:
@@ -118,7 +115,7 @@ class DenseUnderMask:
     def read(self) -> SparseWeight:
         """The active weights."""
         parts = list(self._active())
-        dtype = np.int32 if math.prod(self.shape) < 2**31 else np.int64
+        dtype = index_dtype(math.prod(self.shape))
         indices = np.concatenate([positions.astype(dtype) for positions, _ in parts] or [np.zeros(0, dtype)])
         return SparseWeight(self.shape, indices, np.concatenate([v for _, v in parts] or [np.zeros(0, self.dtype)]))
 
@@ -159,7 +156,7 @@ class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
     """The values of a masked weight, as a :class:`SparseWeight` or where one comes from."""
 
     def __init__(self, source: SparseWeight | WeightSource) -> None:
-        """Values under a mask; a ``source`` that is no weight is read anew whenever nobody holds what it gave."""
+        """Values under a mask; a lazy ``source`` is read again once the weight that it gave last has been freed."""
         self.source = source
         self.shape = list(source.shape)
         self.dtype = source.dtype
@@ -200,42 +197,3 @@ class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
     def load(self) -> Array:
         """The dense tensor as an array."""
         return self.weight.to_dense() if self.stored is None else self.stored.load()
-
-
-class MaskedConstant(gs.Constant):  # type: ignore[misc]
-    """A constant that keeps its mask when its dense values are read or replaced.
-
-    Replacing the values by an array of the same shape keeps those positions active that were active and zero, makes
-    every non-zero active, and takes what has become zero out of the mask.
-    """
-
-    @property
-    def values(self) -> Array:
-        """The dense values, built anew at each call; read-only, since writing into them would change nothing."""
-        dense: Array = self._values.load()
-        dense.flags.writeable = False
-        return dense
-
-    @values.setter
-    def values(self, values: Any) -> None:
-        if isinstance(values, MaskedValues):
-            self._values = values
-            return
-        if isinstance(values, SparseWeight):
-            self._values = MaskedValues(values)
-            return
-        dense = values.load() if isinstance(values, LazyValues) else np.asarray(values)
-        before: SparseWeight = self._values.weight
-        zeros = before.active_zeros() if before.shape == dense.shape else None
-        self._values = MaskedValues(SparseWeight.from_dense(dense, zeros))
-
-    def copy(self) -> MaskedConstant:
-        """A constant with the same, shared, values."""
-        return MaskedConstant(self.name, self._values)
-
-
-def masked_constant(constant: gs.Constant, values: MaskedValues) -> None:
-    """Turn ``constant`` into a masked one in place, so that its consumers see it."""
-    constant.__class__ = MaskedConstant
-    constant._values = values
-    constant._export_dtype = None

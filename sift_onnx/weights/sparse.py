@@ -24,6 +24,7 @@ __all__ = [
     "decode_positions",
     "encode_positions",
     "generator",
+    "index_dtype",
     "sample_positions",
 ]
 
@@ -43,8 +44,7 @@ class SparseWeight:
 
     Attributes:
         shape: of the dense tensor.
-        indices: flat positions of the active weights in row-major order, ascending; int32, or int64 where the tensor
-            has 2**31 elements or more.
+        indices: flat positions of the active weights in row-major order, ascending, of :func:`index_dtype`.
         values: the active weights, one per index, in the tensor's own dtype.
     """
 
@@ -93,7 +93,7 @@ class SparseWeight:
         active = flat != 0
         if active_zeros is not None:
             active[active_zeros] = True
-        indices = np.flatnonzero(active).astype(_index_dtype(flat.size), copy=False)
+        indices = np.flatnonzero(active).astype(index_dtype(flat.size), copy=False)
         return cls(tuple(dense.shape), indices, flat[indices])
 
     def to_dense(self) -> Array:
@@ -130,7 +130,8 @@ class SparseWeight:
         return np.bincount((self.indices // inner) % length, minlength=length).astype(np.int64)
 
 
-def _index_dtype(size: int) -> type[np.signedinteger[Any]]:
+def index_dtype(size: int) -> type[np.signedinteger[Any]]:
+    """The type of flat positions in a tensor of ``size`` elements: int32 where that holds them, else int64."""
     return np.int32 if size < 2**31 else np.int64
 
 
@@ -156,7 +157,7 @@ def sample_positions(size: int, count: int, rng: np.random.Generator) -> Array:
     """
     if not 0 <= count <= size:
         raise ValueError(f"cannot choose {count} of {size} positions")
-    dtype = _index_dtype(size)
+    dtype = index_dtype(size)
     parts: list[Array] = []
     for start, length, share in _strata(size, count):
         blocks = [min(_BLOCK, length - i) for i in range(0, length, _BLOCK)]

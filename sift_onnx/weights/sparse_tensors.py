@@ -1,4 +1,4 @@
-"""Masked weights as ONNX sparse tensors: read, whole or where they lie, and made."""
+"""Masked weights that are stored as ONNX sparse tensors: checked, and read when they are used."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ import sys
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
-from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.files.data_types import data_type_of
+from sift_onnx.errors import ModelReadError
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.weights.masked_values import MaskedConstant, count_nonzeros, flat_pieces
-from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.masked_values import count_nonzeros, flat_pieces
+from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
-__all__ = ["SparseTensor", "sparse_header_of", "sparse_tensor_of", "typed_field", "weight_of"]
+__all__ = ["SparseTensor", "weight_of"]
 
-# Readers differ in what they accept: onnxruntime takes raw or typed data, graphsurgeon 0.6 typed data only. Types of 16
-# bits lie in a field of integers.
-_TYPED_FIELD = {"float32": "float_data", "float64": "double_data", "float16": "int32_data", "bfloat16": "int32_data"}
-_CHUNK = 1 << 16
 # Bytes of indices that are looked at together.
 _LOOKED_AT = 1 << 23
 # A few bytes can declare a tensor of any size, and whoever wants it dense asks for that much memory: beyond so many
@@ -109,7 +103,7 @@ class SparseTensor:
                 indices, values = indices[order], values[order]
             if indices.size and not 0 <= indices[0] <= indices[-1] < math.prod(self.shape):
                 raise ValueError(f"an index outside of a tensor of shape {list(self.shape)}")
-            dtype = np.int32 if math.prod(self.shape) < 2**31 else np.int64
+            dtype = index_dtype(math.prod(self.shape))
             return SparseWeight(self.shape, indices.astype(dtype), values)
         except ValueError as error:
             raise self._damaged(str(error)) from error
@@ -125,46 +119,3 @@ def weight_of(tensor: onnx.SparseTensorProto) -> SparseWeight:
         ModelReadError: its indices do not fit its shape or its values.
     """
     return SparseTensor(tensor, StoredValues(tensor.values), StoredValues(tensor.indices)).read()
-
-
-def typed_field(name: str, dtype: np.dtype[Any]) -> str:
-    """The field of a TensorProto that the values of sparse initializer ``name`` go to.
-
-    Raises:
-        UnsupportedError: readers do not take sparse tensors of this type.
-    """
-    field = _TYPED_FIELD.get(dtype.name)
-    if field is None:
-        raise UnsupportedError(
-            f"initializer {name!r}: sparse storage of {dtype.name} is not supported; use --storage dense"
-        )
-    return field
-
-
-def sparse_header_of(constant: MaskedConstant, header: onnx.TensorProto) -> onnx.SparseTensorProto:
-    """A masked weight as a sparse tensor without data; name and description are those of ``header``."""
-    values = constant._values
-    tensor = onnx.SparseTensorProto(dims=values.shape)
-    tensor.values.CopyFrom(header)
-    tensor.values.data_type = data_type_of(values.dtype)
-    del tensor.values.dims[:]
-    tensor.values.dims.append(values.nnz)
-    tensor.indices.data_type = onnx.TensorProto.INT64
-    tensor.indices.dims.append(values.nnz)
-    return tensor
-
-
-def sparse_tensor_of(constant: MaskedConstant, header: onnx.TensorProto) -> onnx.SparseTensorProto:
-    """A masked weight as a sparse tensor, active zeros listed; name and description are those of ``header``.
-
-    Raises:
-        UnsupportedError: readers do not take sparse tensors of the weight's data type.
-    """
-    weight: SparseWeight = constant._values.weight
-    field = typed_field(constant.name, weight.dtype)
-    tensor = sparse_header_of(constant, header)
-    stored: npt.NDArray[Any] = weight.values.view(np.uint16) if field == "int32_data" else weight.values
-    for i in range(0, weight.nnz, _CHUNK):
-        getattr(tensor.values, field).extend(stored[i : i + _CHUNK].tolist())
-        tensor.indices.int64_data.extend(weight.indices[i : i + _CHUNK].tolist())
-    return tensor

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from nets import Net
 
-from sift_onnx.analysis.cost import CostReport, LayerCost, inspect
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.model import Model
 from sift_onnx.passes import Wide
+from sift_onnx.records.cost import CostReport, LayerCost
 
 
 @pytest.fixture
@@ -110,10 +111,10 @@ def test_products_of_activations_are_counted_apart(net: Net) -> None:
     net.output(net.op("MatMul", scores, v))
     report = inspect(net.model())
     assert report.layers == ()
-    assert report.attention_macs == 2 * batch * heads * length * length * d
+    assert report.totals.attention_macs == 2 * batch * heads * length * length * d
     assert report.to_dict()["totals"] == {
         "params": 0, "nnz": 0, "macs": 0, "effective_macs": 0, "search_space": 0, "active_zeros": 0,
-            "attention_macs": report.attention_macs
+            "attention_macs": report.totals.attention_macs
     }  # fmt: skip
 
 

@@ -10,8 +10,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from sift_onnx.analysis.fixed_weights import fixed_weights
-from sift_onnx.graphs.constants import masked_constant
-from sift_onnx.weights.masked_values import MaskedValues
+from sift_onnx.graphs.constants import replace_values
 from sift_onnx.weights.sparse import SparseWeight
 
 Array = npt.NDArray[Any]
@@ -113,7 +112,7 @@ def test_a_weight_under_a_mask_is_learned() -> None:
     identity = np.eye(8, dtype=np.float32)
     constant, other = gs.Constant("w", identity), gs.Constant("other", LEARNED.astype(np.float32))
     assert fixed_weights([(gs.Node("MatMul"), constant), (gs.Node("MatMul"), other)]).keys() == {"w"}
-    masked_constant(constant, MaskedValues(SparseWeight.from_dense(identity)))
+    replace_values(constant, SparseWeight.from_dense(identity))
     assert fixed_weights([(gs.Node("MatMul"), constant), (gs.Node("MatMul"), other)]) == {}
 
 

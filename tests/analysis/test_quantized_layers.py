@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from nets import Net
 
-from sift_onnx.analysis.cost import CostReport, LayerCost, inspect
+from sift_onnx.analysis.cost import inspect
 from sift_onnx.model import Model
+from sift_onnx.records.cost import CostReport, LayerCost
 
 WEIGHT = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)
 WEIGHT[:, 0] = 0

@@ -136,7 +136,7 @@ def test_a_layer_behind_one_that_is_left_out_is_not_the_first() -> None:
 
 
 def test_a_glob_that_matches_only_what_is_left_out_says_why() -> None:
-    with pytest.raises(UsageError, match=rf"^--only 'mid\*' matches only what is left out: 'mid\.weight'.*{STOP}"):
+    with pytest.raises(UsageError, match=rf"^`only` 'mid\*' matches only what is left out: 'mid\.weight'.*{STOP}"):
         Prune("0.5", only=["mid*"])(net_of().model())
     with pytest.raises(SiftError, match="'nobody' matches no weight"):
         Prune("0.5", only=["nobody"])(net_of().model())

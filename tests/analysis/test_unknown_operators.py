@@ -23,10 +23,9 @@ DOMAIN = "custom.example"
 @pytest.fixture(autouse=True)
 def rules() -> Iterator[None]:
     """Forget the rules that a test registers."""
-    before = dict(rule_registry.RULES)
+    before = rule_registry.RULES.snapshot()
     yield
-    rule_registry.RULES.clear()
-    rule_registry.RULES.update(before)
+    rule_registry.RULES.restore(before)
 
 
 def strange(net: Net, *, kind: str = "Mystery", width: int = 8) -> Net:

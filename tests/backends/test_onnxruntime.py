@@ -141,7 +141,7 @@ def test_profile_takes_feeds():
 def test_profile_without_shapes_names_the_option():
     model = perceptron()
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "width"
-    with pytest.raises(UsageError, match="--input-shapes x:"):
+    with pytest.raises(UsageError, match="`input_shapes=\\{'x': "):
         compile_model(model).profile()
     assert compile_model(model, input_shapes={"x": (3, 4)}).profile().runs == 10
 

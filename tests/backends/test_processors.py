@@ -14,7 +14,7 @@ from sift_onnx.backends import processors
 from sift_onnx.backends.base import default_threads
 from sift_onnx.backends.measure import host
 from sift_onnx.backends.processors import cgroup_quota
-from sift_onnx.cli.doctor import inspect_host
+from sift_onnx.cli.verbs.doctor import inspect_host
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_process_in_a_real_group_of_one_processor_has_one_thread(group_of_one_
 import os, sys
 open(os.path.join(sys.argv[1], "cgroup.procs"), "w").write(str(os.getpid()))
 from sift_onnx.backends.base import CompileOptions, default_threads
-from sift_onnx.backends.cpu.session import InferenceSession
+from sift_onnx.backends.cpu.run.session import InferenceSession
 from sparse_nets import SparseNet
 net = SparseNet()
 net.output(net.conv(net.input("x", 1, 4, 8, 8), 4, 4, 3))

@@ -31,7 +31,7 @@ def paths(tmp_path):
         net.output(net.conv(x, 32, 4, 1, name="last"))
         models[name] = emptied(net, zeros)
         models[name].save(tmp_path / f"{name}.onnx")
-    nnz = models["untrained"].initializers()["middle.weight"]._values.nnz
+    nnz = models["untrained"].initializers()["middle.weight"].nnz
     active = nnz + 16 * 8 * 9 + 32 * 4
     return tmp_path / "untrained.onnx", tmp_path / "trained.onnx", active, nnz
 

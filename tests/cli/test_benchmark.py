@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.cli import main
+from sift_onnx.records.benchmark import RatioOfRuns
 from sift_onnx.report.benchmark import ratio_line
 
 QUICK = ("--seconds", "0.01", "--warmup", "0")
@@ -148,7 +149,7 @@ def test_without_a_baseline_no_comparison_is_printed():
 
 
 def ratio(median, low, high):
-    return ratio_line({"a": "wide on cpu", "b": "narrow on cpu", "batch": 1, "median": median, "spread": [low, high]})
+    return ratio_line(RatioOfRuns(a="wide on cpu", b="narrow on cpu", batch=1, median=median, spread=(low, high)))
 
 
 def test_slower_is_told_in_words():

@@ -80,7 +80,7 @@ def test_torch_that_is_missing_is_told_with_the_command_that_installs_it(monkeyp
 
 def test_torch_is_not_imported() -> None:
     script = (
-        "import sys; from sift_onnx.cli.doctor import doctor; doctor(['-q'], standalone_mode=False); "
+        "import sys; from sift_onnx.cli.verbs.doctor import doctor; doctor(['-q'], standalone_mode=False); "
         "assert 'torch' not in sys.modules"
     )
 

@@ -54,6 +54,14 @@ def test_transform_writes_a_model_and_says_what_it_is(model: Path, capfd: pytest
     assert err == ""
 
 
+def test_reasons_name_options_in_words_and_in_json(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = (model, model.with_name("w.onnx"), "--wide", "0.5", "--budget", "layer", "--keep-dense", "conv1.*")
+    assert call("transform", *options, "--json", model.with_name("w.json")) == 0
+    assert "kept dense by --keep-dense" in capfd.readouterr().out
+    layers = json.loads(model.with_name("w.json").read_text())["layers"]
+    assert "kept dense by --keep-dense" in [layer["reason"] for layer in layers]
+
+
 def test_json_on_stdout_is_nothing_but_json(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert call("transform", model, model.with_name("w.onnx"), "--wide", "0.5", "--budget", "layer", "--json", "-") == 0
     document = json.loads(capfd.readouterr().out)

@@ -18,7 +18,7 @@ def active_inputs(net: Net, layer: str = "after.weight") -> list[int]:
     result = Wide("0.75", init="embed")(net.model())
     before, after = run(net.model(), net.feeds), run(result.model.to_proto(), net.feeds)
     np.testing.assert_allclose(after["head"], before["head"], rtol=1e-4, atol=1e-4 * np.abs(before["head"]).max())
-    weight: SparseWeight = result.model.masked()[layer]._values.weight
+    weight: SparseWeight = result.model.masked()[layer].weight
     return [int(i) for i in np.flatnonzero(weight.mask().any(axis=(0, 2, 3)))]
 
 

@@ -13,23 +13,19 @@ from onnx import TensorProto, numpy_helper
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.graphs import constants
+from sift_onnx.graphs import constant_tensors
+from sift_onnx.graphs.constant_tensors import byte_chunks, full_tensor, has_raw_bytes, header_of
 from sift_onnx.graphs.constants import (
     MaskedConstant,
-    MaskedValues,
     array_of,
-    byte_chunks,
-    full_tensor,
-    has_raw_bytes,
-    header_of,
-    masked_constant,
     nbytes_of,
     nnz_of,
+    replace_values,
     shape_of,
     sparse_weight_of,
 )
 from sift_onnx.model import Model
-from sift_onnx.weights.masked_values import DenseUnderMask
+from sift_onnx.weights.masked_values import DenseUnderMask, MaskedValues
 from sift_onnx.weights.sparse import SparseWeight, encode_positions
 
 DENSE = np.array([[0, 1, 0], [2, 0, -0.0]], np.float32)
@@ -39,13 +35,13 @@ WEIGHT = SparseWeight.from_dense(DENSE, ZEROS)
 
 def masked(values=None, name="w"):
     constant = gs.Constant(name, DENSE)
-    masked_constant(constant, values or MaskedValues(WEIGHT))
+    replace_values(constant, WEIGHT if values is None else values)
     return constant
 
 
 def stored_masked():
     proto = numpy_helper.from_array(DENSE, "w")
-    return masked(MaskedValues(DenseUnderMask(StoredValues(proto), active_zeros=encode_positions(ZEROS))))
+    return masked(DenseUnderMask(StoredValues(proto), active_zeros=encode_positions(ZEROS)))
 
 
 @pytest.mark.parametrize("make", [masked, stored_masked])
@@ -56,7 +52,7 @@ def test_masked_constant_shows_its_dense_values_and_keeps_its_mask(make):
     assert np.array_equal(array_of(constant), DENSE)
     assert np.array_equal(sparse_weight_of(constant).indices, [1, 2, 3, 5])
     assert nnz_of(constant) == 4
-    assert constant._values.weight.active_zeros().tolist() == ZEROS.tolist()
+    assert constant.weight.active_zeros().tolist() == ZEROS.tolist()
 
 
 @pytest.mark.parametrize("make", [masked, stored_masked])
@@ -96,13 +92,13 @@ def test_new_values_may_be_a_sparse_weight_or_stored():
 
 def test_mask_survives_what_graphsurgeon_does_to_a_graph():
     model = mask_weights(Model.load(linear({"v": random_weight(4, 4), "w": random_weight(4, 4, seed=1)})))
-    expected = {n: c._values.weight for n, c in model.masked().items()}
+    expected = {n: c.weight for n, c in model.masked().items()}
     graph = model.graph.copy().cleanup().toposort().fold_constants()
 
     found = Model.load(graph).masked()
     assert found.keys() == expected.keys() == {"v", "w"}
     for name, constant in found.items():
-        assert constant._values.weight is expected[name]
+        assert constant.weight is expected[name]
 
 
 def test_graphsurgeon_exports_a_masked_constant_as_its_dense_values():
@@ -138,7 +134,7 @@ def bytes_of(constant):
 
 @pytest.mark.parametrize("chunk", [1, 4, 8, 12, 1000])
 def test_pieces_of_a_masked_weight_are_the_bytes_of_its_dense_tensor(chunk, monkeypatch):
-    monkeypatch.setattr(constants, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(constant_tensors, "_CHUNK_BYTES", chunk)
     assert bytes_of(masked()) == WEIGHT.to_dense().tobytes()
     assert bytes_of(stored_masked()) == DENSE.tobytes()
 
@@ -148,11 +144,11 @@ def test_pieces_of_a_masked_weight_are_the_bytes_of_its_dense_tensor(chunk, monk
 def test_pieces_are_the_whole_whatever_the_sizes(size, positions, chunk):
     indices = np.array(sorted(p for p in positions if p < size), np.int32)
     weight = SparseWeight((size,), indices, np.arange(1, indices.size + 1, dtype=np.float16))
-    before, constants._CHUNK_BYTES = constants._CHUNK_BYTES, chunk
+    before, constant_tensors._CHUNK_BYTES = constant_tensors._CHUNK_BYTES, chunk
     try:
-        assert bytes_of(masked(MaskedValues(weight))) == weight.to_dense().tobytes()
+        assert bytes_of(masked(weight)) == weight.to_dense().tobytes()
     finally:
-        constants._CHUNK_BYTES = before
+        constant_tensors._CHUNK_BYTES = before
 
 
 ARRAYS = {
@@ -202,3 +198,15 @@ def test_export_dtype_of_a_graphsurgeon_constant_is_honoured():
     constant = gs.Constant("w", random_weight(4, 4), export_dtype=TensorProto.BFLOAT16)
     graph.nodes[0].inputs[1] = constant
     assert Model.load(graph).to_proto().graph.initializer[0].data_type == TensorProto.BFLOAT16
+
+
+@pytest.mark.parametrize("form", [header_of, full_tensor])
+def test_description_of_a_masked_weight_is_written_once(form):
+    known = numpy_helper.from_array(DENSE, "w")
+    known.doc_string = "doc"
+    if not hasattr(known, "metadata_props"):
+        pytest.skip("onnx 1.16")
+    known.metadata_props.add(key="key", value="value")
+    constant = masked(DenseUnderMask(StoredValues(known), active_zeros=encode_positions(ZEROS)))
+    tensor = form(constant, known)
+    assert (tensor.doc_string, list(tensor.metadata_props)) == ("doc", list(known.metadata_props))

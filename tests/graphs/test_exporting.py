@@ -10,37 +10,19 @@ import onnx.backend.test
 import onnx_graphsurgeon as gs
 import onnxruntime
 import pytest
-from builders import branches, linear, model_of, random_weight, tensors
+from builders import SPARSE_TENSOR, SUBGRAPH, branches, linear, model_of, one_node, random_weight, round_trip, tensors
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.case.model import collect_testcases
 from onnx.backend.test.loader import load_model_tests
 
-from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of
 from sift_onnx.graphs.importing import import_model
 from sift_onnx.model import Model
 
 W = random_weight(4, 4)
+
+
 DATA = Path(onnx.backend.test.__file__).parent / "data"
-
-
-def round_trip(model):
-    before = model.SerializeToString(deterministic=True)
-    loaded = Model.load(model)
-    exported = loaded.copy().to_proto()
-    assert loaded.to_proto() == exported
-    assert model.SerializeToString(deterministic=True) == before
-    return exported
-
-
-def one_node(op="Custom", domain="com.example", attributes=(), **fields):
-    node = helper.make_node(op, ["x"], ["y"], "node", domain=domain, **fields)
-    node.attribute.extend(attributes)
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])]
-    model = model_of(helper.make_graph([node], "g", inputs, outputs), 21, 10)
-    model.opset_import.add(domain="com.example", version=2)
-    return model
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -79,92 +61,6 @@ def test_initializer_of_every_data_type_comes_back_from_a_file(name, size, tmp_p
 def tensor_of_bits(number, size):
     nbytes = -(-size * bits_of(number) // 8)
     return TensorProto(name="t", data_type=number, dims=[size], raw_data=np.random.default_rng(0).bytes(nbytes))
-
-
-SPARSE = helper.make_sparse_tensor(
-    helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0]),
-    helper.make_tensor("i", TensorProto.INT64, [2], [0, 5]),
-    [3, 4],
-)
-TYPE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 3]))
-GRAPH = helper.make_graph(
-    [helper.make_node("Identity", ["x"], ["inner"])], "sub", [], [helper.make_tensor_value_info("inner", 1, None)]
-)
-ATTRIBUTES = {
-    "FLOAT": 1.0,
-    "FLOAT from a third": 1 / 3,
-    "INT": 1,
-    "STRING": "text",
-    "STRING empty": "",
-    "TENSOR": numpy_helper.from_array(W, "t"),
-    "TENSOR of strings": helper.make_tensor("s", TensorProto.STRING, [2], ["a", "b"]),
-    "TENSOR without a name": numpy_helper.from_array(W),
-    "GRAPH": GRAPH,
-    "SPARSE_TENSOR": SPARSE,
-    "TYPE_PROTO": TYPE,
-    "FLOATS": [1.0, 2.0],
-    "INTS": [1, 2],
-    "STRINGS": ["a", ""],
-    "TENSORS": [numpy_helper.from_array(W, "t"), numpy_helper.from_array(W, "u")],
-    "GRAPHS": [GRAPH],
-    "SPARSE_TENSORS": [SPARSE],
-    "TYPE_PROTOS": [TYPE],
-}
-
-
-@pytest.mark.parametrize("kind", ATTRIBUTES)
-def test_attribute_comes_back(kind):
-    attribute = helper.make_attribute("a", ATTRIBUTES[kind], "its doc string")
-    assert attribute.type == AttributeProto.AttributeType.Value(kind.split()[0])
-    model = one_node(attributes=[helper.make_attribute("first", 3), attribute, helper.make_attribute("last", 3)])
-    assert round_trip(model) == model
-
-
-@pytest.mark.parametrize("kind", ["INTS", "FLOATS", "STRINGS", "TENSORS", "GRAPHS"])
-def test_empty_list_keeps_its_type(kind):
-    attribute = AttributeProto(name="a", type=AttributeProto.AttributeType.Value(kind))
-    model = one_node(attributes=[attribute])
-    assert round_trip(model) == model
-
-
-@pytest.mark.parametrize(
-    ("before", "value", "after"),
-    [
-        (1.5, 2, helper.make_attribute("a", 2.0)),
-        ([1.5], [2, 3], helper.make_attribute("a", [2.0, 3.0])),
-        ([1.5], [], AttributeProto(name="a", type=AttributeProto.FLOATS)),
-        ([1], [], AttributeProto(name="a", type=AttributeProto.INTS)),
-        (1, 2, helper.make_attribute("a", 2)),
-        (1, 2.5, helper.make_attribute("a", 2.5)),
-        ("a", "b", helper.make_attribute("a", "b")),
-        (1, np.float32, helper.make_attribute("a", TensorProto.FLOAT)),
-        ([1], np.array([2, 3]), helper.make_attribute("a", [2, 3])),
-    ],
-    ids=str,
-)
-def test_edited_attribute_keeps_its_type_where_the_value_allows(before, value, after):
-    model = Model.load(one_node(attributes=[helper.make_attribute("a", before)]))
-    model.graph.nodes[0].attrs["a"] = value
-    assert model.to_proto().graph.node[0].attribute[0] == after
-
-
-def test_attribute_that_cannot_be_written_is_named():
-    model = Model.load(one_node())
-    model.graph.nodes[0].attrs["a"] = []
-    with pytest.raises(UnsupportedError, match="attribute 'a' of node 'node'"):
-        model.to_proto()
-
-
-def test_edited_tensor_attribute_is_written():
-    model = Model.load(one_node(attributes=[helper.make_attribute("a", numpy_helper.from_array(W, "t"))]))
-    model.graph.nodes[0].attrs["a"].values = W * 2
-    assert np.array_equal(numpy_helper.to_array(model.to_proto().graph.node[0].attribute[0].t), W * 2)
-
-
-def test_removed_attribute_stays_removed():
-    model = Model.load(one_node(attributes=[helper.make_attribute("a", 1), helper.make_attribute("b", 2)]))
-    del model.graph.nodes[0].attrs["a"]
-    assert [a.name for a in model.to_proto().graph.node[0].attribute] == ["b"]
 
 
 def documented(entry, text):
@@ -213,7 +109,7 @@ def test_device_configurations_come_back():
 def test_training_info_comes_back():
     model = linear({"w": W})
     info = model.training_info.add()
-    info.algorithm.CopyFrom(GRAPH)
+    info.algorithm.CopyFrom(SUBGRAPH)
     info.update_binding.add(key="w", value="new")
     assert round_trip(model) == model
 
@@ -360,7 +256,7 @@ def test_removed_initializer_of_an_old_model_is_no_input_any_more():
 def test_initializers_and_value_infos_that_nothing_reads_come_back():
     model = linear({"w": W})
     model.graph.initializer.insert(0, numpy_helper.from_array(W, "unread"))
-    model.graph.sparse_initializer.append(SPARSE)
+    model.graph.sparse_initializer.append(SPARSE_TENSOR)
     model.graph.value_info.append(helper.make_tensor_value_info("nobody", TensorProto.FLOAT, [3]))
     model.graph.input.append(helper.make_tensor_value_info("unread", TensorProto.FLOAT, [4, 4]))
     assert round_trip(model) == model

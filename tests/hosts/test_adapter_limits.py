@@ -177,7 +177,7 @@ def test_a_tracer_is_told_why_and_changes_nothing() -> None:
     rules.apply_to_model(model, tracer=tracer)
     assert onnx_ir.to_proto(model).SerializeToString(deterministic=True) == before
     reasons = {match.match_result.reason for matches in tracer.best_matches_map.values() for match in matches}
-    assert "'c.weight': kept dense by --keep-dense" in reasons
+    assert "'c.weight': kept dense by `keep_dense`" in reasons
     assert rules.apply_to_model(model) == 1
 
 

@@ -81,5 +81,5 @@ RUN: dict[str, Tool] = {
     "quantize_static": static,
     "quantize_dynamic": dynamic,
 }
-# Fused operators, which onnxruntime's extended level makes, hide convolutions from the local members.
+# Fused operators, which onnxruntime's extended level makes, hide convolutions from layerwise passes.
 BEFORE: dict[str, Tool] = {"onnxruntime": lambda proto: onnxruntime_optimizer(proto, "BASIC")}

@@ -18,12 +18,13 @@ import sift_onnx
 from sift_onnx.backends.base import get_backend
 from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
-from sift_onnx.graphs.constants import MaskedValues, masked_constant
+from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constants import replace_values
 from sift_onnx.model import Model
 from sift_onnx.model_files import writer
 from sift_onnx.verify.checks import check_model
 from sift_onnx.weights.sparse import SparseWeight
-from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
+from sift_onnx.weights.sparse_tensors import weight_of
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 
@@ -44,7 +45,7 @@ def looked_at(dtype):
             "cast",
             [],
             [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [300, 200])],
-            [sift_onnx.graphs.constants.full_tensor(gs.Constant("w", values))],
+            [full_tensor(gs.Constant("w", values))],
         )
     )
     return mask_weights(Model.load(model), 0.4)
@@ -53,11 +54,11 @@ def looked_at(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 def test_streamed_weight_is_read_by_everyone(dtype, tmp_path, place):
     masked = looked_at(dtype)
-    expected = masked.masked()["w"]._values.weight
+    expected = masked.masked()["w"].weight
     masked.save(tmp_path / "m.onnx", storage="sparse")
     assert (tmp_path / "m.onnx.data").exists() == (place == "beside")
 
-    found = Model.load(tmp_path / "m.onnx").masked()["w"]._values
+    found = Model.load(tmp_path / "m.onnx").masked()["w"]
     assert (found.nnz, found.dtype) == (expected.nnz, np.dtype(dtype))
     assert np.array_equal(found.weight.indices, expected.indices)
     assert found.weight.values.tobytes() == expected.values.tobytes()
@@ -182,8 +183,8 @@ def test_weight_inside_stays_in_the_file_until_it_is_asked_for(tmp_path, kind, p
     onnx.save(model, tmp_path / "m.onnx")
 
     loaded = Model.load(tmp_path / "m.onnx")
-    found = loaded.masked()["w"]._values
-    assert isinstance(found.source, SparseTensor)
+    found = loaded.masked()["w"]
+    assert found.is_lazy
     assert loaded.origin.ByteSize() < padding + 1000
     assert np.array_equal(found.weight.indices, IN_ORDER)
     assert np.array_equal(found.weight.values, np.minimum(VALUES, 2000))
@@ -195,7 +196,7 @@ def test_weight_inside_whose_indices_are_in_no_order_is_sorted(tmp_path, by_axis
     indices = IN_ORDER[order]
     given = np.stack(np.unravel_index(indices, (1000, 1000)), axis=1) if by_axis else indices
     sparse_file(tmp_path / "m.onnx", VALUES[order], given, [1000, 1000])
-    weight = Model.load(tmp_path / "m.onnx").masked()["w"]._values.weight
+    weight = Model.load(tmp_path / "m.onnx").masked()["w"].weight
     assert np.array_equal(weight.indices, IN_ORDER)
     assert np.array_equal(weight.values, VALUES)
 
@@ -274,11 +275,11 @@ def test_transform_keeps_narrow_types(dtype, kind, tmp_path):
     onnx.save(linear(weights), tmp_path / "in.onnx")
     sift_onnx.transform(tmp_path / "in.onnx", wide=0.75, budget="layer").save(tmp_path / "out.onnx", storage=kind)
     found = Model.load(tmp_path / "out.onnx")
-    assert {name: constant._values.dtype for name, constant in found.initializers().items()} == dict.fromkeys(
+    assert {name: constant.dtype for name, constant in found.initializers().items()} == dict.fromkeys(
         weights, np.dtype(dtype)
     )
     assert found.masked().keys() == {"b", "c"}
-    values = found.masked()["b"]._values.weight.values.astype(np.float64)
+    values = found.masked()["b"].weight.values.astype(np.float64)
     assert values.std() > 0.3
     assert np.count_nonzero(values) == values.size
 
@@ -302,7 +303,7 @@ def wide_model(folder, kind):
     for constant in model.initializers().values():
         indices = np.unique(rng.integers(0, size * size, nnz)).astype(np.int32)
         values = rng.standard_normal(indices.size).astype(np.float32)
-        masked_constant(constant, MaskedValues(SparseWeight((size, size), indices, values)))
+        replace_values(constant, SparseWeight((size, size), indices, values))
     path = folder / f"{kind}.onnx"
     model.save(path, storage="sparse", external_from=1 if kind == "beside" else None)
     return path, model
@@ -331,7 +332,7 @@ def test_no_weight_is_ever_dense_in_memory(what, kind, tmp_path):
     peak = int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     assert peak < 500e6, f"{peak / 1e6:.0f} MB"
     if what == "session":
-        w, v = (model.masked()[name]._values.weight for name in "wv")
+        w, v = (model.masked()[name].weight for name in "wv")
         hidden = np.maximum(np.bincount(w.indices % 14_142, w.values, 14_142), 0)
         expected = np.bincount(v.indices // 14_142, v.values * hidden[v.indices % 14_142], 14_142)
         assert np.allclose(np.load(f"{path}.npy")[0], expected, atol=1e-3)

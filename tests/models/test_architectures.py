@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sift_onnx.models import ARCHITECTURES, build, export
-from sift_onnx.models.export import DEFAULT_OPSETS
+from sift_onnx.models.exporters import DEFAULT_OPSETS
 from sift_onnx.models.fold_batch_norm import fold_batch_norm
 from sift_onnx.models.trace import to_onnx
 

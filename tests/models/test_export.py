@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sift_onnx.models import ARCHITECTURES, Architecture, build, export
-from sift_onnx.models.export import DEFAULT_OPSETS, OPSETS
+from sift_onnx.models.exporters import DEFAULT_OPSETS, OPSETS
 from sift_onnx.models.fold_batch_norm import fold_batch_norm
 from sift_onnx.models.trace import to_onnx
 

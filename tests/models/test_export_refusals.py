@@ -12,7 +12,7 @@ NARROW = 0.125
 def test_an_existing_file_is_kept_unless_forced(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"precious")
-    with pytest.raises(OutputError, match="--force"):
+    with pytest.raises(OutputError, match="use `force=True`"):
         export("resnet18-cifar", path, width=NARROW)
     assert path.read_bytes() == b"precious"
     export("resnet18-cifar", path, width=NARROW, force=True)

@@ -15,7 +15,7 @@ import pytest
 from sift_onnx.analysis.cost import inspect
 from sift_onnx.models import ARCHITECTURES, export
 from sift_onnx.passes import Doped, Factorized, Parallel
-from sift_onnx.passes.local.member import LocalPass
+from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
@@ -72,7 +72,7 @@ def shapes(proto: onnx.ModelProto) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(("name", "member", "sparsity"), CASES)
-def test_a_member_costs_what_the_original_costs(name: str, member: type[LocalPass], sparsity: str) -> None:
+def test_a_member_costs_what_the_original_costs(name: str, member: type[LayerwisePass], sparsity: str) -> None:
     original = exported(name)
     result = member(sparsity)(original)
     proto = result.model.to_proto()
@@ -103,7 +103,7 @@ def test_a_member_costs_what_the_original_costs(name: str, member: type[LocalPas
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_the_same_seed_gives_the_same_bytes(member: type[LocalPass]) -> None:
+def test_the_same_seed_gives_the_same_bytes(member: type[LayerwisePass]) -> None:
     first, second, other = (
         member("0.75", seed=seed)(exported("gpt3-small")).model.to_proto().SerializeToString() for seed in (3, 3, 4)
     )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from nets import Net
 
 import sift_onnx
-from sift_onnx.analysis.rule_lookup import rule_for
-from sift_onnx.analysis.rule_registry import register_axis_rule
+from sift_onnx.analysis import rule_registry
+from sift_onnx.analysis.rule_registry import register_axis_rule, rule_for
+from sift_onnx.feature_maps import registry
 from sift_onnx.feature_maps.registry import placement_rule, placement_rule_for
 from sift_onnx.model import Model
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import canonical_domain, full_domain
 from sift_onnx.passes import Doped, Factorized, FoldBatchNorm, LowRank, Parallel, Prune, Wide
 from sift_onnx.passes.base import HISTORY_KEY
+
+# Folders that a package installs among its own, and a checkout has beside it.
+SUBPACKAGES = ("passes", "backends", "models")
 
 
 def network() -> Net:
@@ -105,21 +113,42 @@ def test_what_is_trained_is_the_same(pair):
         assert torch.equal(plain(x), other(x))
 
 
-def test_rules_are_found_by_either_name(monkeypatch):
-    from sift_onnx.analysis import rule_registry as axis_registry
-    from sift_onnx.feature_maps import registry as placement_registry
-
+def test_rules_are_found_by_either_name():
     given = [("ai.onnx", "OneOfMine"), ("", "AnotherOfMine")]
+    registries = (rule_registry.RULES, registry.RULES)
+    before = [rules.snapshot() for rules in registries]
     for domain, op in given:
-        for rules in (axis_registry.RULES, placement_registry._RULES):
-            monkeypatch.setitem(rules, ("", op), None)  # taken out again at the end
         register_axis_rule(op, lambda ctx: None, domain=domain)
         placement_rule(op, domain=domain)(lambda ctx: None)
     for _, op in given:
         for domain in ("", "ai.onnx", None):
             assert rule_for(op, domain) is not None
             assert placement_rule_for(op, domain) is not None
+    for rules, entries in zip(registries, before, strict=True):
+        rules.restore(entries)
+
+
+def test_domains_have_one_name_in_reports():
+    assert [full_domain(d) for d in (None, "", "ai.onnx", "com.microsoft")] == [*["ai.onnx"] * 3, "com.microsoft"]
 
 
 def test_other_domains_stay_what_they_are():
     assert [canonical_domain(d) for d in (None, "", "ai.onnx", "com.microsoft")] == ["", "", "", "com.microsoft"]
+
+
+def folder_of(name: str) -> Path:
+    return Path(str(importlib.import_module(f"sift_onnx.{name}").__file__)).parent
+
+
+def test_names_of_domains_are_spelled_in_one_file():
+    """Elsewhere they come from there, so that no comparison forgets that the standard domain has two names."""
+    package = Path(sift_onnx.__file__).parent
+    sources = [*package.rglob("*.py"), *(p for name in SUBPACKAGES for p in folder_of(name).rglob("*.py"))]
+    assert len(sources) > 300
+    spelled = {
+        path.name
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in ("ai.onnx", "ai.onnx.ml", "com.microsoft")
+    }
+    assert spelled == {"domains.py"}

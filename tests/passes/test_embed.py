@@ -480,7 +480,7 @@ def number_of_channels(net: Net) -> None:
 )
 def test_what_mixes_features_is_refused_by_name(block: Callable[[Net], None], reason: str) -> None:
     net = net_of(block, opset=21)
-    with pytest.raises(UnsupportedError, match=rf"node 'mixer' \(\w+\) {reason}.*Use --init random"):
+    with pytest.raises(UnsupportedError, match=rf"node 'mixer' \(\w+\) {reason}.*Use `init='random'`"):
         Wide("0.75", init="embed")(net.model())
 
 
@@ -494,7 +494,7 @@ def test_attention_whose_heads_keep_their_size_is_embedded(attention: str) -> No
     h = net.op("MatMul", net.op("Softmax", net.op("MatMul", q, k)), v)
     h = net.op("Reshape", net.op("Transpose", h, perm=[0, 2, 1, 3]), net.constant([1, 5, 8]))
     net.tokens_end(net.op("Add", x, net.dense(h, 8, 8)), 8)
-    with pytest.raises(UnsupportedError, match="--attention heads or keep"):
+    with pytest.raises(UnsupportedError, match="`attention='heads'` or `'keep'`"):
         Wide("0.75", init="embed")(net.model())
     embedded(net.model(), net.feeds, attention=attention)
 
@@ -503,10 +503,10 @@ def test_attention_whose_heads_keep_their_size_is_embedded(attention: str) -> No
     ("settings", "message"),
     [
         ({"init": "kaiming"}, "init 'kaiming' is unknown"),
-        ({"init": "embed", "keep_dense": ["w0"]}, "drop --keep-dense"),
-        ({"init": "embed", "resize_output": ["y"]}, "drop --resize-output"),
-        ({"init": "embed", "pattern": "2:4"}, "drop --pattern"),
-        ({"init": "embed", "distribution": "erk"}, "drop --pattern and --distribution"),
+        ({"init": "embed", "keep_dense": ["w0"]}, "drop `keep_dense`"),
+        ({"init": "embed", "resize_output": ["y"]}, "drop `resize_output`"),
+        ({"init": "embed", "pattern": "2:4"}, "drop `pattern`"),
+        ({"init": "embed", "distribution": "erk"}, "drop `pattern` and `distribution`"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], message: str) -> None:

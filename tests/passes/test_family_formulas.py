@@ -201,8 +201,8 @@ def test_rank_of_the_structured_ablation():
         (lambda: Factorized("0.5", init="embed"), "choose one of random, svd"),
         (lambda: Doped("0.5", init="embed"), "choose one of random, svd"),
         (lambda: Parallel("0.5", init="svd"), "choose one of random, embed"),
-        (lambda: Parallel("0.5", init="embed"), "add --activation none"),
-        (lambda: Parallel("0.5", init="embed", activation="none", pattern="2:4"), "drop --pattern"),
+        (lambda: Parallel("0.5", init="embed"), "add `activation='none'`"),
+        (lambda: Parallel("0.5", init="embed", activation="none", pattern="2:4"), "drop `pattern`"),
         (lambda: Doped("0.5", activation="swish"), "is unknown"),
     ],
 )

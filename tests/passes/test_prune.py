@@ -142,10 +142,10 @@ def test_active_weights_that_are_zero_stay_active_before_pruned_ones_return() ->
     net.tokens_end(net.dense(net.tokens(2), 2, 4, name="mid"), 4)
     model = Prune("0.25", only=["mid.weight"])(net.model()).model
     constant = model.masked()["mid.weight"]
-    mask = constant._values.weight.mask()
+    mask = constant.weight.mask()
     zeroed = np.where(np.arange(8).reshape(2, 4) < 4, 0, constant.values)
     constant.values = sift_onnx.weights.sparse.SparseWeight(
-        (2, 4), constant._values.weight.indices, zeroed.reshape(-1)[constant._values.weight.indices]
+        (2, 4), constant.weight.indices, zeroed.reshape(-1)[constant.weight.indices]
     )
     finer = sift_onnx.masks(Prune("0.5", only=["mid.weight"])(model).model)["mid.weight"]
     assert finer.sum() == 4
@@ -184,7 +184,7 @@ def test_first_and_last_layers_and_what_the_globs_say_stay_dense() -> None:
     layers = by_name(Prune("0.5", keep_dense=["conv1*"])(MODEL).report)
     reasons = {name: layer["reason"] for name, layer in layers.items() if layer["status"] == "unchanged"}
     assert reasons == {
-        "stem.weight": "first layer", "head.weight": "last layer", "conv1.weight": "kept dense by --keep-dense"
+        "stem.weight": "first layer", "head.weight": "last layer", "conv1.weight": "kept dense by `keep_dense`"
     }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def test_weights_of_half_precision_keep_their_type() -> None:
         x = net.op("MatMul", x, net.constant(rng.standard_normal((4, 4)), name, dtype=np.float16))
     net.output(x)
     result = Prune("0.5")(net.model()).model
-    assert result.masked()["b"]._values.weight.values.dtype == np.float16
+    assert result.masked()["b"].weight.values.dtype == np.float16
     assert sift_onnx.masks(result)["b"].sum() == 8
 
 

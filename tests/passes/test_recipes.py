@@ -177,7 +177,7 @@ def test_members_leave_each_other_s_layers() -> None:
         ("wide: {sparsity: 0.5, input_shapes: 5}", "write a mapping from inputs to sizes"),
         ("parallel: {sparsity: 0.5, activation: swish}", "activation 'swish' is unknown"),
         ("low-rank: {width: 1e999999999}", "is no number"),
-        ("prune: {sparsity: 0.5, only: [zzz]}", "--only 'zzz' matches no weight"),
+        ("prune: {sparsity: 0.5, only: [zzz]}", "`only` 'zzz' matches no weight"),
     ],
 )
 def test_mistakes_are_told_with_their_place(step: str, message: str) -> None:

@@ -65,7 +65,7 @@ def test_an_embedding_that_is_not_the_first_layer_stays_dense_too() -> None:
 
 
 def test_layers_that_are_not_asked_for_stay_dense() -> None:
-    assert dense(only=("block.0.*",)) == {**ENDS, "block.1.a.weight": "not selected by --only"}
+    assert dense(only=("block.0.*",)) == {**ENDS, "block.1.a.weight": "not selected by `only`"}
 
 
 def test_several_globs_select_what_any_of_them_matches() -> None:
@@ -81,14 +81,14 @@ def test_several_globs_select_what_any_of_them_matches() -> None:
 def test_what_is_kept_dense_says_so() -> None:
     assert dense(keep_dense=("*.a.weight",)) == {
         **ENDS,
-        "block.0.a.weight": "kept dense by --keep-dense",
-        "block.1.a.weight": "kept dense by --keep-dense",
+        "block.0.a.weight": "kept dense by `keep_dense`",
+        "block.1.a.weight": "kept dense by `keep_dense`",
     }
 
 
 def test_keeping_dense_wins_over_selecting() -> None:
     found = dense(only=("block.*",), keep_dense=("block.1.a.weight",))
-    assert found == {**ENDS, "block.1.a.weight": "kept dense by --keep-dense"}
+    assert found == {**ENDS, "block.1.a.weight": "kept dense by `keep_dense`"}
 
 
 @pytest.mark.parametrize("option", ["only", "keep_dense"])
@@ -106,10 +106,10 @@ def test_globs_are_matched_by_case_and_as_a_whole() -> None:
             dense(keep_dense=(glob,))
 
 
-@pytest.mark.parametrize(("option", "flag"), [("only", "--only"), ("keep_dense", "--keep-dense")])
-def test_a_glob_that_matches_nothing_is_refused_with_examples(option: str, flag: str) -> None:
+@pytest.mark.parametrize("option", ["only", "keep_dense"])
+def test_a_glob_that_matches_nothing_is_refused_with_examples(option: str) -> None:
     globs: dict[str, Any] = {option: ("block.*", "layer*")}
     with pytest.raises(
-        UsageError, match=rf"^{flag} 'layer\*' matches no weight .*'stem\.weight', 'block\.0\.a\.weight'"
+        UsageError, match=rf"^`{option}` 'layer\*' matches no weight .*'stem\.weight', 'block\.0\.a\.weight'"
     ):
         dense(**globs)

@@ -113,7 +113,7 @@ def test_a_layer_kept_dense_is_repaid_by_the_others() -> None:
     report = Wide(0.75, keep_dense=["w1"])(perceptron([4, 30, 10, 60, 60, 60, 4])).report
     by_name = {layer["name"]: layer for layer in report["layers"]}
     assert by_name["w1"]["status"] == "dense"
-    assert by_name["w1"]["reason"] == "kept dense by --keep-dense"
+    assert by_name["w1"]["reason"] == "kept dense by `keep_dense`"
     # Its input width is touched by dense layers only, so nothing asks for more of it.
     assert by_name["w1"]["shape_after"] == [30, 20]
     assert by_name["w1"]["nnz"] == 600
@@ -182,7 +182,7 @@ def test_an_unknown_operator_keeps_what_it_touches_and_is_reported() -> None:
 
 
 def test_a_budget_that_cannot_be_met_names_the_layers_and_the_way_out() -> None:
-    with pytest.raises(BudgetError, match=r"'w0' \(first layer\).*--budget layer"):
+    with pytest.raises(BudgetError, match=r"'w0' \(first layer\).*`budget='layer'`"):
         Wide(0.9)(perceptron([1000, 8, 8, 1000]))
 
 
@@ -277,7 +277,7 @@ def test_masks_that_widening_cannot_keep_are_named(recwarn):
     (warning,) = report["warnings"]
     assert report["masks_dropped"] == ["w0", "w1"]
     assert "'w0', 'w1'" in warning
-    assert "--init embed" in warning
+    assert "`init='embed'`" in warning
 
     kept = Wide("0.75", init="embed")(model)
     assert (kept.report["masks_dropped"], kept.report["warnings"]) == ([], [])

@@ -142,7 +142,7 @@ def test_a_saturated_layer_stays_dense() -> None:
     result = Wide("0.5", distribution="erk")(net.model())
     layers = {layer["name"]: layer for layer in result.report["layers"]}
     assert layers["small.weight"]["status"] == "dense"
-    assert layers["small.weight"]["reason"] == "saturated: --distribution erk leaves it no zero"
+    assert layers["small.weight"]["reason"] == "saturated: `distribution='erk'` leaves it no zero"
     assert layers["small.weight"]["sparsity"] == 0
     assert set(sift_onnx.masks(result.model)) == set(sparse_layers(result.report))
     assert result.report["totals"]["weight_macs_ratio"] == pytest.approx(1, abs=1e-3)
@@ -160,7 +160,9 @@ def test_patterns_and_distributions_go_together(proto: Any) -> None:
 
 @pytest.mark.parametrize(("pattern", "least"), [("2:4", "0.5"), ("1:3", "0.6667"), ("1:8-transposable", "0.875")])
 def test_a_sparsity_below_that_of_the_pattern_is_refused_with_the_least_one(pattern: str, least: str) -> None:
-    with pytest.raises(UsageError, match=rf"--pattern {pattern} leaves at most .* use a sparsity of {least} or above"):
+    with pytest.raises(
+        UsageError, match=rf"`pattern='{pattern}'` leaves at most .* use a sparsity of {least} or above"
+    ):
         Wide("0.4", pattern=pattern)
     Wide(least, pattern=pattern)
     Wide(0, pattern=pattern)
@@ -169,7 +171,7 @@ def test_a_sparsity_below_that_of_the_pattern_is_refused_with_the_least_one(patt
 def test_a_layer_that_grows_on_one_side_only_needs_more_and_is_told_how_much() -> None:
     options: dict[str, Any] = {"pattern": "2:4", "budget": "layer"}
     model = half_open(8).model()
-    with pytest.raises(BudgetError, match=r"in 'half.weight' than --pattern 2:4 leaves; use a sparsity of 0.75 or"):
+    with pytest.raises(BudgetError, match=r"in 'half.weight' than `pattern='2:4'` leaves; use a sparsity of 0.75 or"):
         Wide("0.5", **options)(model)
     mask = sift_onnx.masks(Wide("0.75", **options)(model).model)["half.weight"]
     assert mask.sum() == 8 * 12
@@ -180,14 +182,14 @@ def test_layers_that_have_no_room_together_are_told_how_much_they_need() -> None
     growth = {"a": Growth(100, 2), "b": Growth(100, 2)}
     masking = Masking.of("2:4", "erk")
     require_room(layers, 180, masking, Fraction(1, 2), growth)
-    with pytest.raises(BudgetError, match=r"in the sparse layers together than --pattern 2:4 leaves; .* of 0\.5 or"):
+    with pytest.raises(BudgetError, match=r"in the sparse layers together than `pattern='2:4'` leaves; .* of 0\.5 or"):
         require_room(layers, 200, masking, Fraction(4, 10), growth)
     with pytest.raises(BudgetError, match=r"use a sparsity of 0\.6 or above"):
         require_room(layers, 250, masking, Fraction(1, 2), growth)
 
 
 def test_erk_with_a_budget_for_each_layer_is_a_contradiction() -> None:
-    with pytest.raises(UsageError, match=r"--budget layer .* --distribution erk"):
+    with pytest.raises(UsageError, match=r"`budget='layer'` .* `distribution='erk'`"):
         Wide("0.9", distribution="erk", budget="layer")
 
 

@@ -86,7 +86,7 @@ def check_weights(plan: WidePlan, model: Model) -> None:
     masked = model.masked()
     assert set(masked) == set(plan.nnz)
     for name, nnz in plan.nnz.items():
-        weight = masked[name]._values.weight
+        weight = masked[name].weight
         shape = tuple(plan.solution.value(axis.size) for axis in plan.analysis.layers[name].axes)
         assert (weight.shape, weight.nnz) == (shape, nnz)
         assert nnz <= math.prod(shape)

@@ -82,7 +82,7 @@ def test_the_result_is_valid_and_runs_at_the_inputs_of_the_original(
     masked = result.model.masked()
     for layer in result.report["layers"]:
         if layer["status"] == "sparse":
-            assert masked[layer["name"]]._values.weight.nnz == layer["nnz"]
+            assert masked[layer["name"]].weight.nnz == layer["nnz"]
         else:
             assert layer["name"] not in masked
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sift_onnx.errors import UsageError
-from sift_onnx.report.documents import read_document, sparsities
+from sift_onnx.records.train import TrainReport
+from sift_onnx.report.documents import documents_of, read_document, sparsities
 
 VERBS = {
     "transform": "transform", "prune": "transform", "inspect": "inspect", "check": "check", "train": "train",
@@ -74,7 +75,8 @@ def test_what_need_not_be_there_may_be_null(results: Path, tmp_path: Path) -> No
     data = json.loads((results / "train.json").read_text())
     data["cost"] = None
     (tmp_path / "run.json").write_text(json.dumps(data))
-    assert "cost" not in read_document(str(tmp_path / "run.json")).data
+    (document,) = documents_of(TrainReport, [read_document(str(tmp_path / "run.json"))])
+    assert document.data.cost is None
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,24 @@ def test_a_damaged_result_says_where(
     with pytest.raises(UsageError) as mistake:
         read_document(path)
     assert message in str(mistake.value)
+
+
+OLDER = Path(__file__).parent / "older_results"
+
+
+@pytest.mark.parametrize("path", sorted(OLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_a_file_that_an_older_build_wrote_loads_with_all_its_figures(path: Path) -> None:
+    document = read_document(str(path))
+    assert document.kind == VERBS[path.stem]
+    written = json.loads(path.read_text())
+    read = document.data.to_dict()
+    assert read.keys() <= written.keys()
+    # A training reports more than is shown.
+    assert document.kind == "train" or read == {key: written[key] for key in read}
+
+
+@pytest.mark.parametrize("name", [name for name, kind in VERBS.items() if kind != "train"])
+def test_what_is_read_is_what_was_written(results: Path, name: str) -> None:
+    assert read_document(str(results / f"{name}.json")).data.to_dict() == json.loads(
+        (results / f"{name}.json").read_text()
+    )

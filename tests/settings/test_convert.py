@@ -57,7 +57,7 @@ class Training:
         ("0.50", float | str | Fraction, "0.50"),
         (Fraction(1, 3), float | str | Fraction, Fraction(1, 3)),
         (np.int64(3), int, 3),
-        (np.float32(0.5), float, 0.5),
+        (np.float32(0.9), float, 0.9),
         (None, int | None, None),
         ("relu", Literal["relu", "gelu"] | None, "relu"),
         (("a", "b"), Sequence[str], ["a", "b"]),
@@ -102,6 +102,8 @@ def test_a_mapping_becomes_a_dataclass_with_its_defaults() -> None:
         ("swish", Literal["relu", "gelu"] | None, "x is 'swish'; choose one of relu, gelu"),
         (5, Literal["relu", "gelu"], "x is 5; write a text, one of relu, gelu"),
         ("a", Globs, """x is 'a'; write a list of names, as ["layer1.*"]"""),
+        (-1, Annotated[int | None, Meta(ge=0)], "x is -1; write a whole number, 0 or more"),
+        (True, Annotated[float | str | Fraction, Meta(description="a number")], "x is True; write a number"),
         ([1], Globs, """x is [1]; write a list of names, as ["layer1.*"]"""),
         ("a", Sequence[str], "x is 'a'; write a list"),
         (["a", 1], Sequence[str], "x: [1] is 1; write a text, in quotes if need be"),
@@ -111,8 +113,8 @@ def test_a_mapping_becomes_a_dataclass_with_its_defaults() -> None:
         ([1], Optimizer, "x is [1]; write a mapping, as {name: value}"),
         ({}, Training, "x needs 'epochs'; write 'epochs: ...'"),
         ({"epochs": 1, "optimiser": {}}, Training,
-         "x has no setting 'optimiser'; did you mean 'optimizer'? there are epochs, optimizer, steps, smoothing, "
-         "trainable, stages, by_name, anything"),
+         "x has no setting 'optimiser'; there are epochs, optimizer, steps, smoothing, trainable, stages, by_name, "
+         "anything; did you mean 'optimizer'?"),
         ({"epochs": 1, "optimizer": {"zzz": 1}}, Training,
          "x: optimizer has no setting 'zzz'; there are type, lr, betas"),
         ({"epochs": 1, "optimizer": {"betas": [0.5, "b"]}}, Training, "x: optimizer.betas[1] is 'b'; write a number"),

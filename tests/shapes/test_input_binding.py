@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from pathlib import Path
@@ -60,43 +61,43 @@ def test_an_input_without_a_shape_takes_the_one_that_is_given() -> None:
 @pytest.mark.parametrize(
     ("shapes", "given", "message"),
     [
-        ({"x": ["N", 4]}, {"z": [1, 4]}, r"^--input-shapes names 'z', but the inputs are 'x'$"),
-        ({"x": ["N", 4]}, {"x": [1, 4, 4]}, r"^--input-shapes gives 'x' 3 axes, the model has 2$"),
-        ({"x": ["N", 4]}, {"x": [0, 4]}, r"^--input-shapes gives axis 0 of 'x' the size 0; sizes start at 1$"),
+        ({"x": ["N", 4]}, {"z": [1, 4]}, r"^`input_shapes` names 'z', but the inputs are 'x'$"),
+        ({"x": ["N", 4]}, {"x": [1, 4, 4]}, r"^`input_shapes` gives 'x' 3 axes, the model has 2$"),
+        ({"x": ["N", 4]}, {"x": [0, 4]}, r"^`input_shapes` gives axis 0 of 'x' the size 0; sizes start at 1$"),
         (
             {"x": ["N", 4]},
             {"x": [2**63, 4]},
-            r"^--input-shapes gives axis 0 of 'x' the size 9223372036854775808; no axis ",
+            r"^`input_shapes` gives axis 0 of 'x' the size 9223372036854775808; no axis ",
         ),
-        ({"x": ["N", 4]}, {"x": [2, 5]}, r"^--input-shapes gives axis 1 of 'x' the size 5, the model fixes 4$"),
+        ({"x": ["N", 4]}, {"x": [2, 5]}, r"^`input_shapes` gives axis 1 of 'x' the size 5, the model fixes 4$"),
         (
             {"x": ["N", 4]},
             {"x": [2.5, 4]},
-            r"^--input-shapes gives 'x' \[2\.5, 4\]; give a whole number for each axis$",
+            r"^`input_shapes` gives 'x' \[2\.5, 4\]; give a whole number for each axis$",
         ),
-        ({"x": ["N", 4]}, {"x": 4}, r"^--input-shapes gives 'x' 4; give a whole number for each axis$"),
+        ({"x": ["N", 4]}, {"x": 4}, r"^`input_shapes` gives 'x' 4; give a whole number for each axis$"),
         (
             {"x": ["N", 4], "y": [2, "N"]},
             {"x": [2, 4], "y": [2, 3]},
-            r"^--input-shapes gives axis 1 of 'y' the size 3, but axis 'N' the size 2 elsewhere; it has one size$",
+            r"^`input_shapes` gives axis 1 of 'y' the size 3, but axis 'N' the size 2 elsewhere; it has one size$",
         ),
-        ({"x": ["N", "N"]}, {"x": [2, 3]}, r"^--input-shapes gives axis 1 of 'x' the size 3, but axis 'N' the size 2 "),
+        ({"x": ["N", "N"]}, {"x": [2, 3]}, r"^`input_shapes` gives axis 1 of 'x' the size 3, but axis 'N' the size 2 "),
         (
             {"x": ["N", "C", "H", "W"]},
             None,
             r"^axis 1 of input 'x' is dynamic \('C'\); give its size with "
-            r"--input-shapes x:1,N,N,N \(input_shapes in Python\)$",
+            r"`input_shapes=\{'x': \(1, N, N, N\)\}`$",
         ),
         (
             {"x": [2, None]},
             None,
             r"^axis 1 of input 'x' is dynamic \(without a name\); give its size with "
-            r"--input-shapes x:2,N \(input_shapes in Python\)$",
+            r"`input_shapes=\{'x': \(2, N\)\}`$",
         ),
         (
             {"x": None},
             None,
-            r"^input 'x' has no shape; give one with --input-shapes x:1,\.\.\. \(input_shapes in Python\)$",
+            r"^input 'x' has no shape; give one with `input_shapes=\{'x': \(1, \.\.\.\)\}`$",
         ),
     ],
 )
@@ -111,8 +112,8 @@ def test_the_example_in_a_message_is_accepted_once_it_is_filled_in() -> None:
     model = with_inputs(x=[2, "F"])
     with pytest.raises(UsageError) as caught:
         shapes_of(model)
-    name, dims = str(caught.value).split("--input-shapes ")[1].split(" ")[0].split(":")
-    assert shapes_of(model, {name: [int(d.replace("N", "9")) for d in dims.split(",")]}) == {"x": (2, 9)}
+    example = str(caught.value).partition("`input_shapes=")[2].partition("`")[0]
+    assert shapes_of(model, ast.literal_eval(example.replace("N", "9"))) == {"x": (2, 9)}
 
 
 # Batches.

@@ -64,7 +64,7 @@ def test_an_axis_that_no_weight_depends_on_gets_a_usual_size(dtype: Any, declare
     ],
 )
 def test_an_axis_that_may_be_the_width_of_a_layer_has_to_be_given(declared: Any, axis: int) -> None:
-    with pytest.raises(UsageError, match=rf"axis {axis} of input 'x' is dynamic .* --input-shapes x:1,"):
+    with pytest.raises(UsageError, match=rf"axis {axis} of input 'x' is dynamic .* `input_shapes=\{{'x': \(1, "):
         assumed(x=(FLOAT, declared))
 
 
@@ -86,11 +86,13 @@ def test_one_line_says_what_was_assumed_and_how_to_say_otherwise() -> None:
     specs = [TensorSpec("x", FLOAT, ("N", 3, "height", "?")), TensorSpec("y", FLOAT, ("N", 1, "height", 8))]
     assert bind(specs).said == (
         "axes 2 and 3 of input 'x' are open ('height', without a name): 224 x 224 is assumed; "
-        "--input-shapes x:1,3,N,N says otherwise",
+        "`input_shapes={'x': (1, 3, N, N)}` says otherwise",
     )
     assert bind(specs, {"x": (1, 3, 5, 6)}).said == ()
     (line,) = bind(specs, {"y": (1, 1, 5, 8)}).said
-    assert line.startswith("axis 3 of input 'x' is open (without a name): 224 is assumed; --input-shapes x:1,3,5,N ")
+    assert line.startswith(
+        "axis 3 of input 'x' is open (without a name): 224 is assumed; `input_shapes={'x': (1, 3, 5, N)}` "
+    )
 
 
 def test_many_inputs_are_not_listed_one_by_one() -> None:
@@ -141,7 +143,9 @@ def test_a_size_that_the_layers_do_not_take_gives_way_to_the_next(net: Net) -> N
 
 
 def test_where_no_usual_size_fits_the_option_is_named(net: Net) -> None:
-    with pytest.raises(UsageError, match=r"reshape.* with all 8 sizes .* 224 x 224 .* --input-shapes x:1,3,N,N "):
+    with pytest.raises(
+        UsageError, match=r"reshape.* with all 8 sizes .* 224 x 224 .* `input_shapes=\{'x': \(1, 3, N, N\)\}` "
+    ):
         analyze(images(net, flat=8 * 11 * 11))
     assert analyze(images(Net(), flat=8 * 11 * 11), {"x": (1, 3, 22, 22)}).inputs.assumed == {}
 
@@ -149,7 +153,7 @@ def test_where_no_usual_size_fits_the_option_is_named(net: Net) -> None:
 def test_a_model_that_contradicts_itself_at_any_size_says_so(net: Net) -> None:
     h = net.op("MatMul", net.input("ids", 1, 5, 3, declared=["N", "S", 3]), net.weight(4, 2), name="misfit")
     net.output(net.op("Relu", h), 1, 5, 2)
-    with pytest.raises(UsageError, match=r"misfit.* --input-shapes ids:1,N,3 "):
+    with pytest.raises(UsageError, match=r"misfit.* `input_shapes=\{'ids': \(1, N, 3\)\}` "):
         analyze(Model.load(net.model()))
 
 

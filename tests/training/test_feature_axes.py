@@ -44,7 +44,7 @@ def node(op: str, *inputs: str, output: str = "y", **attributes: Any) -> Any:
         ([node("Gemm", "x", "w")], (4, 6), (2, 4), (1, 0)),
         ([node("Gemm", "x", "w", transB=1)], (6, 4), (2, 4), (0, 1)),
         ([node("Gemm", "w", "x", transA=1)], (4, 6), (4, 2), (1, 0)),
-        ([node("FusedMatMul", "x", "w", transB=1, domain="com.microsoft")], (6, 4), (2, 4), None),
+        ([node("FusedMatMul", "x", "w", transB=1, domain="com.microsoft")], (6, 4), (2, 4), (0, 1)),
         ([node("Transpose", "w", output="t"), node("MatMul", "x", "t")], (6, 4), (2, 4), (0, 1)),
         ([node("Transpose", "w", output="t", perm=[1, 2, 0]), node("MatMul", "x", "t")], (6, 3, 4), (3, 2, 4), (0, 2)),
         ([node("Conv", "x", "w")], (6, 4, 3, 3), (1, 4, 5, 5), (0, 1)),

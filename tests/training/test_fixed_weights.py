@@ -41,6 +41,14 @@ def test_a_fixed_weight_is_a_buffer_and_survives_training(net: Net) -> None:
     assert trained["second.weight"] != before["second.weight"]
 
 
+def test_weights_of_products_that_onnxruntime_fused_are_trained() -> None:
+    net = Net()
+    h = net.op("FusedMatMul", net.tokens(6), net.weight(6, 8, name="w"), domain="com.microsoft", alpha=0.5)
+    net.output(h, 1, 5, 8)
+    module = to_torch(net.model())
+    assert "w" in dict(module.named_parameters())
+
+
 def test_a_fixed_weight_is_trained_where_that_is_asked_for(net: Net) -> None:
     module = to_torch(net.model(), trainable=["integral"])
     assert "integral" in dict(module.named_parameters())

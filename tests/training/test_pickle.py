@@ -199,19 +199,26 @@ def odd():
     return sift_onnx.to_torch(onnx.helper.make_model(graph, opset_imports=sets, ir_version=8))
 
 
-def test_a_kernel_of_ones_own_stands_for_its_operator(monkeypatch):
-    monkeypatch.setattr(registry, "_KERNELS", dict(registry._KERNELS))
+@pytest.fixture
+def known_kernels():
+    """The kernels without those that a test registers; these are forgotten after it."""
+    before = registry._KERNELS.snapshot()
+    yield before
+    registry._KERNELS.restore(before)
+
+
+def test_a_kernel_of_ones_own_stands_for_its_operator(known_kernels):
     register_kernel("Odd", lambda x: x + 1, domain="test.pickle")
     saved = pickle.dumps(odd())
     assert pickle.loads(saved)(torch.ones(2)).tolist() == [2, 2]
 
-    monkeypatch.setattr(registry, "_KERNELS", {})
+    registry._KERNELS.restore(known_kernels)
     with pytest.raises(UnsupportedError, match=r"test\.pickle::Odd.*register_kernel"):
         pickle.loads(saved)
 
 
-def test_a_kernel_without_a_name_that_was_replaced_is_refused_by_its_node(monkeypatch):
-    monkeypatch.setattr(registry, "_KERNELS", dict(registry._KERNELS))
+@pytest.mark.usefixtures("known_kernels")
+def test_a_kernel_without_a_name_that_was_replaced_is_refused_by_its_node():
     register_kernel("Odd", lambda x: x + 1, domain="test.pickle")
     module = odd()
     register_kernel("Odd", lambda x: x + 2, domain="test.pickle")

@@ -13,7 +13,7 @@ import sift_onnx
 from sift_onnx.errors import OutputError, PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.models import export
-from sift_onnx.training import write_back_file
+from sift_onnx.training.writing import file as write_back_file
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_a_file_of_another_writer_is_copied_byte_for_byte(resnet, tmp_path):
     write_back_file(tmp_path / "protobuf.onnx", module, tmp_path / "copy.onnx")
 
     assert (tmp_path / "copy.onnx").read_bytes() == (tmp_path / "protobuf.onnx").read_bytes()
-    with pytest.raises(OutputError, match="--force"):
+    with pytest.raises(OutputError, match="use `force=True`"):
         write_back_file(tmp_path / "protobuf.onnx", module, tmp_path / "copy.onnx")
 
 

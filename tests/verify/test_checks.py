@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from sift_onnx.backends.base import get_backend
 from sift_onnx.errors import ModelReadError, UsageError
-from sift_onnx.graphs.constants import MaskedValues
+from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model
 from sift_onnx.verify.checks import check_model
 
@@ -167,7 +167,7 @@ def test_axis_that_one_of_both_fixes_is_fixed_for_both(run):
 
 
 def test_dynamic_inner_axis_must_be_given(run):
-    with pytest.raises(UsageError, match="--input-shapes x:1,N"):
+    with pytest.raises(UsageError, match="`input_shapes=\\{'x': \\(1, N"):
         run(scale(2, inner="width"))
     assert run(scale(2, inner="width"), input_shapes={"x": (2, 7)}).ok
 
@@ -242,6 +242,6 @@ def test_what_the_checker_says_it_has_read_it_has_read(flags, tmp_path):
 def test_a_weight_that_has_not_the_weights_it_declares_fails_the_checker(run, monkeypatch, tmp_path):
     path = tmp_path / "m.onnx"
     mask_weights(Model.load(linear({"a": random_weight(256, 256)}))).save(path, storage="sparse", external_from=64)
-    monkeypatch.setattr(MaskedValues, "nnz", 7)
+    monkeypatch.setattr(MaskedConstant, "nnz", 7)
     result = check_model(path, compile_model=get_backend("onnxruntime").compile)
     assert "'a' has 16384 active weights, and declares 7" in detail(result, "checker")

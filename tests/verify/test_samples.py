@@ -13,7 +13,8 @@ from onnx import helper
 
 from sift_onnx.backends.base import get_backend
 from sift_onnx.passes import InferenceMode
-from sift_onnx.verify.checks import Check, check_model
+from sift_onnx.records.check import Check
+from sift_onnx.verify.checks import check_model
 
 Checks = dict[str, Check]
 

@@ -8,7 +8,7 @@ from builders import mask_weights, model_of, random_weight
 from onnx import helper, numpy_helper
 
 from sift_onnx.errors import MaskWarning, ModelReadError
-from sift_onnx.graphs.constants import MaskedValues, masked_constant
+from sift_onnx.graphs.constants import replace_values
 from sift_onnx.model import Model
 from sift_onnx.weights import mask_storage
 from sift_onnx.weights.sparse import SparseWeight
@@ -32,7 +32,7 @@ def model(request, monkeypatch):
     masked = Model.load(constants(arrays))
     for i, (name, constant) in enumerate(masked.initializers().items()):
         mask = np.random.default_rng(i).random(SHAPES[name]) < 0.3
-        masked_constant(constant, MaskedValues(SparseWeight.from_dense(arrays[name] * mask)))
+        replace_values(constant, SparseWeight.from_dense(arrays[name] * mask))
     masked.bits = request.param == "bits"
     return masked
 
@@ -55,11 +55,11 @@ def rewritten(model, change, lost=()):
 
 
 def found_in(proto):
-    return {name: constant._values.weight.mask() for name, constant in Model.load(proto).masked().items()}
+    return {name: constant.weight.mask() for name, constant in Model.load(proto).masked().items()}
 
 
 def masks_of(model):
-    return {name: constant._values.weight.mask() for name, constant in model.masked().items()}
+    return {name: constant.weight.mask() for name, constant in model.masked().items()}
 
 
 def assert_same(found, expected):

@@ -8,25 +8,19 @@ import zlib
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.graphs.constants import MaskedValues, masked_constant
+from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
 from sift_onnx.weights import mask_storage
 from sift_onnx.weights.mask_storage import MaskRecord, mask_records, text_of_masks
+from sift_onnx.weights.masked_values import MaskedValues
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight, encode_positions
-from sift_onnx.weights.sparse_tensors import sparse_tensor_of, weight_of
-
-
-def masked(weight, name="w"):
-    constant = gs.Constant(name, weight.values)
-    masked_constant(constant, MaskedValues(weight))
-    return constant
+from sift_onnx.weights.sparse_tensors import weight_of
 
 
 def header(weight, name="w"):
@@ -39,7 +33,7 @@ def header(weight, name="w"):
 def test_weight_comes_back_from_a_sparse_tensor(positions, dtype):
     indices = np.array(sorted(positions), np.int32)
     weight = SparseWeight((3, 4, 5), indices, (indices % 7 - 3).astype(dtype))
-    tensor = sparse_tensor_of(masked(weight), header(weight))
+    tensor = sparse_tensor_of(weight, header(weight))
     found = weight_of(tensor)
 
     assert (tensor.values.name, tensor.values.doc_string) == ("w", "doc")
@@ -52,13 +46,13 @@ def test_weight_comes_back_from_a_sparse_tensor(positions, dtype):
 def test_many_weights_are_written_in_pieces():
     indices = np.arange(0, 400_000, 2, dtype=np.int32)
     weight = SparseWeight((400_000,), indices, indices.astype(np.float32))
-    assert np.array_equal(weight_of(sparse_tensor_of(masked(weight), header(weight))).values, weight.values)
+    assert np.array_equal(weight_of(sparse_tensor_of(weight, header(weight))).values, weight.values)
 
 
 def test_type_that_readers_do_not_take_is_refused_by_name():
     weight = SparseWeight((2,), np.array([0]), np.array([1], np.int64))
-    with pytest.raises(UnsupportedError, match=r"initializer 'conv.w': .*int64.*--storage dense"):
-        sparse_tensor_of(masked(weight, "conv.w"), header(weight))
+    with pytest.raises(UnsupportedError, match=r"initializer 'conv.w': .*int64.*`storage='dense'`"):
+        sparse_tensor_of(weight, header(weight, "conv.w"))
 
 
 def sparse_tensor(values, indices, dims, index_dims=None, value_type=TensorProto.FLOAT, index_type=TensorProto.INT64):
@@ -108,7 +102,7 @@ MASK = PackedMask.of_weight(WEIGHT)
 
 def test_records_come_back():
     dense = SparseWeight((9,), np.array([1]), np.array([1.0]))
-    text = text_of_masks({"a": masked(WEIGHT), 'b "é"': masked(dense)})
+    text = text_of_masks({"a": MaskedValues(WEIGHT), 'b "é"': MaskedValues(dense)})
     assert mask_records(text) == {
         "a": MaskRecord((3, 3), 3, 1, bits=MASK.text()),
         'b "é"': MaskRecord((9,), 1, 1, bits=PackedMask.of_weight(dense).text()),
@@ -119,11 +113,11 @@ def test_masks_of_a_huge_model_are_noted_without_their_bits(monkeypatch):
     monkeypatch.setattr(mask_storage, "_EXPLICIT_UP_TO", 8)
     nonzeros = PackedMask.of_positions((3, 3), np.array([3]))
     expected = MaskRecord((3, 3), 3, 1, digest=nonzeros.digest(), active_zeros=encode_positions([1, 8]))
-    assert mask_records(text_of_masks({"a": masked(WEIGHT)})) == {"a": expected}
+    assert mask_records(text_of_masks({"a": MaskedValues(WEIGHT)})) == {"a": expected}
 
 
 def test_entry_is_what_the_documentation_says():
-    document = json.loads(text_of_masks({"a": masked(WEIGHT)}))
+    document = json.loads(text_of_masks({"a": MaskedValues(WEIGHT)}))
     assert document.keys() == {"version", "weights"}
     assert document["version"] == 2
     bits = np.frombuffer(zlib.decompress(base64.b64decode(document["weights"]["a"].pop("bits"))), np.uint8)

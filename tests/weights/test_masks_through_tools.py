@@ -100,7 +100,7 @@ NAMES = ("conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight")
 
 
 def masks_of(model):
-    return {name: constant._values.weight.mask() for name, constant in model.masked().items()}
+    return {name: constant.weight.mask() for name, constant in model.masked().items()}
 
 
 @pytest.mark.filterwarnings("error::sift_onnx.errors.MaskWarning")

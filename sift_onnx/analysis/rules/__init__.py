@@ -4,8 +4,7 @@ A rule gets a :class:`~sift_onnx.analysis.rule_context.RuleContext`, states equa
 axes of the outputs. Importing this package registers the rules of all families.
 """
 
-from sift_onnx.analysis.rule_registry import register_axis_rule
-from sift_onnx.analysis.rules import (
+from sift_onnx.analysis.rules import (  # noqa: F401
     attention,
     control_flow,
     convolution,
@@ -27,27 +26,3 @@ from sift_onnx.analysis.rules import (
     shape_values,
     slicing,
 )
-
-__all__ = [
-    "attention",
-    "control_flow",
-    "convolution",
-    "einsum",
-    "elementwise",
-    "indexing",
-    "joining",
-    "layout",
-    "matrix",
-    "normalization",
-    "onnxruntime_attention",
-    "onnxruntime_fusions",
-    "pooling",
-    "preprocessing",
-    "quantization",
-    "recurrent",
-    "register_axis_rule",
-    "resampling",
-    "rotary_embedding",
-    "shape_values",
-    "slicing",
-]

@@ -71,7 +71,7 @@ def packed_heads(ctx: RuleContext, q: Axis, k: Axis, v: Axis, attributes: tuple[
     heads, kv_heads = (int(ctx.attr(name)) for name in attributes)
     growth = ctx.analysis.attention
     if growth == "keep":
-        ctx.pin_all((q, k, v), "attention keeps its heads and their size (--attention keep)")
+        ctx.pin_all((q, k, v), "attention keeps its heads and their size (`attention='keep'`)")
     if growth == "heads":
         size, value_size = ctx.original(q) // heads, ctx.original(v) // kv_heads
         ctx.equate(q, k.size * (heads // kv_heads), "heads share keys and values")

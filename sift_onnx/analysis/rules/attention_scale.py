@@ -15,16 +15,13 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.findings import AxisAnalysis, ScaleEdit
 from sift_onnx.analysis.rules.attention import scale_exponent
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.traits import MOVING
 
 __all__ = ["find_scales"]
 
 # Operators between a factor and the product that leave numbers as they are, up to their order.
-_TRANSPARENT = frozenset(
-    """
-    Add Cast CastLike Concat Expand Gather Identity Reshape RotaryEmbedding Slice Split Squeeze Transpose Unsqueeze
-    Where
-    """.split()
-)
+_TRANSPARENT = MOVING | {"Add", "Cast", "CastLike", "RotaryEmbedding", "Where"}
 _LONGEST_WAY = 12
 
 
@@ -60,7 +57,7 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
             if not any(constant_values(t) is not None for t in scaling.inputs):
                 found = found or _is_scalar_computed(analysis, scaling)
         if not found:
-            missed.append(node.name or node.outputs[0].name)
+            missed.append(node_name(node))
     return missed
 
 

@@ -64,7 +64,7 @@ def _keep_heads(ctx: RuleContext, features: list[Axis]) -> None:
     grows = {"head-dim": features[-1:], "heads": features[:1], "keep": []}[growth]
     for axis in features:
         if axis not in grows:
-            ctx.pin(axis, f"only one axis of these features grows (--attention {growth})")
+            ctx.pin(axis, f"only one axis of these features grows (`attention={growth!r}`)")
 
 
 def _parse(equation: str, ranks: list[int]) -> tuple[list[str] | None, str]:

@@ -9,20 +9,10 @@ from sift_onnx.analysis.findings import Axes
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.stored_tables import follow_table
-
-UNARY = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu
-    HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not RandomNormalLike RandomUniformLike Reciprocal
-    Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu
-""".split()
-
-BINARY = """
-    Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod
-    Mul Or PRelu Pow Sub Sum Where Xor
-""".split()
+from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 
-@axis_rule(*UNARY)
+@axis_rule(*ELEMENTWISE_UNARY)
 def unary(ctx: RuleContext) -> None:
     """One tensor in, one of the same shape out."""
     ctx.set_axes(0, ctx.axes(0))
@@ -41,7 +31,7 @@ def dropout(ctx: RuleContext) -> None:
         ctx.set_axes(i, ctx.axes(0))
 
 
-@axis_rule(*BINARY)
+@axis_rule(*ELEMENTWISE_BINARY)
 def binary(ctx: RuleContext) -> None:
     """All inputs are broadcast against each other."""
     operands = [ctx.axes(i) for i in range(len(ctx.node.inputs))]

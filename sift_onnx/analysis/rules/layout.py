@@ -35,7 +35,7 @@ def reshape_rule(ctx: RuleContext) -> None:
     if ctx.index in ctx.analysis.head_splits:
         from_inside = 1
         if ctx.analysis.attention == "keep":
-            ctx.pin_all(x, "attention keeps its heads and their size (--attention keep)")
+            ctx.pin_all(x, "attention keeps its heads and their size (`attention='keep'`)")
     _keep_repetitions(ctx, x, before, sizes)
     after = _explained(ctx, reshape(ctx.system, x, sizes, ctx.cause, from_inside=from_inside))
     for i, (element, axis) in enumerate(zip(asked, after, strict=True)):

@@ -10,8 +10,8 @@ from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.elementwise import broadcast
 from sift_onnx.analysis.rules.stored_tables import follow_frequencies
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
+from sift_onnx.operators.weight_operands import feature_axes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def gemm(ctx: RuleContext) -> None:
     if a is None or b is None:
         _unknown(ctx, a, b)
         return
-    out = _product(ctx, a, b, "gemm", bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+    out = _product(ctx, a, b, "gemm")
     for c_axis, out_axis in zip(reversed(ctx.axes(2) or ()), reversed(out), strict=False):
         if ctx.original(c_axis) != 1:
             ctx.equate(c_axis, out_axis, "bias")
@@ -75,14 +75,12 @@ def fused_matmul(ctx: RuleContext) -> None:
             ctx.pin_all(axes, "this layout of a FusedMatMul is not covered")
         ctx.set_axes(0, ctx.inferred_axes())
     else:
-        _product(ctx, a, b, "matmul", bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+        _product(ctx, a, b, "matmul")
 
 
-def _product(
-    ctx: RuleContext, a: Axes, b: Axes, kind: str, trans_a: bool = False, trans_b: bool = False
-) -> tuple[Axis, ...]:
+def _product(ctx: RuleContext, a: Axes, b: Axes, kind: str) -> tuple[Axis, ...]:
     """State the product of two matrices, or of stacks of them, and say what is a weight in it; the output's axes."""
-    left, right = _side(a, inner=not trans_a), _side(b, inner=trans_b)
+    left, right = _side(ctx, 0, a), _side(ctx, 1, b)
     ctx.equate(left.summed, right.summed, "contraction")
     batch = broadcast(ctx, [left.batch, right.batch])
     out = (*batch, left.kept, right.kept)
@@ -105,10 +103,11 @@ def _product(
     return out
 
 
-def _side(axes: Axes, *, inner: bool) -> _Side:
-    """An operand whose last axis, or last but one, is summed over."""
-    last = len(axes) - 1
-    summed, kept = (last, last - 1) if inner else (last - 1, last)
+def _side(ctx: RuleContext, i: int, axes: Axes) -> _Side:
+    """Input ``i``, a matrix or a stack of them."""
+    features = feature_axes(ctx.node.op, ctx.node.attrs, i, len(axes))
+    assert features is not None
+    kept, summed = features
     return _Side(axes[summed], axes[kept], kept, axes[:-2])
 
 

@@ -14,8 +14,7 @@ from sift_onnx.analysis.rules.attention import (
     register_products,
 )
 from sift_onnx.analysis.rules.stored_tables import recompute_table
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 _NOT_COVERED = "this layout of attention is not covered"
 

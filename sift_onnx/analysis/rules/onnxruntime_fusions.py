@@ -8,8 +8,7 @@ from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.attention import fix_all
 from sift_onnx.analysis.rules.convolution import convolution
 from sift_onnx.analysis.rules.elementwise import broadcast
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 
 @axis_rule("FusedConv", domain=MICROSOFT)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
-
-ML = "ai.onnx.ml"
+from sift_onnx.operators.domains import ML
 
 
 @axis_rule("Scaler", domain=ML)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 _PACKED = "weights stored as integers cannot be drawn anew; transform the model before it is quantized"
 

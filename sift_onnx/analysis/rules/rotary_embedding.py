@@ -7,8 +7,7 @@ from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.attention import fix_all
 from sift_onnx.analysis.rules.stored_tables import recompute_table
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 
 @axis_rule("RotaryEmbedding")

@@ -22,7 +22,7 @@ from sift_onnx.analysis.findings import Element, Elements
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.number_values import NOT_LINEAR, evaluate_numbers
-from sift_onnx.operators.domains import canonical_domain
+from sift_onnx.operators.domains import is_standard
 
 __all__ = ["evaluate"]
 
@@ -59,7 +59,7 @@ def evaluate(ctx: RuleContext) -> bool:
         Whether that was possible; if not, the rule of the operator takes over.
     """
     node = ctx.node
-    if canonical_domain(node.domain):
+    if not is_standard(node.domain):
         return False
     inputs: list[Elements | None] = []
     for i in range(len(node.inputs)):

@@ -16,14 +16,17 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.axis_system import Axis
 from sift_onnx.analysis.rotary import recognise_rotary
 from sift_onnx.analysis.rule_context import RuleContext
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, named, shape_of
+from sift_onnx.graphs.walks import origin_of
+from sift_onnx.operators.traits import REARRANGING
 
 __all__ = ["follow_frequencies", "follow_table", "is_table", "recompute_table"]
 
 Array = npt.NDArray[Any]
 
-# Operators that pick or rearrange what a constant holds.
-_MOVES = ("Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+# Operators that pick or rearrange what a constant holds. Not Tile, which changes the period of a table, nor those that
+# read or make several tensors.
+_VIEWS = REARRANGING | {"Cast", "Expand", "Gather", "Slice"}
 
 
 def recompute_table(ctx: RuleContext, position: int, axis: Axis) -> None:
@@ -84,14 +87,11 @@ def _follow_vector(ctx: RuleContext, stored: gs.Constant, axis: Axis) -> bool:
 
 def _stored(tensor: gs.Tensor) -> gs.Constant | None:
     """The floating-point constant behind a tensor that is picked or rearranged from it."""
-    while constant_values(tensor) is None:
-        if len(tensor.inputs) != 1 or tensor.inputs[0].op not in _MOVES:
-            return None
-        tensor = tensor.inputs[0].inputs[0]
+    tensor, _ = origin_of(tensor, _VIEWS)
     constant = constant_values(tensor)
-    if constant is None or np.dtype(constant._values.dtype).kind != "f" or 0 in shape_of(constant):
+    if constant is None or dtype_of(constant).kind != "f" or 0 in shape_of(constant):
         return None
-    return constant if constant.name == tensor.name else gs.Constant(tensor.name, constant._values)
+    return named(constant, tensor.name)
 
 
 def _starts_like_a_table(values: Array) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.feature_maps.context import Extent, PlacementContext
 from sift_onnx.feature_maps.registry import placement_rule
+from sift_onnx.operators.domains import MICROSOFT
 
 # From this opset on, Softmax and its kin look at one axis; before, at all axes from there on as one.
 _ONE_AXIS = 13
@@ -55,7 +56,7 @@ def layer_normalization(ctx: PlacementContext) -> None:
             ctx.same(axis, other)
 
 
-@placement_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+@placement_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(ctx: PlacementContext) -> None:
     """``input + skip`` is normalized over its last axis."""
     ctx.require_fixed(ctx.input(0)[-1:], "normalizes over")

@@ -9,17 +9,14 @@ from __future__ import annotations
 from sift_onnx.feature_maps.context import PlacementContext
 from sift_onnx.feature_maps.registry import placement_rule
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
-# Finite for every finite input.
-FINITE_UNARY = """
-    Abs Atan Bernoulli BitwiseNot Cast Ceil Celu Cos Elu Erf Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN
-    LeakyRelu Mish Neg Not Relu Round Selu Shrink Sigmoid Sign Sin Softplus Softsign Swish Tanh ThresholdedRelu
-""".split()
-FINITE_BINARY = """
-    Add And BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu Sub
-    Sum Where Xor
-""".split()
-UNBOUNDED_UNARY = "Acos Acosh Asin Asinh Atanh Cosh Exp Log Reciprocal Sinh Sqrt Tan".split()
+# Infinite or undefined for some finite input.
+UNBOUNDED_UNARY = frozenset("Acos Acosh Asin Asinh Atanh Cosh Exp Log Reciprocal Sinh Sqrt Tan".split())
+# Not those that draw: with more features, the old ones would be drawn differently.
+FINITE_UNARY = ELEMENTWISE_UNARY - UNBOUNDED_UNARY - {"RandomNormalLike", "RandomUniformLike"}
+# Shifts and remainders have no rule; quotients and powers have their own.
+FINITE_BINARY = ELEMENTWISE_BINARY - {"BitShift", "Div", "Mod", "Pow"}
 
 
 @placement_rule(*FINITE_UNARY, "CastLike", "Clip", "Dropout")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.feature_maps.context import Extent, PlacementContext
 from sift_onnx.feature_maps.registry import placement_rule
-
-MICROSOFT = "com.microsoft"
+from sift_onnx.operators.domains import MICROSOFT
 
 
 @placement_rule("Conv")
@@ -96,5 +95,5 @@ def _matrix_product(ctx: PlacementContext, trans_a: bool, trans_b: bool) -> None
 
 def _require_weight(ctx: PlacementContext, summed: Extent) -> None:
     if summed.grows and not ctx.has_weight:
-        hint = " (--attention heads or keep leaves the size of a head as it is)" if ctx.grows_heads else ""
+        hint = " (`attention='heads'` or `'keep'` leaves the size of a head as it is)" if ctx.grows_heads else ""
         ctx.refuse(f"sums products of activations over an axis that grows from {summed.old} to {summed.new}{hint}")

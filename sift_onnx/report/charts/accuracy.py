@@ -94,16 +94,16 @@ def accuracy_chart(points: Sequence[Point]) -> Chart:
         caption += " The runs differ in length, which the axis does not count: the table has their steps."
     if not line:
         caption += " No dense run is among the results, so there is no line to compare with."
-    told = ""
+    remark = ""
     if gain is not None:
         dense, best = gain
         points_apart = 100 * (best.mean - dense.mean)
         side = "above" if points_apart >= 0 else "below"
-        told = f" At the cost of {dense.name}, {best.name} is {abs(points_apart):.2f} points {side} it."
+        remark = f" At the cost of {dense.name}, {best.name} is {abs(points_apart):.2f} points {side} it."
     return Chart(
         "Accuracy against FLOPs",
-        caption + told,
-        "; ".join(f"{g.name}: {g.mean:.2%} at {si(g.cost)} MACs" for g in groups[:20]) + "." + told,
+        caption + remark,
+        "; ".join(f"{g.name}: {g.mean:.2%} at {si(g.cost)} MACs" for g in groups[:20]) + "." + remark,
         draw,
         Table.of(
             "Accuracy and cost",
@@ -142,7 +142,7 @@ def _best_gain(groups: Sequence[_Group]) -> tuple[_Group, _Group] | None:
 
 
 def _name(canvas: Canvas, axes: object, groups: Sequence[_Group]) -> None:
-    """Names beside the marks, to the side where there is more room; one that would cover another is left out."""
+    """Names next to the marks, on the side where there is more room; one that would cover another is left out."""
     from matplotlib.axes import Axes
 
     assert isinstance(axes, Axes)

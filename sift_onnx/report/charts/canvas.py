@@ -46,7 +46,7 @@ class Canvas:
         return self.figure.add_subplot()
 
     def panels(self, count: int, **options: Any) -> list[Axes]:
-        """Axes beside each other, or below each other where it is narrow."""
+        """Axes next to each other, or below each other where it is narrow."""
         rows, columns = (count, 1) if self.narrow else (1, count)
         grid = self.figure.subplots(rows, columns, squeeze=False, **options)
         return [axes for row in grid for axes in row]
@@ -76,7 +76,7 @@ class Chart:
         caption: how to read it.
         description: the text alternative: what can be seen in it.
         draw: draws it; called once for either width.
-        table: the figures behind it.
+        table: the figures that it shows.
     """
 
     title: str
@@ -110,7 +110,7 @@ def require_charts() -> None:
 
 
 def _chart_html(chart: Chart, prefix: str) -> Markup:
-    """A figure: title, caption, chart, and the table behind it, folded."""
+    """A figure: title, caption, chart, and the table of its figures, folded."""
     drawings = [_draw(chart, narrow, f"{prefix}-{'n' if narrow else 'w'}") for narrow in (False, True)]
     return tag(
         "figure",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.records.simulate import GridMap
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.theme import SOFT
 from sift_onnx.report.page.table import Table
@@ -40,18 +40,18 @@ def shade(axes: Axes, shares: npt.NDArray[np.float64], extent: tuple[float, floa
         spine.set_linewidth(0.6)
 
 
-def heat_chart(grid: Mapping[str, Any]) -> Chart:
-    """A quantity over the cores of the machine: one of ``maps`` of the JSON document of ``simulate``."""
-    rows, columns = grid["shape"]
-    shares = np.frombuffer(base64.b64decode(grid["shares"]), np.uint8).reshape(rows, columns) / 255
-    most = grid["largest"]
-    text = f"{most:.1%}" if "share" in grid["title"] else f"{most:,.4g}"
+def heat_chart(grid: GridMap) -> Chart:
+    """A quantity over the cores of the machine: one of ``maps`` of what ``simulate`` reports."""
+    rows, columns = grid.shape
+    shares = np.frombuffer(base64.b64decode(grid.shares), np.uint8).reshape(rows, columns) / 255
+    most = grid.largest
+    text = f"{most:.1%}" if "share" in grid.title else f"{most:,.4g}"
 
     def draw(canvas: Canvas) -> None:
         width = 330 if canvas.narrow else 700
-        canvas.height(min(max(width * grid["rows"] / grid["columns"], 60), 420) + 60)
+        canvas.height(min(max(width * grid.rows / grid.columns, 60), 420) + 60)
         axes = canvas.axes()
-        shade(axes, shares, (0, grid["columns"], grid["rows"], 0))
+        shade(axes, shares, (0, grid.columns, grid.rows, 0))
         axes.locator_params(nbins=5)
         axes.set_xlabel("core column")
         axes.set_ylabel("core row")
@@ -59,12 +59,12 @@ def heat_chart(grid: Mapping[str, Any]) -> Chart:
     by_row, by_column = shares.mean(1) * most, shares.mean(0) * most
     ends = (("rows", by_row), ("columns", by_column))
     return Chart(
-        grid["title"][:1].upper() + grid["title"][1:],
-        f"From background to full colour is 0 to {text}; {grid['columns']} x {grid['rows']} cores, means of blocks.",
+        grid.title[:1].upper() + grid.title[1:],
+        f"From background to full colour is 0 to {text}; {grid.columns} x {grid.rows} cores, means of blocks.",
         f"Largest {text}, mean {shares.mean():.0%} of it; {np.mean(shares == 0):.0%} of the grid at zero.",
         draw,
         Table.of(
-            f"{grid['title']}: means along the grid",
+            f"{grid.title}: means along the grid",
             "<along|blocks|lowest|mean|highest",
             [(name, str(len(v)), f"{v.min():.4g}", f"{v.mean():.4g}", f"{v.max():.4g}") for name, v in ends],
         ),

@@ -41,7 +41,7 @@ def bounds_chart(title: str, caption: str, models: Mapping[str, float | None], c
         curves: at least one.
     """
     names, sparsities = list(models), list(models.values())
-    # Without sparsities that tell the models apart, they stand beside each other.
+    # Without sparsities that differ, models are placed next to each other.
     known = [s for s in sparsities if s is not None]
     apart = len(known) == len(names) and len(set(known)) == len(names)
     order = sorted(range(len(names)), key=lambda i: (sparsities[i] is None, sparsities[i] or 0.0))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from sift_onnx.records.transform import LayerChange, Totals, TransformReport
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.rows import choose_rows, log_axis, name_rows, rows_height
 from sift_onnx.report.charts.theme import DENSE, SERIES, prefixed
@@ -21,12 +24,12 @@ _NO_BUDGET = ("prune", "densify")
 _COLOURS = dict(zip((*_SHARES.values(), _ATTENTION), (SERIES[0], DENSE, SERIES[4], SERIES[3]), strict=True))
 
 
-def budget_chart(document: Mapping[str, Any]) -> Chart:
+def budget_chart(report: TransformReport) -> Chart:
     """Where the multiply-accumulates are, before and after, as two bars of parts."""
-    parts = _budget(document)
+    parts = _budget(report)
     names = [name for name in _COLOURS if any(parts[side][name] for side in parts)]
-    totals = document["totals"]
-    ratio = totals["weight_macs_ratio"]
+    totals = report.totals
+    ratio = totals.weight_macs_ratio
 
     def draw(canvas: Canvas) -> None:
         canvas.height(165 if canvas.narrow else 128)
@@ -51,10 +54,10 @@ def budget_chart(document: Mapping[str, Any]) -> Chart:
         canvas.legend(axes)
 
     rows = [(name, *(f"{parts[side][name]:,}" for side in parts)) for name in names]
-    rows.append(("weights in all", f"{totals['weight_macs_before']:,}", f"{totals['weight_macs_after']:,}"))
+    rows.append(("weights in all", f"{totals.weight_macs_before:,}", f"{totals.weight_macs_after:,}"))
     return Chart(
-        "MACs before and after" if document.get("pass") in _NO_BUDGET else "Iso-FLOP budget",
-        f"Weight MACs: {totals['weight_macs_before']:,} before, {totals['weight_macs_after']:,} after, "
+        "MACs before and after" if report.pass_ in _NO_BUDGET else "Iso-FLOP budget",
+        f"Weight MACs: {totals.weight_macs_before:,} before, {totals.weight_macs_after:,} after, "
         f"ratio {ratio:.6f}." + _attention(totals),
         "; ".join(f"{side}: " + ", ".join(f"{n} {si(parts[side][n])}" for n in names) for side in parts),
         draw,
@@ -62,30 +65,30 @@ def budget_chart(document: Mapping[str, Any]) -> Chart:
     )
 
 
-def _budget(document: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def _budget(report: TransformReport) -> dict[str, dict[str, int]]:
     sides: dict[str, dict[str, int]] = {"before": defaultdict(int), "after": defaultdict(int)}
-    for layer in _layers(document):
+    for layer in _layers(report):
         for side in sides:
-            sides[side][_SHARES.get(layer["status"], _SHARES["unchanged"])] += layer[f"macs_{side}"]
+            sides[side][_SHARES.get(layer.status, _SHARES["unchanged"])] += getattr(layer, f"macs_{side}")
     for side in sides:
-        # A recipe tells of the layers that it changes.
-        rest = document["totals"][f"weight_macs_{side}"] - sum(sides[side].values())
+        # A recipe reports only the layers that it changes.
+        rest = getattr(report.totals, f"weight_macs_{side}") - sum(sides[side].values())
         sides[side][_SHARES["unchanged"]] += max(rest, 0)
-        sides[side][_ATTENTION] += document["totals"].get(f"attention_macs_{side}") or 0
+        sides[side][_ATTENTION] += getattr(report.totals, f"attention_macs_{side}") or 0
     return sides
 
 
-def _layers(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _layers(report: TransformReport) -> list[LayerChange]:
     """The layers, each once: what one pass of a recipe made of a layer, a later one may have changed again."""
-    found: dict[str, dict[str, Any]] = {}
-    for layer in document["layers"]:
-        first = found.get(layer["name"], layer)
-        found[layer["name"]] = layer | {key: first[key] for key in ("shape_before", "macs_before")}
+    found: dict[str, LayerChange] = {}
+    for layer in report.layers:
+        first = found.get(layer.name, layer)
+        found[layer.name] = replace(layer, shape_before=first.shape_before, macs_before=first.macs_before)
     return list(found.values())
 
 
-def _attention(totals: Mapping[str, Any]) -> str:
-    before, after = (totals.get(f"attention_macs_{side}") or 0 for side in ("before", "after"))
+def _attention(totals: Totals) -> str:
+    before, after = (getattr(totals, f"attention_macs_{side}") or 0 for side in ("before", "after"))
     if not before:
         return ""
     return f" Products of two activations (attention) are no weights: {si(before)} before, {si(after)} after."
@@ -97,12 +100,12 @@ def _locator(count: int) -> Any:
     return MaxNLocator(count, steps=[1, 2, 5, 10])
 
 
-def layers_chart(document: Mapping[str, Any]) -> Chart | None:
+def layers_chart(report: TransformReport) -> Chart | None:
     """MACs before and after, and weights with non-zeros, for each layer; None where no layer has any of both."""
-    drawn = [layer for layer in _layers(document) if min(*_macs(layer), *_weights(layer)) > 0]
+    drawn = [layer for layer in _layers(report) if min(*_macs(layer), *_weights(layer)) > 0]
     if not drawn:
         return None
-    shown, remark = choose_rows(drawn, lambda layer: layer["macs_after"])
+    shown, remark = choose_rows(drawn, lambda layer: layer.macs_after)
 
     def draw(canvas: Canvas) -> None:
         canvas.height(rows_height(len(shown), 2 if canvas.narrow else 1))
@@ -110,7 +113,7 @@ def layers_chart(document: Mapping[str, Any]) -> Chart | None:
         _dumbbells(canvas, macs, shown, list(map(_macs, shown)), "MACs")
         _dumbbells(canvas, weights, shown, list(map(_weights, shown)), "weights")
         for axes in (macs, weights) if canvas.narrow else (macs,):
-            name_rows(canvas, axes, [layer["name"] for layer in shown])
+            name_rows(canvas, axes, [layer.name for layer in shown])
         if not canvas.narrow:
             weights.grid(axis="x")
             weights.spines["left"].set_visible(False)
@@ -120,7 +123,7 @@ def layers_chart(document: Mapping[str, Any]) -> Chart | None:
         weights.set_xlabel("weights")
         weights.set_title("Weights: all (ring), non-zero (dot)")
 
-    sparse = [layer["sparsity"] for layer in drawn if layer["status"] == "sparse"]
+    sparse = [layer.sparsity for layer in drawn if layer.status == "sparse"]
     span = f"sparsities {min(sparse):.1%} to {max(sparse):.1%}" if sparse else "no layer has a mask"
     return Chart(
         "Before and after, layer by layer",
@@ -130,48 +133,48 @@ def layers_chart(document: Mapping[str, Any]) -> Chart | None:
         Table.of(
             "Layers before and after",
             "<weight|<kind|<shape before|<shape after|non-zeros|sparsity|MACs before|MACs after|<status",
-            [_row(layer) for layer in _layers(document)],
+            [_row(layer) for layer in _layers(report)],
         ),
     )
 
 
-def _macs(layer: Mapping[str, Any]) -> tuple[int, int]:
-    return layer["macs_before"], layer["macs_after"]
+def _macs(layer: LayerChange) -> tuple[int, int]:
+    return layer.macs_before, layer.macs_after
 
 
-def _weights(layer: Mapping[str, Any]) -> tuple[int, int]:
+def _weights(layer: LayerChange) -> tuple[int, int]:
     """All, and those that are not zero."""
-    if "parts" in layer:
-        return sum(math.prod(part["shape"]) for part in layer["parts"]), layer["nnz"]
-    return math.prod(layer["shape_after"]), layer["nnz"]
+    if layer.parts is not None:
+        return sum(math.prod(part.shape) for part in layer.parts), layer.nnz
+    return math.prod(layer.shape_after), layer.nnz
 
 
 def _dumbbells(
-    canvas: Canvas, axes: Any, layers: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[int, int]], unit: str
+    canvas: Canvas, axes: Any, layers: Sequence[LayerChange], pairs: Sequence[tuple[int, int]], unit: str
 ) -> None:
     for y, (layer, (ring, dot)) in enumerate(zip(layers, pairs, strict=True)):
-        colour = SERIES[0] if layer["status"] == "sparse" else DENSE
+        colour = SERIES[0] if layer.status == "sparse" else DENSE
         axes.plot([ring, dot], [y, y], color=colour, linewidth=1.2, solid_capstyle="butt")
         axes.plot([ring], [y], "o", markerfacecolor="#fffffe", markeredgecolor=colour, markersize=5.5)
         (mark,) = axes.plot([dot], [y], "o", color=colour, markersize=5.5)
         words = ("before", "after") if unit == "MACs" else ("in all", "not zero")
-        canvas.tip(mark, f"{layer['name']}: {ring:,} {unit} {words[0]}, {dot:,} {words[1]}")
+        canvas.tip(mark, f"{layer.name}: {ring:,} {unit} {words[0]}, {dot:,} {words[1]}")
     log_axis(axes, "x", [float(value) for pair in pairs for value in pair])
 
 
-def _row(layer: Mapping[str, Any]) -> tuple[str, ...]:
-    if "parts" in layer:
-        after = ", ".join(f"{part['role']} {dims(part['shape'])}" for part in layer["parts"])
+def _row(layer: LayerChange) -> tuple[str, ...]:
+    if layer.parts is not None:
+        after = ", ".join(f"{part.role} {dims(part.shape)}" for part in layer.parts)
     else:
-        after = dims(layer["shape_after"])
+        after = dims(layer.shape_after)
     return (
-        layer["name"],
-        layer["kind"],
-        dims(layer["shape_before"]),
+        layer.name,
+        layer.kind,
+        dims(layer.shape_before),
         after,
-        f"{layer['nnz']:,}",
-        f"{layer['sparsity']:.2%}",
-        f"{layer['macs_before']:,}",
-        f"{layer['macs_after']:,}",
-        layer["status"] + (f": {layer['reason']}" if layer["reason"] else ""),
+        f"{layer.nnz:,}",
+        f"{layer.sparsity:.2%}",
+        f"{layer.macs_before:,}",
+        f"{layer.macs_after:,}",
+        layer.status + (f": {layer.reason}" if layer.reason else ""),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from sift_onnx.records.profile import ProfileReport
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.rows import choose_rows, name_rows, rows_height
 from sift_onnx.report.charts.theme import DENSE, SERIES
@@ -13,29 +13,29 @@ from sift_onnx.report.page.table import Table
 __all__ = ["nodes_chart"]
 
 
-def nodes_chart(document: Mapping[str, Any]) -> Chart:
+def nodes_chart(report: ProfileReport) -> Chart:
     """Milliseconds of each node by who ran it, and what share of the peak its arithmetic reached."""
-    nodes = document["nodes"]
-    total = document["total_ms"] or 1.0
-    shown, remark = choose_rows(nodes, lambda node: float(node["ms"]))
-    places = sorted({node["placement"] for node in nodes}, key=lambda place: place == "onnxruntime")
+    nodes = report.nodes
+    total = report.total_ms or 1.0
+    shown, remark = choose_rows(nodes, lambda node: float(node.ms))
+    places = sorted({node.placement for node in nodes}, key=lambda place: place == "onnxruntime")
     colours = {place: DENSE if place == "onnxruntime" else SERIES[i % len(SERIES)] for i, place in enumerate(places)}
-    with_peak = any("share_of_peak" in node for node in shown)
+    with_peak = any(node.share_of_peak is not None for node in shown)
 
     def draw(canvas: Canvas) -> None:
         count = 2 if with_peak else 1
         canvas.height(rows_height(len(shown), count if canvas.narrow else 1))
         grid = canvas.panels(count, sharey=not canvas.narrow)
-        _bars(canvas, grid[0], "ms", lambda node: node["ms"])
+        _bars(canvas, grid[0], "ms", lambda node: node.ms)
         grid[0].set_xlabel("ms")
         grid[0].locator_params(axis="x", nbins=4 if canvas.narrow else 6)
         grid[0].set_title("Time")
         if with_peak:
-            _bars(canvas, grid[1], "% of peak", lambda node: 100 * (node.get("share_of_peak") or 0.0))
+            _bars(canvas, grid[1], "% of peak", lambda node: 100 * (node.share_of_peak or 0.0))
             grid[1].set_xlabel("% of the threads' peak")
             grid[1].set_title("Arithmetic on non-zeros")
         for axes in grid if canvas.narrow else grid[:1]:
-            name_rows(canvas, axes, [node["name"] for node in shown])
+            name_rows(canvas, axes, [node.name for node in shown])
         if with_peak and not canvas.narrow:
             grid[1].grid(axis="x")
             grid[1].spines["left"].set_visible(False)
@@ -44,34 +44,34 @@ def nodes_chart(document: Mapping[str, Any]) -> Chart:
 
     def _bars(canvas: Canvas, axes: Any, unit: str, value: Any) -> None:
         for place, colour in colours.items():
-            rows = [i for i, node in enumerate(shown) if node["placement"] == place]
+            rows = [i for i, node in enumerate(shown) if node.placement == place]
             bars = axes.barh(rows, [value(shown[i]) for i in rows], 0.7, color=colour, label=place)
             for i, bar in zip(rows, bars, strict=True):
-                canvas.tip(bar, f"{shown[i]['name']} ({place}): {value(shown[i]):.3g} {unit}")
+                canvas.tip(bar, f"{shown[i].name} ({place}): {value(shown[i]):.3g} {unit}")
 
-    shares = {place: sum(n["ms"] for n in nodes if n["placement"] == place) / total for place in places}
-    told = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
+    shares = {place: sum(n.ms for n in nodes if n.placement == place) / total for place in places}
+    listed = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
     return Chart(
         "Time by node",
-        f"{document['backend']}, batch {document['batch']}, {document['threads']} threads: "
-        f"{document['total_ms']:.3f} ms in all; {told}. {remark}".strip(),
-        f"{len(nodes)} nodes; {told}. Slowest: "
-        + ", ".join(f"{n['name']} {n['ms']:.3f} ms" for n in sorted(nodes, key=lambda n: -n["ms"])[:3]),
+        f"{report.backend}, batch {report.batch}, {report.threads} threads: "
+        f"{report.total_ms:.3f} ms in all; {listed}. {remark}".strip(),
+        f"{len(nodes)} nodes; {listed}. Slowest: "
+        + ", ".join(f"{n.name} {n.ms:.3f} ms" for n in sorted(nodes, key=lambda n: -n.ms)[:3]),
         draw,
         Table.of(
             "Nodes",
             "<node|<operator|<run by|ms|share|density|GFLOP/s|of peak|<kernel",
             [
                 (
-                    node["name"],
-                    node["op"],
-                    node["placement"],
-                    f"{node['ms']:.3f}",
-                    f"{node['ms'] / total:.1%}",
-                    _share(node.get("density")),
-                    f"{node['gflops']:.1f}" if node.get("gflops") is not None else "",
-                    _share(node.get("share_of_peak")),
-                    node.get("kernel") or "",
+                    node.name,
+                    node.op,
+                    node.placement,
+                    f"{node.ms:.3f}",
+                    f"{node.ms / total:.1%}",
+                    _share(node.density),
+                    f"{node.gflops:.1f}" if node.gflops is not None else "",
+                    _share(node.share_of_peak),
+                    node.kernel or "",
                 )
                 for node in nodes
             ],

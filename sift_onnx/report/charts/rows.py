@@ -32,7 +32,7 @@ def choose_rows(entries: Sequence[T], weight: Callable[[T], float]) -> tuple[lis
 
 
 def rows_height(rows: int, panels: int = 1) -> float:
-    """Height of a chart with so many rows, in pixels; ``panels`` are below each other."""
+    """Height of a chart with that many rows, in pixels; ``panels`` are below each other."""
     return panels * (rows * 15 + 52) + 24
 
 

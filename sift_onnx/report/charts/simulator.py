@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from sift_onnx.records.simulate import MachineReport, SimulatedLayer
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.rows import choose_rows, log_axis, name_rows, rows_height
 from sift_onnx.report.charts.theme import FOREGROUND, SERIES, prefixed
@@ -16,28 +16,28 @@ BOUNDS = {"compute": SERIES[0], "reduce": SERIES[1], "stream": SERIES[2], "sram"
 _STEPS = {"forward": "", "input_gradient": " dX", "weight_gradient": " dW", "mask_update": " mask"}
 
 
-def step_name(layer: Mapping[str, Any]) -> str:
+def step_name(layer: SimulatedLayer) -> str:
     """A layer's name, and its step of training if it is not the forward pass."""
-    return f"{layer['name']}{_STEPS.get(layer['step'], ' ' + layer['step'])}"
+    return f"{layer.name}{_STEPS.get(layer.step, ' ' + layer.step)}"
 
 
-def limits_chart(layers: Sequence[Mapping[str, Any]]) -> Chart:
+def limits_chart(layers: Sequence[SimulatedLayer]) -> Chart:
     """Cycles of each layer, stacked by what bound them."""
-    shown, remark = choose_rows(layers, lambda layer: float(layer["cycles"]))
-    total = sum(layer["cycles"] for layer in layers) or 1
-    sums = {name: sum(layer["limits"].get(name, 0.0) for layer in layers) for name in BOUNDS}
+    shown, remark = choose_rows(layers, lambda layer: float(layer.cycles))
+    total = sum(layer.cycles for layer in layers) or 1
+    sums = {name: sum(layer.limits.get(name, 0.0) for layer in layers) for name in BOUNDS}
 
     def draw(canvas: Canvas) -> None:
         canvas.height(rows_height(len(shown)) + 12)
         axes = canvas.axes()
         starts = [0.0] * len(shown)
         for name, colour in BOUNDS.items():
-            widths = [layer["limits"].get(name, 0.0) for layer in shown]
+            widths = [layer.limits.get(name, 0.0) for layer in shown]
             if not any(widths):
                 continue
             bars = axes.barh(range(len(shown)), widths, 0.72, left=starts, color=colour, label=name)
             for layer, bar, width in zip(shown, bars, widths, strict=True):
-                canvas.tip(bar, f"{step_name(layer)}: {width:,.0f} of {layer['cycles']:,} cycles bound by {name}")
+                canvas.tip(bar, f"{step_name(layer)}: {width:,.0f} of {layer.cycles:,} cycles bound by {name}")
             starts = [a + b for a, b in zip(starts, widths, strict=True)]
         name_rows(canvas, axes, [step_name(layer) for layer in shown])
         axes.xaxis.set_major_formatter(lambda value, _: prefixed(value))
@@ -54,25 +54,27 @@ def limits_chart(layers: Sequence[Mapping[str, Any]]) -> Chart:
             "Cycles by what bounds them",
             "<layer|cycles|" + "|".join(BOUNDS),
             [
-                (step_name(layer), f"{layer['cycles']:,}", *(f"{layer['limits'].get(n, 0.0):,.0f}" for n in BOUNDS))
+                (step_name(layer), f"{layer.cycles:,}", *(f"{layer.limits.get(n, 0.0):,.0f}" for n in BOUNDS))
                 for layer in layers
             ],
         ),
     )
 
 
-def roofline_chart(layers: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]) -> Chart | None:
+def roofline_chart(layers: Sequence[SimulatedLayer], machine: MachineReport) -> Chart | None:
     """MACs per second over MACs per byte at the wafer's edge; None where no layer moves bytes over the edge."""
-    clock = machine["clock_hz"]
-    peak = clock * machine["peak_macs_per_cycle"]
+    clock = machine.clock_hz
+    peak = clock * machine.peak_macs_per_cycle
     points = [
-        (layer["macs"] / edge, layer["macs"] / layer["cycles"] * clock, layer)
+        (layer.macs / edge, layer.macs / layer.cycles * clock, layer)
         for layer in layers
-        if (edge := layer["edge_index_bytes"] + layer["edge_value_bytes"]) > 0 and layer["macs"] > 0
+        if (edge := layer.edge_index_bytes + layer.edge_value_bytes) > 0 and layer.macs > 0
     ]
     if not points:
         return None
-    bandwidth = (machine["parameters"].get("edge_bytes_per_cycle") or {}).get("value")
+    bandwidth = (
+        machine.parameters["edge_bytes_per_cycle"].value if "edge_bytes_per_cycle" in machine.parameters else None
+    )
     roof = bandwidth * clock if bandwidth else None
 
     def draw(canvas: Canvas) -> None:
@@ -87,7 +89,7 @@ def roofline_chart(layers: Sequence[Mapping[str, Any]], machine: Mapping[str, An
             axes.plot([low, start], [low * roof, peak], color=FOREGROUND, linewidth=1.2)
         axes.plot([start, high], [peak, peak], color=FOREGROUND, linewidth=1.2)
         for name, colour in BOUNDS.items():
-            bound = [point for point in points if point[2]["bound"] == name]
+            bound = [point for point in points if point[2].bound == name]
             for i, (x, y, layer) in enumerate(bound):
                 (mark,) = axes.plot(
                     [x], [y], "o", color=colour, alpha=0.8, markersize=7, label=None if i else f"bound by {name}"
@@ -107,6 +109,6 @@ def roofline_chart(layers: Sequence[Mapping[str, Any]], machine: Mapping[str, An
         Table.of(
             "Roofline",
             "<layer|MACs per byte|MAC/s|of peak|<bound by",
-            [(step_name(layer), f"{x:.4g}", f"{y:.4g}", f"{y / peak:.2%}", layer["bound"]) for x, y, layer in points],
+            [(step_name(layer), f"{x:.4g}", f"{y:.4g}", f"{y / peak:.2%}", layer.bound) for x, y, layer in points],
         ),
     )

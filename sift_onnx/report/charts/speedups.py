@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from sift_onnx.records.simulate import SweepPoint
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.theme import SERIES, SOFT
 from sift_onnx.report.page.table import Table
@@ -12,27 +12,27 @@ from sift_onnx.report.page.table import Table
 __all__ = ["sweep_chart"]
 
 
-def sweep_chart(points: Sequence[Any], now: tuple[float, float] | None) -> Chart:
+def sweep_chart(points: Sequence[SweepPoint], now: tuple[float, float] | None) -> Chart:
     """Speed-up over the same model executed dense.
 
     Args:
-        points: ``sweep`` of the JSON document of ``simulate``: sparsity, value, low and high.
+        points: ``sweep`` of what ``simulate`` reports.
         now: sparsity and speed-up of the model itself.
     """
 
     def draw(canvas: Canvas) -> None:
         canvas.height(330)
         axes = canvas.axes()
-        most = 1.1 * max([1.0, *(p["high"] for p in points), now[1] if now else 0.0])
-        xs = [100 * p["sparsity"] for p in points]
+        most = 1.1 * max([1.0, *(p.high for p in points), now[1] if now else 0.0])
+        xs = [100 * p.sparsity for p in points]
         ideal = [(s / 2, 200 / (200 - s)) for s in range(200) if 200 / (200 - s) <= most]
         axes.plot(*zip(*ideal, strict=True), "--", color=SOFT, linewidth=1.1, label="ideal, 1 / (1 - sparsity)")
-        axes.fill_between(xs, [p["low"] for p in points], [p["high"] for p in points], color=SERIES[0], alpha=0.18,
+        axes.fill_between(xs, [p.low for p in points], [p.high for p in points], color=SERIES[0], alpha=0.18,
                           linewidth=0)  # fmt: skip
-        axes.plot(xs, [p["value"] for p in points], "-", color=SERIES[0], label="simulated")
+        axes.plot(xs, [p.value for p in points], "-", color=SERIES[0], label="simulated")
         for x, p in zip(xs, points, strict=True):
-            (mark,) = axes.plot([x], [p["value"]], "o", color=SERIES[0])
-            canvas.tip(mark, f"{p['sparsity']:.0%}: {p['value']:.2f}x ({p['low']:.2f}x to {p['high']:.2f}x)")
+            (mark,) = axes.plot([x], [p.value], "o", color=SERIES[0])
+            canvas.tip(mark, f"{p.sparsity:.0%}: {p.value:.2f}x ({p.low:.2f}x to {p.high:.2f}x)")
         if now is not None:
             axes.plot([100 * now[0]], [now[1]], "o", markersize=10, markerfacecolor="none", markeredgewidth=2,
                       markeredgecolor=SERIES[1], label="this model")  # fmt: skip
@@ -49,11 +49,11 @@ def sweep_chart(points: Sequence[Any], now: tuple[float, float] | None) -> Chart
         "Speed-up over sparsity",
         "The same layers at other sparsities, masks sampled, against the same model executed dense on that machine. "
         "The band runs over what is not published of the machine.",
-        "; ".join(f"{p['sparsity']:.0%}: {p['value']:.2f} times" for p in points),
+        "; ".join(f"{p.sparsity:.0%}: {p.value:.2f} times" for p in points),
         draw,
         Table.of(
             "Speed-up over sparsity",
             "sparsity|speed-up|lower end|upper end",
-            [(f"{p['sparsity']:.1%}", *(f"{p[k]:.3f}x" for k in ("value", "low", "high"))) for p in points],
+            [(f"{p.sparsity:.1%}", *(f"{getattr(p, k):.3f}x" for k in ("value", "low", "high"))) for p in points],
         ),
     )

@@ -60,7 +60,7 @@ SETTINGS: dict[Any, object] = {
 
 
 def label(text: str, most: int) -> str:
-    """``text`` with its beginning left out where it is longer than ``most``: the end tells layers apart."""
+    """``text`` with its beginning left out where it is longer than ``most``: names of layers differ at the end."""
     return text if len(text) <= most else "\u2026" + text[1 - most :]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from sift_onnx.records.train import History, StepEntry, ValidationEntry
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.theme import SERIES
 from sift_onnx.report.page.table import Table
@@ -23,15 +24,15 @@ _MASKS = {
 class Run:
     """One training: its name, and the course of its figures."""
 
-    def __init__(self, name: str, history: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Args are the name to show, and ``history`` of the JSON document of ``train``."""
+    def __init__(self, name: str, history: History) -> None:
+        """Args are the name to show, and ``history`` of what ``train`` reports."""
         self.name = name
-        self.steps, self.validations = history["steps"], history["validations"]
+        self.steps, self.validations = history.steps, history.validations
 
     def series(self, key: str, *, validation: bool = False) -> list[tuple[int, float]]:
         """Steps and values of a figure."""
-        entries = self.validations if validation else self.steps
-        return [(entry["step"], entry[key]) for entry in entries if key in entry]
+        entries: Sequence[StepEntry | ValidationEntry] = self.validations if validation else self.steps
+        return [(entry.step, value) for entry in entries if (value := getattr(entry, key)) is not None]
 
 
 def course_chart(runs: Sequence[Run]) -> Chart | None:

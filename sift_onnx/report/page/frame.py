@@ -19,7 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a heading of its own in the list of contents."""
+    """A part of a page that the list of contents names."""
 
     title: str
     content: Markup
@@ -71,13 +71,13 @@ def style() -> str:
     return files("sift_onnx.report.page").joinpath("style.css").read_text(encoding="utf-8")
 
 
-def write_page(path: str | Path, text: str) -> None:
+def write_page(html: str | Path, text: str) -> None:
     """Write a page.
 
     Raises:
         OutputError: the file cannot be written.
     """
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(html).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OutputError(f"cannot write the page {str(path)!r} (--html): {error.strerror}") from error
+        raise OutputError(f"cannot write the page {str(html)!r} (`html`): {error.strerror}") from error

@@ -39,7 +39,7 @@ def _class(cell: str, left: bool) -> str | None:
 
 
 def table_html(table: Table) -> Markup:
-    """The table in a region of its own; of very long ones the first rows, and how many there are."""
+    """The table in a scrollable region; of very long ones the first rows, and how many there are."""
     is_text = [column.startswith("<") for column in table.columns]
     # The first column names the row.
     head = join(

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.weights.sparse import index_dtype
+
 __all__ = ["WeightMatrix", "ascending"]
 
 Array = npt.NDArray[Any]
@@ -93,7 +95,7 @@ class WeightMatrix:
 
 def ascending(parts: Sequence[Positions], size: int) -> Positions:
     """Flat positions in a tensor of ``size`` elements, put together and sorted; int32 where that holds them."""
-    dtype = np.int32 if size < 2**31 else np.int64
+    dtype = index_dtype(size)
     positions: Positions = np.concatenate([part.astype(dtype, copy=False) for part in [np.empty(0, dtype), *parts]])
     positions.sort()
     return positions

@@ -6,27 +6,18 @@ weight may be transposed on its way. Patterns and balanced groups are stated on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values, shape_of
+from sift_onnx.graphs.walks import axis_order
+from sift_onnx.operators.traits import PARAMETER_VIEWS
+from sift_onnx.operators.weight_operands import feature_axes
 
 __all__ = ["feature_axes_of"]
 
 _Axes = tuple[int, int]
-
-# Operators that hand a tensor on with its axes in their order.
-_PASSES = frozenset({"Cast", "Identity"})
-# Input of a convolution or a recurrent layer, and its axes of output and input features.
-_FIXED: dict[tuple[str, int], _Axes] = {
-    ("CausalConvWithState", 1): (0, 1),
-    ("Conv", 1): (0, 1),
-    ("ConvTranspose", 1): (1, 0),
-    ("DeformConv", 1): (0, 1),
-    **{(op, position): (1, 2) for op in ("GRU", "LSTM", "RNN") for position in (1, 2)},
-}
 
 
 def feature_axes_of(graph: gs.Graph, names: Collection[str]) -> dict[str, _Axes]:
@@ -57,50 +48,11 @@ def _axes(tensor: gs.Tensor, stored: tuple[int, ...]) -> _Axes | None:
         for position, read in enumerate(node.inputs):
             if read is not tensor:
                 continue
-            if node.op in _PASSES:
-                found = _axes(node.outputs[0], stored)
-            elif node.op == "Transpose":
-                order = node.attrs.get("perm", range(len(stored))[::-1])
-                found = _axes(node.outputs[0], tuple(stored[axis] for axis in order))
+            if node.op in PARAMETER_VIEWS:
+                found = _axes(node.outputs[0], tuple(stored[axis] for axis in axis_order([node], len(stored))))
             else:
-                here = _axes_at(node, position, len(stored))
+                here = feature_axes(node.op, node.attrs, position, len(stored))
                 found = None if here is None else (stored[here[0]], stored[here[1]])
             if found is not None:
                 return found
     return None
-
-
-def _axes_at(node: gs.Node, position: int, rank: int) -> _Axes | None:
-    """Output and input axis of a weight that ``node`` reads at ``position``."""
-    if (node.op, position) in _FIXED:
-        return _FIXED[node.op, position]
-    rule = _RULES.get(node.op)
-    return None if rule is None else rule(node.attrs, position, rank)
-
-
-def _product(attributes: Mapping[str, Any], position: int, rank: int) -> _Axes | None:
-    """Of ``[..., rows, columns]``: rows are outputs on the left side, columns on the right, unless transposed."""
-    if position > 1 or rank < 2:
-        return None
-    transposed = bool(attributes.get("transB" if position else "transA", 0))
-    return (rank - 1, rank - 2) if bool(position) != transposed else (rank - 2, rank - 1)
-
-
-def _einsum(attributes: Mapping[str, Any], position: int, rank: int) -> _Axes | None:
-    """A product of two: what only the weight has and the result keeps is output, what the result drops is input."""
-    operands, arrow, result = str(attributes["equation"]).replace(" ", "").partition("->")
-    terms = operands.split(",")
-    if not arrow or len(terms) != 2 or "." in operands or len(terms[position]) != rank:
-        return None
-    own, other = terms[position], terms[1 - position]
-    out = [i for i, label in enumerate(own) if label in result and label not in other]
-    summed = [i for i, label in enumerate(own) if label in other and label not in result]
-    return (out[0], summed[0]) if out and summed else None
-
-
-_RULES: dict[str, Callable[[Mapping[str, Any], int, int], _Axes | None]] = {
-    "Einsum": _einsum,
-    "FusedMatMul": _product,
-    "Gemm": _product,
-    "MatMul": _product,
-}

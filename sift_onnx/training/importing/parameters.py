@@ -19,41 +19,20 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.fixed_weights import fixed_weights
 from sift_onnx.errors import UsageError
-from sift_onnx.graphs.constants import array_of, constant_values, shape_of
+from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, named, shape_of
+from sift_onnx.operators.traits import MOVING
+from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 
 __all__ = ["Role", "roles_of"]
 
 Role = Literal["parameter", "statistic", "fixed"]
 
-# Inputs that are parameters of the layer.
-_PARAMETERS: dict[str, tuple[int, ...]] = {
-    "BatchNormalization": (1, 2),
-    "CausalConvWithState": (1, 2),
-    "Conv": (1, 2),
-    "ConvTranspose": (1, 2),
-    "DeformConv": (1, 3),
-    "Einsum": (0, 1, 2, 3),
-    "GRU": (1, 2, 3),
-    "Gather": (0,),
-    "Gemm": (0, 1, 2),
-    "GroupNormalization": (1, 2),
-    "InstanceNormalization": (1, 2),
-    "LSTM": (1, 2, 3, 7),
-    "LayerNormalization": (1, 2),
-    "MatMul": (0, 1),
-    "PRelu": (1,),
-    "RMSNormalization": (1,),
-    "RNN": (1, 2, 3),
-}
-# Those of them that data is multiplied by.
-_MULTIPLIED = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-_STATISTICS = {"BatchNormalization": (3, 4)}
+# Weights of these may be fixed functions.
+_LAYERS = CONVOLUTIONS | MATRIX_PRODUCTS
 # A stored tensor joins data here as a bias, a scale, an embedding or a class token; or as a constant of the formula.
 _JOINS = frozenset({"Add", "Concat", "Div", "Mul", "Sub", "Sum", "Where"})
-_MOVES = frozenset(
-    {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"}
-    | {"Unsqueeze"}
-)
+# Not Gather: where it reads a stored tensor, that is a table of parameters.
+_MOVES = (MOVING - {"Gather"}) | {"Cast"}
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 # Attention masks are written as 0 and a number below this.
 _MASK_BELOW = -1e4
@@ -79,11 +58,11 @@ def roles_of(graph: gs.Graph, trainable: Sequence[str] = ()) -> dict[str, Role]:
         if role is not None:
             roles[name] = role
     weights = [
-        (node, gs.Constant(name, constant._values))
+        (node, named(constant, name))
         for name, constant in stored.items()
         if roles.get(name) == "parameter"
         for node, position, _ in _uses(graph.tensors()[name])
-        if position in _MULTIPLIED.get(node.op, ())
+        if node.op in _LAYERS and position in PARAMETERS[node.op].weights
     ]
     roles.update((name, "fixed") for name in fixed_weights(weights))
     for glob in trainable:
@@ -96,16 +75,15 @@ def roles_of(graph: gs.Graph, trainable: Sequence[str] = ()) -> dict[str, Role]:
 
 def _floating(tensor: gs.Tensor) -> gs.Constant | None:
     constant = constant_values(tensor)
-    return constant if constant is not None and np.dtype(constant._values.dtype).name in _FLOATS else None
+    return constant if constant is not None and dtype_of(constant).name in _FLOATS else None
 
 
 def _role(tensor: gs.Tensor, constant: gs.Constant) -> Role | None:
     uses = list(_uses(tensor))
-    if any(position in _PARAMETERS.get(node.op, ()) for node, position, _ in uses) and max(
-        shape_of(constant), default=0
-    ):
+    known = [(position, PARAMETERS[node.op]) for node, position, _ in uses if node.op in PARAMETERS]
+    if any(position in inputs.trained for position, inputs in known) and max(shape_of(constant), default=0):
         return "parameter"
-    if any(position in _STATISTICS.get(node.op, ()) for node, position, _ in uses):
+    if any(position in inputs.statistics for position, inputs in known):
         return "statistic"
     joined = any(node.op in _JOINS for node, _, _ in uses)
     named = isinstance(tensor, gs.Constant) and max(shape_of(constant), default=1) > 1

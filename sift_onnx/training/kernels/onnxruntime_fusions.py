@@ -6,34 +6,33 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.training.registry import kernel
 
 __all__: list[str] = []
 
-_DOMAIN = "com.microsoft"
 
-
-@kernel("Gelu", domain=_DOMAIN)
+@kernel("Gelu", domain=MICROSOFT)
 def gelu(x: Tensor) -> Tensor:
     return functional.gelu(x)
 
 
-@kernel("FastGelu", domain=_DOMAIN)
+@kernel("FastGelu", domain=MICROSOFT)
 def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
     return functional.gelu(x if bias is None else x + bias, approximate="tanh")
 
 
-@kernel("BiasGelu", domain=_DOMAIN)
+@kernel("BiasGelu", domain=MICROSOFT)
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     return functional.gelu(x + bias)
 
 
-@kernel("QuickGelu", domain=_DOMAIN)
+@kernel("QuickGelu", domain=MICROSOFT)
 def quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
     return x * torch.sigmoid(alpha * x)
 
 
-@kernel("FusedMatMul", domain=_DOMAIN)
+@kernel("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(
     a: Tensor,
     b: Tensor,
@@ -46,7 +45,7 @@ def fused_matmul(
     return alpha * (a @ b)
 
 
-@kernel("SkipLayerNormalization", domain=_DOMAIN)
+@kernel("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(
     x: Tensor,
     skip: Tensor,

@@ -37,18 +37,19 @@ def read_arrays(path: Path, specs: Sequence[InputSpec]) -> tuple[Arrays, Arrays 
                 raise UsageError(f"{path} holds one array; write a file of named ones with numpy.savez")
             arrays = {name: file[name] for name in file.files}
     except OSError as error:
-        raise UsageError(f"cannot read {path} (--data): {error.strerror or error}") from error
+        raise UsageError(f"cannot read {path} (`data`): {error.strerror or error}") from error
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
         if isinstance(error, UsageError):
             raise
         reason = "it holds pickled objects, which are not loaded" if "allow_pickle" in str(error) else str(error)
-        raise UsageError(f"cannot read {path} (--data): {reason}") from error
+        raise UsageError(f"cannot read {path} (`data`): {reason}") from error
     names = [_names(spec, specs, prefix="") for spec in specs]
     known = {f"{p}{n}" for p in ("", "val_") for group in (*names, ("target", "y")) for n in group}
     foreign = [name for name in arrays if name not in known]
     if foreign:
         raise UsageError(
-            f"{path}: what is {foreign[0]!r}? The model's inputs are {_listed(specs)}; see --help on names"
+            f"{path}: what is {foreign[0]!r}? The model's inputs are {_listed(specs)}; 'target' is also known, "
+            "and all of these with 'val_' in front"
         )
     train = _arrays(path, arrays, specs, "")
     if train is None:

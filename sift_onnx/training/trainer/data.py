@@ -177,7 +177,7 @@ class LoaderSource(DataSource):
 
 
 def load_data(spec: str, specs: Sequence[InputSpec], settings: TrainingSettings, ranks: Ranks) -> DataSource:
-    """The data that ``--data`` names.
+    """The data that ``spec`` names.
 
     Args:
         spec: ``FILE.npz``, or ``FILE.py:FUNCTION``. The function is called with those of ``seed``, ``rank`` and
@@ -194,17 +194,17 @@ def load_data(spec: str, specs: Sequence[InputSpec], settings: TrainingSettings,
         train, validation = read_arrays(Path(spec), specs)
         return ArraySource(train, validation, settings, ranks, spec)
     if ".py:" not in spec:
-        raise UsageError(f"--data is {spec!r}; write FILE.npz or FILE.py:FUNCTION")
-    function = load_function(spec, "--data")
+        raise UsageError(f"`data` is {spec!r}; write FILE.npz or FILE.py:FUNCTION")
+    function = load_function(spec, "`data`")
     taken = _taken(function, {"seed": settings.seed, "rank": ranks.rank, "world_size": ranks.size})
 
     def call() -> Any:
         try:
             return function(**taken)
         except Exception as error:
-            raise UsageError(f"--data {spec!r}: the function fails: {first_line(error)}") from error
+            raise UsageError(f"`data` {spec!r}: the function fails: {first_line(error)}") from error
 
-    return source_of(call, specs, settings, ranks, shared_out="rank" in taken, where=f"--data {spec!r}")
+    return source_of(call, specs, settings, ranks, shared_out="rank" in taken, where=f"`data` {spec!r}")
 
 
 def source_of(

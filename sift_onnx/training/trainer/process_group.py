@@ -87,14 +87,14 @@ def _device(name: str, local_rank: int | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"--device {name!r} is no device; choose auto, cpu, cuda or cuda:N") from error
+        raise UsageError(f"`device` {name!r} is no device; choose auto, cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"--device {name!r} is not supported; choose auto, cpu, cuda or cuda:N")
+        raise UsageError(f"`device` {name!r} is not supported; choose auto, cpu, cuda or cuda:N")
     if device.type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise BackendError(f"--device {name}: torch finds no CUDA device here; leave --device out")
+        raise BackendError(f"`device` {name}: torch finds no CUDA device here; leave `device` out")
     index = local_rank if local_rank is not None else device.index or 0
     if index >= torch.cuda.device_count():
-        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
+        raise UsageError(f"`device` {name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
     return torch.device("cuda", index)

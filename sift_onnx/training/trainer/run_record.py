@@ -62,8 +62,8 @@ def example_cost(
     first = specs[0].shape
     batch = first[0] if first and isinstance(first[0], int) else 1
     try:
-        totals = inspect(model, bound).to_dict()["totals"]
+        totals = inspect(model, bound).totals
     except SiftError:
         return None
-    per_example = {key: totals[key] // batch for key in ("macs", "effective_macs", "attention_macs")}
-    return {"params": totals["params"], "nnz": totals["nnz"], **per_example}
+    per_example = {key: getattr(totals, key) // batch for key in ("macs", "effective_macs", "attention_macs")}
+    return {"params": totals.params, "nnz": totals.nnz, **per_example}

@@ -27,13 +27,11 @@ def tensorboard_log(folder: Path) -> Iterator[Callable[[Mapping[str, Any]], None
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise MissingExtraError(
-            "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE, whose lines are JSON"
-        ) from error
+        raise MissingExtraError("TensorBoard is not installed: pip install tensorboard") from error
     try:
         writer = SummaryWriter(str(folder))
     except OSError as error:
-        raise OutputError(f"cannot write to {folder} (--tensorboard): {error.strerror or error}") from error
+        raise OutputError(f"cannot write TensorBoard's files to {folder}: {error.strerror or error}") from error
 
     def note(event: Mapping[str, Any]) -> None:
         prefix = _PREFIX.get(event["event"])

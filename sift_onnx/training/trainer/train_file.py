@@ -11,8 +11,8 @@ from sift_onnx.analysis.training_mode import mode_note
 from sift_onnx.errors import OutputError, PreconditionError
 from sift_onnx.model import Model
 from sift_onnx.model_files.writer import check_input, check_output
-from sift_onnx.passes.folded_batch_norms import find_folded, starts_at_random
-from sift_onnx.passes.inference_mode import InferenceMode
+from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.training import sparse
 from sift_onnx.training.importing.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
@@ -90,7 +90,9 @@ def train_file(
     if settings.sparsity is not None:
         sparse.configure(settings.sparsity)
     if found is None and settings.checkpoint_every and checkpoints_in(folder) and not force:
-        raise OutputError(f"{folder} has checkpoints of another run; go on from them with --resume, or add --force")
+        raise OutputError(
+            f"{folder} has checkpoints of another run; go on from them with `resume`, or add `force=True`"
+        )
     with joined_ranks(device) as ranks:
         model = Model.load(source)
         # Before the training: that a node cannot be put into inference mode should not be found out at its end.

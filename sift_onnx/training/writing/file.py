@@ -13,7 +13,7 @@ from torch import nn
 from sift_onnx.files.atomic import atomic_file
 from sift_onnx.files.external_data import external_tensors
 from sift_onnx.model_files.writer import PROTOBUF_LIMIT, check_output
-from sift_onnx.passes.inference_mode import InferenceMode
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.training.writing.model import write_back
 
 __all__ = ["write_back_file"]
@@ -30,13 +30,13 @@ def write_back_file(
 
     Args:
         source: the file that the module was made from.
-        module: see :func:`~sift_onnx.training.write_back`.
+        module: see :func:`~sift_onnx.training.writing.model`.
         target: replaced only once the new file is complete.
         force: replace an existing file.
 
     Raises:
         OutputError: the file exists and ``force`` is off, or it cannot be written.
-        SiftError: see :func:`~sift_onnx.training.write_back`.
+        SiftError: see :func:`~sift_onnx.training.writing.model`.
     """
     source, target = Path(source), Path(target)
     check_output(target, force)

@@ -14,23 +14,16 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import PreconditionError, UsageError
-from sift_onnx.graphs.constants import (
-    MaskedConstant,
-    MaskedValues,
-    array_of,
-    masked_constant,
-    shape_of,
-    sparse_weight_of,
-)
+from sift_onnx.graphs.constants import array_of, dtype_of, replace_values, shape_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike, as_kind_of
-from sift_onnx.passes.inference_mode import InferenceMode
-from sift_onnx.passes.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.prepare.inference_mode import InferenceMode
+from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.tensors import array_from_tensor
 from sift_onnx.training.writing.proto_patch import patched_proto
-from sift_onnx.weights.sparse import SparseWeight
+from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["write_back"]
 
@@ -116,7 +109,7 @@ def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor
                 "pass the model that the module was made from"
             )
         mask = array_from_tensor(masks[name]).astype(np.bool_) if name in masks else None
-        value = _value(name, constant, array_from_tensor(tensor, np.dtype(constant._values.dtype)), mask)
+        value = _value(name, constant, array_from_tensor(tensor, dtype_of(constant)), mask)
         if value is not None:
             found[name] = _Change(value)
     return found
@@ -139,7 +132,7 @@ def _value(name: str, constant: gs.Constant, trained: Array, mask: Array | None)
                 "algorithm before training, or drop the masks of the model (densify)"
             )
     else:
-        indices = np.flatnonzero(mask).astype(np.int32 if mask.size < 2**31 else np.int64)
+        indices = np.flatnonzero(mask).astype(index_dtype(mask.size))
     values = trained.reshape(-1)[indices]
     if kept is not None and np.array_equal(indices, kept.indices) and _same(values, kept.values):
         return None
@@ -172,8 +165,5 @@ def _put(model: Model, changes: Mapping[str, _Change]) -> None:
             node = constant.inputs[0]
             dense = change.value.to_dense() if isinstance(change.value, SparseWeight) else change.value
             node.attrs["value"] = gs.Constant(name, dense)
-        elif isinstance(change.value, SparseWeight):
-            masked_constant(constant, MaskedValues(change.value))
         else:
-            assert not isinstance(constant, MaskedConstant)
-            constant._values = change.value
+            replace_values(constant, change.value)

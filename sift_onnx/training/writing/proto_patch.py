@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnx_graphsurgeon as gs
 
 from sift_onnx.files.stored_values import bare_header
-from sift_onnx.graphs.constants import MaskedConstant, MaskedValues, masked_constant
+from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
 from sift_onnx.weights.sparse import SparseWeight
-from sift_onnx.weights.sparse_tensors import sparse_tensor_of
 
 __all__ = ["patched_proto"]
 
@@ -45,10 +43,7 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWei
     for sparse in copy.graph.sparse_initializer:
         weight = values.get(sparse.values.name)
         if isinstance(weight, SparseWeight):
-            constant = gs.Constant(sparse.values.name, np.empty(0, weight.dtype))
-            masked_constant(constant, MaskedValues(weight))
-            assert isinstance(constant, MaskedConstant)
-            sparse.CopyFrom(sparse_tensor_of(constant, bare_header(sparse.values)))
+            sparse.CopyFrom(sparse_tensor_of(weight, bare_header(sparse.values)))
     _note_masks(copy, records)
     return copy
 

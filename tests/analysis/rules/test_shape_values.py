@@ -9,54 +9,14 @@ import onnx
 import pytest
 from nets import Net, run, widen
 from onnx import TensorProto, numpy_helper
+from shape_subgraphs import dynamic_images, dynamic_tokens, listed, number, numbers, size
 
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-
-
-def number(net: Net, value: int, form: str = "value") -> str:
-    """A scalar in a Constant node, in one of the ways that exporters write it."""
-    attrs: dict[str, Any] = {"value_int": value}
-    if form == "value":
-        attrs = {"value": numpy_helper.from_array(np.asarray(value, dtype=np.int64))}
-    return str(net.op("Constant", **attrs))
-
-
-def numbers(net: Net, values: list[int], form: str = "value_ints") -> str:
-    """A vector in a Constant node, or as an initializer."""
-    if form == "initializer":
-        return net.constant(values)
-    attrs: dict[str, Any] = {"value_ints": values}
-    if form == "value":
-        attrs = {"value": numpy_helper.from_array(np.asarray(values, dtype=np.int64))}
-    return str(net.op("Constant", **attrs))
-
-
-def size(net: Net, x: str, axis: int) -> str:
-    """``x.shape[axis]`` as TorchScript writes it: a scalar."""
-    return str(net.op("Gather", net.op("Shape", x), number(net, axis), axis=0))
-
-
-def listed(net: Net, *scalars: str) -> str:
-    """``[a, b, ...]`` as TorchScript writes it: every scalar becomes a vector of one."""
-    parts = [net.op("Unsqueeze", scalar, numbers(net, [0])) for scalar in scalars]
-    return str(net.op("Concat", *parts, axis=0))
 
 
 def rerun(proto: onnx.ModelProto, net: Net, batch: int) -> dict[str, np.ndarray[Any, Any]]:
     """The wide model at another batch."""
     return run(proto, {name: np.concatenate([feed[:1]] * batch) for name, feed in net.feeds.items()})
-
-
-def dynamic_tokens(net: Net, width: int) -> str:
-    """``[N, 5, width]`` behind two layers; the batch is dynamic."""
-    stem = net.dense(net.input("x", 1, 5, 4, declared=["N", 5, 4]), 4, 6, name="stem")
-    return net.dense(net.op("Relu", stem), 6, width, name="before")
-
-
-def dynamic_images(net: Net, channels: int) -> str:
-    """``[N, channels, 4, 4]`` behind two layers; the batch is dynamic."""
-    stem = net.conv(net.input("x", 1, 3, 4, 4, declared=["N", 3, 4, 4]), 3, 6, name="stem")
-    return net.conv(net.op("Relu", stem), 6, channels, name="before")
 
 
 # Flattening.
@@ -345,117 +305,6 @@ def test_a_size_is_true(net: Net) -> None:
     tokens = net.op("Where", true, number(net, 5), number(net, 1))
     net.tokens_end(net.op("Reshape", h, listed(net, number(net, 1), tokens, number(net, -1)), name="same"), 7)
     assert widen(net).shape("same") == (1, 5, 14)
-
-
-# What is no linear expression.
-
-
-@pytest.mark.parametrize("op", ["Max", "Min"])
-def test_the_larger_or_smaller_of_two_sizes_pins_them(net: Net, op: str) -> None:
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    limited = net.op(op, size(net, h, 2), number(net, 7))
-    net.tokens_end(net.op("Reshape", h, listed(net, number(net, 1), number(net, 5), limited)), 7)
-    wide = widen(net)
-    assert wide.shape("q.weight") == (12, 7)
-    assert "not linear" in wide.reason("q.weight")
-
-
-@pytest.mark.parametrize("first", ["a", "b"])
-def test_of_two_sizes_that_are_multiplied_the_first_grows(net: Net, first: str) -> None:
-    a, b = net.dense(net.op("Relu", net.tokens(6)), 6, 4, name="a"), net.dense("relu2", 6, 7, name="b")
-    outer = net.op("Mul", net.op("Unsqueeze", a, net.constant([3])), net.op("Unsqueeze", b, net.constant([2])))
-    sizes = [size(net, a, 2), size(net, b, 2)]
-    product = net.op("Mul", *(sizes if first == "a" else sizes[::-1]))
-    flat = net.op("Reshape", outer, listed(net, number(net, 1), number(net, 5), product), name="flat")
-    net.tokens_end(flat, 28)
-    wide = widen(net)
-    assert wide.shape("a.weight") == (12, 8 if first == "a" else 4)
-    assert wide.shape("b.weight") == (12, 14 if first == "b" else 7)
-    assert wide.shape("flat") == (1, 5, 56)
-
-
-def test_a_size_that_divides_another_stays(net: Net) -> None:
-    """``28 // C`` tokens of width C."""
-    h = net.dense(net.op("Relu", net.tokens(6, length=4)), 6, 7, name="q")
-    rows = net.op("Div", number(net, 28), size(net, h, 2))
-    net.tokens_end(net.op("Reshape", h, listed(net, number(net, 1), rows, number(net, -1)), name="same"), 7)
-    wide = widen(net)
-    assert wide.shape("q.weight") == (12, 7)
-    assert "divides another size" in wide.reason("q.weight")
-
-
-def test_a_size_that_counts_positions_stays(net: Net) -> None:
-    """``arange(C)[-1] - 1`` tokens."""
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    positions = net.op("Range", number(net, 0), size(net, h, 2), number(net, 1), name="positions")
-    tokens = net.op("Sub", net.op("Gather", positions, number(net, -1)), number(net, 1))
-    net.tokens_end(net.op("Reshape", h, listed(net, number(net, 1), tokens, number(net, -1)), name="same"), 7)
-    wide = widen(net)
-    assert wide.after["positions"].tolist() == list(range(7))
-    assert "range of numbers" in wide.reason("q.weight")
-
-
-def test_positions_up_to_a_fixed_length_are_looked_up(net: Net) -> None:
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    positions = net.op("Range", number(net, 0), size(net, h, 1), number(net, 1))
-    h = net.op("Add", h, net.op("Gather", net.weight(9, 7, name="table"), positions, name="looked"))
-    net.tokens_end(h, 7)
-    wide = widen(net)
-    assert (wide.shape("table"), wide.shape("looked")) == ((9, 14), (5, 14))
-
-
-def test_a_size_that_is_an_index_stays(net: Net) -> None:
-    """The 7th of eight numbers is how many tokens there are."""
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    tokens = net.op("Gather", net.constant([2, 2, 2, 2, 2, 2, 2, 5]), size(net, h, 2))
-    net.tokens_end(net.op("Reshape", h, listed(net, number(net, 1), tokens, number(net, -1)), name="same"), 7)
-    assert widen(net).shape("q.weight") == (12, 7)
-
-
-def test_a_size_that_bounds_a_slice_stays(net: Net) -> None:
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    end = net.op("Shape", h, start=2)
-    tokens = net.op("Slice", net.constant([2, 2, 2, 2, 2, 2, 5, 2, 2, 2, 2, 2, 2, 2, 2]), net.constant([6]), end)
-    target = net.op("Concat", net.constant([1]), tokens, net.constant([-1]), axis=0, name="target")
-    net.tokens_end(net.op("Reshape", h, target, name="same"), 7)
-    assert widen(net).shape("q.weight") == (12, 7)
-
-
-@pytest.mark.parametrize("op", ["Expand", "ConstantOfShape"])
-def test_a_size_that_says_how_often_a_number_is_repeated_stays(net: Net, op: str) -> None:
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    width = net.op("Shape", h, start=2)
-    if op == "Expand":
-        ones = net.op("Expand", net.constant([1]), width)
-    else:
-        ones = net.op("ConstantOfShape", width, value=numpy_helper.from_array(np.asarray([1], dtype=np.int64)))
-    tokens = net.op("ReduceProd", net.op("Add", ones, net.constant([0, 0, 4, 0, 0, 0, 0])), keepdims=1)
-    target = net.op("Concat", net.constant([1]), tokens, net.constant([-1]), axis=0)
-    net.tokens_end(net.op("Reshape", h, target), 7)
-    assert widen(net).shape("q.weight") == (12, 7)
-
-
-def test_a_size_that_becomes_a_float_only_scales(net: Net) -> None:
-    """``h / sqrt(C)``: it follows the width, and pins nothing."""
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    root = net.op("Sqrt", net.op("Cast", size(net, h, 2), to=TensorProto.FLOAT), name="root")
-    net.tokens_end(net.op("Div", h, root), 7)
-    wide = widen(net)
-    assert wide.shape("q.weight") == (12, 14)
-    assert wide.after["root"] == pytest.approx(14**0.5)
-
-
-def test_a_width_whose_half_is_no_whole_number_stays_behind_floating_point(net: Net) -> None:
-    """``int(C / 2.0 * 2.0)`` is C, which whole numbers would not find for 7."""
-    h = net.dense(net.op("Relu", net.tokens(6)), 6, 7, name="q")
-    two = net.op("Cast", number(net, 2), to=TensorProto.FLOAT)
-    width = net.op("Cast", size(net, h, 2), to=TensorProto.FLOAT)
-    again = net.op("Cast", net.op("Mul", net.op("Div", width, two), two), to=TensorProto.INT64, name="again")
-    h = net.op("Reshape", h, listed(net, number(net, 1), number(net, 5), again))
-    net.tokens_end(net.op("Reshape", h, net.constant([1, 5, 7])), 7)
-    wide = widen(net)
-    assert wide.after["again"] == 7
-    assert "a computation that is not linear uses it" in wide.reason("q.weight")
 
 
 # What leaves numbers as they are.

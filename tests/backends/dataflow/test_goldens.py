@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sift_onnx.backends.dataflow import simulate
-from sift_onnx.backends.dataflow.fast import simulate_product
-from sift_onnx.backends.dataflow.machine import load_machine, with_grid
+from sift_onnx.backends.dataflow.cycles.fast import simulate_product
+from sift_onnx.backends.dataflow.machines.machine import with_grid
+from sift_onnx.backends.dataflow.machines.preset_files import load_machine
 
 
 def mask_of(rows, columns, nnz, seed=0):

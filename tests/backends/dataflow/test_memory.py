@@ -8,7 +8,7 @@ import pytest
 from dataflow_cases import grid
 
 import sift_onnx
-from sift_onnx.graphs.constants import MaskedValues, masked_constant
+from sift_onnx.graphs.constants import replace_values
 from sift_onnx.model import Model
 from sift_onnx.model_files import writer as model_file
 from sift_onnx.weights.sparse import SparseWeight
@@ -33,7 +33,7 @@ def model():
     for constant in model.initializers().values():
         indices = np.sort(rng.choice(WIDTH * WIDTH, NNZ, replace=False)).astype(np.int32)
         values = rng.standard_normal(NNZ).astype(np.float32)
-        masked_constant(constant, MaskedValues(SparseWeight((WIDTH, WIDTH), indices, values)))
+        replace_values(constant, SparseWeight((WIDTH, WIDTH), indices, values))
     return model
 
 

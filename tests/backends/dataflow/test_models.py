@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from sift_onnx.backends.dataflow.lower import lower
-from sift_onnx.backends.dataflow.model_simulation import simulate
+from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
+from sift_onnx.backends.dataflow.workloads.lowering import lower
 from sift_onnx.models import ARCHITECTURES
 from sift_onnx.models.export import export
 

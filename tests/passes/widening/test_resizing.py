@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def wider(model: Model) -> tuple[AxisAnalysis, Solution]:
 
 def filled(_: str, constant: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """New values without a draw."""
-    return np.full(shape, 0.5, dtype=constant._values.dtype)
+    return np.full(shape, 0.5, dtype=constant.dtype)
 
 
 def ops(proto: onnx.ModelProto) -> list[str]:
@@ -269,10 +270,11 @@ def test_symbols_stay_where_nothing_changes_and_numbers_follow(net: Net) -> None
 
 
 @pytest.fixture
-def rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def rules() -> Iterator[None]:
     """Rules that a test registers are forgotten after it."""
-    for key, rule in rule_registry.RULES.items():
-        monkeypatch.setitem(rule_registry.RULES, key, rule)
+    before = rule_registry.RULES.snapshot()
+    yield
+    rule_registry.RULES.restore(before)
 
 
 def forgets_growth(ctx: RuleContext) -> None:

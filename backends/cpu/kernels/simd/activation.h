@@ -1,8 +1,8 @@
 // Activations on vectors. The kind is a template parameter, so that a loop over a tile holds no branch.
 #pragma once
 
-#include "../epilogue.h"
-#include "vec.h"
+#include "base/activation.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -64,7 +64,7 @@ template <ActivationKind Kind>
   return x;
 }
 
-// Calls Function<Kind>::run(arguments...) for the kind that is asked for.
+// Calls Function<Kind>::run(arguments...) for the given kind.
 template <template <ActivationKind> class Function, typename... Arguments>
 inline void with_activation(ActivationKind kind, const Arguments&... arguments) {
   switch (kind) {

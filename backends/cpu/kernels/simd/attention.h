@@ -4,10 +4,10 @@
 
 #include <limits>
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "rows.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/rows.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -79,7 +79,7 @@ void add_mask(const AttentionArgs& args) {
 
 // Turns scores into exp(score - greatest); the inverse of their sum is what is left to multiply with.
 template <int Cols>
-[[gnu::always_inline]] inline Tile<1, Cols> soften(const AttentionArgs& args) {
+[[gnu::always_inline]] inline Tile<1, Cols> softmax(const AttentionArgs& args) {
   using Sums = Tile<1, Cols>;
   constexpr int kStep = Cols * kBlock;
   float* const begin = args.scores + args.first_key * kStep;
@@ -163,7 +163,7 @@ void attend_blocks(const AttentionArgs& args) {
   scale_queries<Cols>(args);
   score_keys<Cols>(args);
   if (args.mask != nullptr) add_mask<Cols>(args);
-  const Tile<1, Cols> factors = soften<Cols>(args);
+  const Tile<1, Cols> factors = softmax<Cols>(args);
   for (std::int64_t first = args.first_key; first < args.end_key; first += kKeysAtOnce) {
     const std::int64_t end = first + kKeysAtOnce < args.end_key ? first + kKeysAtOnce : args.end_key;
     std::int64_t channel = 0;

@@ -1,13 +1,14 @@
-// Products of dense rows of weights and blocks of 16 tokens, whose sums stay in registers; see ../dense_product.h.
+// Products of dense rows of weights and blocks of 16 tokens, whose sums stay in registers; see
+// products/dense_product.h.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
-// As many as the registers hold, beside a block of operands and a weight.
+// As many as the registers hold, in addition to a block of operands and a weight.
 inline constexpr int kDenseRows = kRegisters == 32 ? (kVecsPerBlock == 1 ? 28 : 6) : (kVecsPerBlock == 2 ? 6 : 2);
 
 inline void dense_tile(const DenseTileArgs& args) {
@@ -85,8 +86,8 @@ struct DenseFinish {
         Vec value = load(args.sums + at) * scale * scales[v] + bias;
         if (args.residual != nullptr) value += load(args.residual + at);
         value = activate<Kind>(value, args.activation.a, args.activation.b);
-        if (args.streams) {
-          stream_out(args.out + at, value);
+        if (args.non_temporal) {
+          store_non_temporal(args.out + at, value);
         } else {
           store(args.out + at, value);
         }

@@ -1,9 +1,9 @@
 // One or two arrays of the same size into one.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -11,8 +11,7 @@ template <ActivationKind Kind>
 struct Elementwise {
   static void run(ElementwiseArgs args) {
     switch (args.kind) {
-      case BinaryKind::first:
-        return each(args, [&](Vec a, Vec) { return a * args.scale + args.shift; });
+      case BinaryKind::first: return each(args, [&](Vec a, Vec) { return a * args.scale + args.shift; });
       case BinaryKind::add: return each(args, [](Vec a, Vec b) { return a + b; });
       case BinaryKind::subtract: return each(args, [](Vec a, Vec b) { return a - b; });
       case BinaryKind::multiply: return each(args, [](Vec a, Vec b) { return a * b; });

@@ -1,9 +1,9 @@
 // From accumulators to the output: residual, activation, and only the lanes that lie inside the tensor.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -27,8 +27,8 @@ struct Epilogue {
             Vec sum = load_unaligned(acc + entry.source + v * kVecLanes);
             if (residual != nullptr) sum += load_unaligned(residual + at);
             sum = activate<Kind>(sum, a, b);
-            if (args.streams) {
-              stream_out(out + at, sum);
+            if (args.non_temporal) {
+              store_non_temporal(out + at, sum);
             } else {
               store_unaligned(out + at, sum);
             }

@@ -4,8 +4,8 @@
 #include <bit>
 #include <type_traits>
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -21,7 +21,7 @@ template <int Width>
   for (int lane = 0; lane < Width; ++lane) target[lane] = source[2 * lane];
 }
 
-// Only the lanes of the mask are read and written; they are side by side.
+// Only the lanes of the mask are read and written; they are adjacent.
 inline void copy_lane_by_lane(float* target, const float* source, std::ptrdiff_t stride, std::uint32_t mask) {
   const int end = std::bit_width(mask);
   for (int lane = std::countr_zero(mask); lane < end; ++lane) target[lane] = source[lane * stride];
@@ -108,7 +108,7 @@ template <typename Copy>
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i, from += source_stride, to += target_stride) {
         // The sums that stream past a panel push parts of it out of the first-level cache. Stores that miss are served
-        // one after the other; asked for four channels ahead, the lines come side by side.
+        // one after the other; prefetched four channels ahead, the lines arrive at the same time.
         __builtin_prefetch(to + ahead, 1);
         copy(to, from, *entry);
       }

@@ -1,22 +1,22 @@
 // Every kernel template, for the translation unit of one instruction set. Defines `kernels()` in its namespace.
 #pragma once
 
-#include "../kernel_table.h"
-#include "attention.h"
-#include "dense_tile.h"
-#include "elementwise.h"
-#include "epilogue.h"
-#include "gather.h"
-#include "narrow_rows.h"
-#include "normalize.h"
-#include "peak.h"
-#include "pool_tile.h"
-#include "reorder.h"
-#include "rotated_rows.h"
-#include "rows.h"
-#include "stream.h"
-#include "window.h"
-#include "winograd.h"
+#include "simd/attention.h"
+#include "simd/dense_tile.h"
+#include "simd/elementwise.h"
+#include "simd/epilogue.h"
+#include "simd/gather.h"
+#include "simd/kernel_table.h"
+#include "simd/narrow_rows.h"
+#include "simd/normalize.h"
+#include "simd/peak.h"
+#include "simd/pool_tile.h"
+#include "simd/reorder.h"
+#include "simd/rotated_rows.h"
+#include "simd/rows.h"
+#include "simd/stream.h"
+#include "simd/window.h"
+#include "simd/winograd.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -24,16 +24,16 @@ const KernelTable* kernels();
 const KernelTable* kernels() {
   static constexpr KernelTable kTable{
       .rows = &find_rows,
-      .rows_side_by_side = &find_rows_side_by_side,
+      .sell_rows = &find_sell_rows,
       .rotated_rows = &find_rotated_rows,
       .narrow_rows = &find_narrow_rows,
-      .narrow_rows_side_by_side = &find_narrow_rows_side_by_side,
+      .narrow_sell_rows = &find_narrow_sell_rows,
       .vec_bytes = kVecBytes,
       .runs_generated = kRunsGenerated,
       .pair_above = kPairAbove,
       .gather_full = &gather_full,
       .gather_masked = &gather_masked,
-      .end_streams = &end_streams,
+      .end_non_temporal_stores = &end_non_temporal_stores,
       .epilogue = &epilogue,
       .interleave = &interleave,
       .deinterleave = &deinterleave,

@@ -1,9 +1,10 @@
-// Sparse rows times a panel whose blocks are 8 lanes: for images whose rows would leave half of 16 lanes without a pixel.
+// Sparse rows times a panel whose blocks are 8 lanes: for images whose rows would leave half of 16 lanes without a
+// pixel.
 #pragma once
 
-#include "../kernel_table.h"
-#include "rows.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/rows.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -12,15 +13,15 @@ inline constexpr int kNarrowBytes = kVecBytes < 32 ? kVecBytes : 32;
 typedef float NarrowVec __attribute__((vector_size(kNarrowBytes), may_alias));
 typedef float UnalignedNarrowVec __attribute__((vector_size(kNarrowBytes), aligned(4), may_alias));
 
-// Sums of one row of so many blocks. If they slide, operands begin anywhere in the first half of 64 bytes.
-template <int Blocks, bool Slides>
+// Sums of one row of this many blocks. If taps overlap, operands begin anywhere in the first half of 64 bytes.
+template <int Blocks, bool TapsOverlap>
 struct NarrowTile {
   using V = NarrowVec;
   static constexpr int kFloats = Blocks * kNarrowBlock;
   static constexpr int kLanes = kNarrowBytes / 4;
   static constexpr int kVecs = kFloats / kLanes;
   static constexpr int kVecsPerBlock = kNarrowBlock / kLanes;
-  static constexpr int kBlockBytes = Slides ? 64 : 32;
+  static constexpr int kBlockBytes = TapsOverlap ? 64 : 32;
 
   V vec[kVecs];
 
@@ -45,7 +46,7 @@ struct NarrowTile {
 #pragma GCC unroll 32
     for (int v = 0; v < kVecs; ++v) {
       const std::byte* const at = from + v / kVecsPerBlock * kBlockBytes + v % kVecsPerBlock * kNarrowBytes;
-      if constexpr (Slides) {
+      if constexpr (TapsOverlap) {
         vec[v] += weight * *reinterpret_cast<const UnalignedNarrowVec*>(at);
       } else {
         vec[v] += weight * *reinterpret_cast<const V*>(at);
@@ -63,37 +64,37 @@ struct NarrowTile {
   }
 };
 
-// Side by side wherever the registers hold the sums of two: ends are foreseen more often, and there are fewer of them.
-template <bool Slides, int Blocks = 1>
-SideBySide narrow_rows_side_by_side_of(int blocks) {
-  using Sums = NarrowTile<Blocks, Slides>;
+// sell wherever the registers hold the sums of two: ends are foreseen more often, and there are fewer of them.
+template <bool TapsOverlap, int Blocks = 1>
+SellRows narrow_sell_rows_of(int blocks) {
+  using Sums = NarrowTile<Blocks, TapsOverlap>;
   if constexpr (Blocks <= 14 && 2 * Sums::kVecs <= kAccumulators) {
-    if (blocks != Blocks) return narrow_rows_side_by_side_of<Slides, Blocks + 1>(blocks);
-    return side_by_side<Sums>();
+    if (blocks != Blocks) return narrow_sell_rows_of<TapsOverlap, Blocks + 1>(blocks);
+    return sell_rows_of<Sums>();
   } else {
     return {};
   }
 }
 
-template <bool Slides, int Blocks = 1>
+template <bool TapsOverlap, int Blocks = 1>
 RowsFunction narrow_rows_of(int blocks) {
-  using Sums = NarrowTile<Blocks, Slides>;
+  using Sums = NarrowTile<Blocks, TapsOverlap>;
   if constexpr (Blocks <= 14 && Sums::kVecs <= kAccumulators) {
     if constexpr (2 * Sums::kVecs > kAccumulators) {
-      if (blocks == Blocks) return &rows_single<Sums>;
+      if (blocks == Blocks) return &rows_csr<Sums>;
     }
-    return narrow_rows_of<Slides, Blocks + 1>(blocks);
+    return narrow_rows_of<TapsOverlap, Blocks + 1>(blocks);
   } else {
     return nullptr;
   }
 }
 
-inline SideBySide find_narrow_rows_side_by_side(int blocks, bool slides) {
-  return slides ? narrow_rows_side_by_side_of<true>(blocks) : narrow_rows_side_by_side_of<false>(blocks);
+inline SellRows find_narrow_sell_rows(int blocks, bool taps_overlap) {
+  return taps_overlap ? narrow_sell_rows_of<true>(blocks) : narrow_sell_rows_of<false>(blocks);
 }
 
-inline RowsFunction find_narrow_rows(int blocks, bool slides) {
-  return slides ? narrow_rows_of<true>(blocks) : narrow_rows_of<false>(blocks);
+inline RowsFunction find_narrow_rows(int blocks, bool taps_overlap) {
+  return taps_overlap ? narrow_rows_of<true>(blocks) : narrow_rows_of<false>(blocks);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

@@ -1,8 +1,8 @@
 // Layer normalization: mean and variance over the channels of a row, or of sixteen rows that lie in the lanes.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

@@ -1,11 +1,11 @@
-// A tile's part of the maxima that pooling takes, 16 images in lanes; see ../pooled_winograd.h.
+// A tile's part of the maxima that pooling takes, 16 images in lanes; see conv/pooled_winograd.h.
 #pragma once
 
 #include <limits>
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -21,7 +21,7 @@ struct PoolTile {
         store(args.sums + i, activated(load(args.sums + i)));
       }
     }
-    // All rows side by side: how many taps a part has is the same in each.
+    // All rows at once: how many taps a part has is the same in each.
     for (std::uint32_t i = 0; i < args.count; ++i) {
       const PoolPart& part = args.parts[i];
       for (int v = 0; v < kVecsPerBlock; ++v) {

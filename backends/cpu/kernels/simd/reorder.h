@@ -1,8 +1,8 @@
 // Between 16 rows of floats and one row of blocks: a 16 x count transposition and back.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 

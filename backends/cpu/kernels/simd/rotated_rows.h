@@ -1,12 +1,12 @@
-// Sparse rows times a panel that holds every pixel once: taps along x read the same operands, turned by some lanes.
+// Sparse rows times a panel that holds every pixel once: taps along x read the same operands, rotated by some lanes.
 //
-// A shuffle runs beside the loads that bind, and without a copy of the input for each tap a panel holds three times as
-// many channels: lists get longer, and sums are loaded and stored less often.
+// A shuffle runs in parallel to the loads, which bind, and without a copy of the input for each tap a panel holds three
+// times as many channels: lists get longer, and sums are loaded and stored less often.
 #pragma once
 
-#include "../kernel_table.h"
-#include "rows.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/rows.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -15,14 +15,14 @@ template <int Cols>
 void rows_rotated(const RowsArgs& args) {
   using Sums = Tile<1, Cols>;
   const std::byte* const panel = args.panel;
-  const std::uint32_t* ends = args.starts + std::size_t{args.row_begin} * args.turns;
+  const std::uint32_t* ends = args.starts + std::size_t{args.row_begin} * args.lists_per_row;
   const std::uint16_t* offset = args.offsets + *ends;
   const float* value = args.values + *ends;
   float* acc = args.acc;
   for (std::uint32_t row = args.row_begin; row < args.row_end; ++row, acc += Sums::kVecs * kVecLanes) {
     Sums sums;
     sums.start(args.bias, row, acc);
-    // The first turn is none.
+    // The first tap is not rotated.
     const std::uint16_t* end = args.offsets + *++ends;
 #pragma GCC unroll 1
     for (; offset != end; ++offset, ++value) {
@@ -30,8 +30,8 @@ void rows_rotated(const RowsArgs& args) {
       for_each_vec<1, Cols>(panel + *offset, 0, [&](int v, Vec x) { sums.vec[v] += weight * x; });
     }
 #pragma GCC unroll 1
-    for (std::uint32_t turn = 1; turn < args.turns; ++turn) {
-      const __m512i lanes = _mm512_loadu_si512(args.turn_lanes + turn * kBlock);
+    for (std::uint32_t list = 1; list < args.lists_per_row; ++list) {
+      const __m512i lanes = _mm512_loadu_si512(args.rotated_lanes + list * kBlock);
       end = args.offsets + *++ends;
 #pragma GCC unroll 1
       for (; offset != end; ++offset, ++value) {
@@ -57,7 +57,7 @@ RowsFunction find_rotated_rows_from(int columns) {
 
 inline RowsFunction find_rotated_rows(int columns) { return find_rotated_rows_from(columns); }
 #else
-// A block is several vectors: turning its lanes would take two shuffles for each.
+// A block is several vectors: rotating its lanes would take two shuffles for each.
 inline RowsFunction find_rotated_rows(int) { return nullptr; }
 #endif
 

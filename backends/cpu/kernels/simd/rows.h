@@ -2,8 +2,8 @@
 // registers. A tile is Rows x Cols blocks; its rows are `pitch` bytes apart in the panel.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -69,8 +69,9 @@ struct Tile {
     }
     const Vec low = splat(direct.low);
     const Vec high = splat(direct.high);
-    if (direct.streams) {
-      for_each_place(direct.out + at, direct, [&](int v, float* to) { stream_out(to, min(max(vec[v], low), high)); });
+    if (direct.non_temporal) {
+      for_each_place(direct.out + at, direct,
+                     [&](int v, float* to) { store_non_temporal(to, min(max(vec[v], low), high)); });
     } else {
       for_each_place(direct.out + at, direct,
                      [&](int v, float* to) { store_unaligned(to, min(max(vec[v], low), high)); });
@@ -95,7 +96,7 @@ struct Tile {
 };
 
 template <typename Sums>
-void rows_single(const RowsArgs& args) {
+void rows_csr(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
   const std::uint16_t* offset = args.offsets + args.starts[args.row_begin];
@@ -112,13 +113,12 @@ void rows_single(const RowsArgs& args) {
 }
 
 // sums[r] += the r-th weight times its operands.
-template <int Row, int Together, typename Sums>
-[[gnu::always_inline]] inline void multiply_side_by_side(const SomeWeights<Sums, Together>& weights,
-                                                         const std::byte* panel, const std::uint16_t* offsets,
-                                                         std::ptrdiff_t pitch, Sums* sums) {
-  if constexpr (Row < Together) {
+template <int Row, int RowsPerCall, typename Sums>
+[[gnu::always_inline]] inline void multiply_sell(const SomeWeights<Sums, RowsPerCall>& weights, const std::byte* panel,
+                                                 const std::uint16_t* offsets, std::ptrdiff_t pitch, Sums* sums) {
+  if constexpr (Row < RowsPerCall) {
     sums[Row].multiply_add(weights.template splat<Row>(), panel + offsets[Row], pitch);
-    multiply_side_by_side<Row + 1, Together>(weights, panel, offsets, pitch, sums);
+    multiply_sell<Row + 1, RowsPerCall>(weights, panel, offsets, pitch, sums);
   }
 }
 
@@ -143,29 +143,29 @@ inline constexpr int kListAhead = 2048;
 // Two or four rows at a time, where the sums of one are too few to keep the multipliers busy: a sum takes its next
 // multiply-add when the one before is done. Rows stand by the lengths of their lists, so that few weights of zero make
 // those of neighbours equal: there is one end for all of them, and most are what the processor expects.
-template <typename Sums, int Together>
-void rows_side_by_side(const RowsArgs& args) {
+template <typename Sums, int RowsPerCall>
+void rows_sell(const RowsArgs& args) {
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
-  const std::uint32_t* ends = args.starts + args.row_begin / Together;
+  const std::uint32_t* ends = args.starts + args.row_begin / RowsPerCall;
   const std::uint16_t* offset = args.offsets + *ends;
   const float* value = args.values + *ends;
   const std::uint16_t* const last_rows = args.order + args.row_end;
-  for (const std::uint16_t* rows = args.order + args.row_begin; rows != last_rows; rows += Together) {
-    Sums sums[Together];
+  for (const std::uint16_t* rows = args.order + args.row_begin; rows != last_rows; rows += RowsPerCall) {
+    Sums sums[RowsPerCall];
 #pragma GCC unroll 4
-    for (int r = 0; r < Together; ++r) {
+    for (int r = 0; r < RowsPerCall; ++r) {
       sums[r].clear();
     }
     const std::uint16_t* const end = args.offsets + *++ends;
     prefetch_lists(value, offset, end - offset);
 #pragma GCC unroll 1
-    for (; offset != end; offset += Together, value += Together) {
-      const SomeWeights<Sums, Together> weights(value);
-      multiply_side_by_side<0>(weights, panel, offset, pitch, sums);
+    for (; offset != end; offset += RowsPerCall, value += RowsPerCall) {
+      const SomeWeights<Sums, RowsPerCall> weights(value);
+      multiply_sell<0>(weights, panel, offset, pitch, sums);
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < Together; ++r) {
+    for (int r = 0; r < RowsPerCall; ++r) {
       sums[r].add(args.bias, rows[r], args.acc + rows[r] * std::size_t{Sums::kFloats});
       sums[r].finish(args, rows[r]);
     }
@@ -175,7 +175,7 @@ void rows_side_by_side(const RowsArgs& args) {
 // Two rows at a time: an operand that both rows use is read once. Pays from a density of about 20 %, where the
 // single list has reached the rate at which the processor can load operands.
 template <int Rows, int Cols>
-void rows_pair(const RowsArgs& args) {
+void rows_csr_pairs(const RowsArgs& args) {
   using Sums = Tile<Rows, Cols>;
   const std::byte* const panel = args.panel;
   const std::ptrdiff_t pitch = args.pitch;
@@ -221,9 +221,9 @@ inline constexpr int kDenseAhead = 4096 / sizeof(float);
 // Columns whose weights, four each, are a cache line.
 inline constexpr std::uint32_t kDenseColumns = 4;
 
-// sums[r] += the r-th weight of each column times its operands. Of one tap, operands lie one behind the other, and need
+// sums[r] += the r-th weight of each column times its operands. Of one tap, operands follow one another, and need
 // no list of where they are.
-template <int Rows, int Cols, int Together, bool OneTap>
+template <int Rows, int Cols, int RowsPerCall, bool OneTap>
 [[gnu::always_inline]] inline void multiply_dense(const RowsArgs& args, const float* value, Tile<Rows, Cols>* sums) {
   constexpr std::ptrdiff_t kColumnBytes = Rows * Cols * kBlock * sizeof(float);
   const std::byte* at = args.panel;
@@ -232,7 +232,7 @@ template <int Rows, int Cols, int Together, bool OneTap>
     const float* const weights = value + 4 * column;
     const auto use = [&](int v, Vec x) {
 #pragma GCC unroll 4
-      for (int r = 0; r < Together; ++r) sums[r].vec[v] += splat(weights[r]) * x;
+      for (int r = 0; r < RowsPerCall; ++r) sums[r].vec[v] += splat(weights[r]) * x;
     };
     if constexpr (OneTap) {
 #pragma GCC unroll 32
@@ -255,96 +255,95 @@ template <int Rows, int Cols, int Together, bool OneTap>
   for (std::uint32_t column = 0; column < left; ++column) multiply(column);
 }
 
-// `Together` rows of dense weights share each operand. The weights come in groups of four rows, column by column.
-template <int Rows, int Cols, int Together>
+// `RowsPerCall` rows of dense weights share each operand. The weights come in groups of four rows, column by column.
+template <int Rows, int Cols, int RowsPerCall>
 void rows_dense(const RowsArgs& args) {
   using Sums = Tile<Rows, Cols>;
   float* acc = args.acc;
-  for (std::uint32_t row = args.row_begin; row < args.row_end; row += Together) {
-    const float* const value =
-        args.values + static_cast<std::size_t>(row / 4) * args.columns * 4 + row % 4;
-    Sums sums[Together];
+  for (std::uint32_t row = args.row_begin; row < args.row_end; row += RowsPerCall) {
+    const float* const value = args.values + static_cast<std::size_t>(row / 4) * args.columns * 4 + row % 4;
+    Sums sums[RowsPerCall];
 #pragma GCC unroll 4
-    for (int r = 0; r < Together; ++r) {
+    for (int r = 0; r < RowsPerCall; ++r) {
       sums[r].start(args.bias, row + static_cast<std::uint32_t>(r), acc + r * Sums::kVecs * kVecLanes);
     }
     if (args.one_tap && Rows == 1) {
-      multiply_dense<Rows, Cols, Together, true>(args, value, sums);
+      multiply_dense<Rows, Cols, RowsPerCall, true>(args, value, sums);
     } else {
-      multiply_dense<Rows, Cols, Together, false>(args, value, sums);
+      multiply_dense<Rows, Cols, RowsPerCall, false>(args, value, sums);
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < Together; ++r) {
+    for (int r = 0; r < RowsPerCall; ++r) {
       sums[r].finish(args, row + static_cast<std::uint32_t>(r) - args.row_begin);
       acc += Sums::kVecs * kVecLanes;
     }
   }
 }
 
-// Registers left for accumulators beside weights and, where arithmetic takes no memory operand, operands.
+// Registers left for accumulators in addition to weights and, where arithmetic takes no memory operand, operands.
 inline constexpr int kAccumulators = kRegisters - (kMemoryOperands ? 2 : 4);
 
-// Sums that hide the latency of the multiply-adds by themselves; rows of fewer go side by side.
+// Sums that hide the latency of the multiply-adds by themselves; rows of fewer use sell.
 inline constexpr int kEnoughSums = 7;
 
 template <int Rows, int Cols>
-constexpr RowsFunction rows_of(Algorithm algorithm) {
+constexpr RowsFunction rows_of(WeightForm form) {
   constexpr int kVecs = Tile<Rows, Cols>::kVecs;
   if constexpr (Rows * Cols <= 14 && kVecs >= kEnoughSums && kVecs <= kAccumulators) {
-    if (algorithm == Algorithm::single) return &rows_single<Tile<Rows, Cols>>;
+    if (form == WeightForm::csr) return &rows_csr<Tile<Rows, Cols>>;
   }
   if constexpr (2 * kVecs <= kRegisters - 3) {
-    if (algorithm == Algorithm::pair) return &rows_pair<Rows, Cols>;
+    if (form == WeightForm::csr_pairs) return &rows_csr_pairs<Rows, Cols>;
     if constexpr (4 * kVecs <= kRegisters - 3) {
-      if (algorithm == Algorithm::dense) return &rows_dense<Rows, Cols, 4>;
+      if (form == WeightForm::dense) return &rows_dense<Rows, Cols, 4>;
     } else {
-      if (algorithm == Algorithm::dense) return &rows_dense<Rows, Cols, 2>;
+      if (form == WeightForm::dense) return &rows_dense<Rows, Cols, 2>;
     }
   }
   return nullptr;
 }
 
-// As many rows of so many sums as the registers hold, of two or four.
+// Four or two rows, as the registers hold their sums.
 template <typename Sums>
-constexpr SideBySide side_by_side() {
+constexpr SellRows sell_rows_of() {
   if constexpr (4 * Sums::kVecs <= kAccumulators) {
-    return {&rows_side_by_side<Sums, 4>, 4};
+    return {&rows_sell<Sums, 4>, 4};
   } else if constexpr (2 * Sums::kVecs <= kAccumulators) {
-    return {&rows_side_by_side<Sums, 2>, 2};
+    return {&rows_sell<Sums, 2>, 2};
   } else {
     return {};
   }
 }
 
 template <int Rows, int Cols = 1>
-SideBySide find_side_by_side_of_width(int columns) {
+SellRows find_sell_rows_of_width(int columns) {
   if constexpr (Tile<Rows, Cols>::kVecs < kEnoughSums) {
-    if (columns == Cols) return side_by_side<Tile<Rows, Cols>>();
-    return find_side_by_side_of_width<Rows, Cols + 1>(columns);
+    if (columns == Cols) return sell_rows_of<Tile<Rows, Cols>>();
+    return find_sell_rows_of_width<Rows, Cols + 1>(columns);
   } else {
     return {};
   }
 }
 
-inline SideBySide find_rows_side_by_side(int rows, int columns) {
-  if (rows == 1) return find_side_by_side_of_width<1>(columns);
-  if (rows == 2) return find_side_by_side_of_width<2>(columns);
+inline SellRows find_sell_rows(int rows, int columns) {
+  if (rows == 1) return find_sell_rows_of_width<1>(columns);
+  if (rows == 2) return find_sell_rows_of_width<2>(columns);
   return {};
 }
 
 template <int Rows, int Last, int Cols = 1>
-RowsFunction find_rows_of_width(Algorithm algorithm, int columns) {
-  if (columns == Cols) return rows_of<Rows, Cols>(algorithm);
+RowsFunction find_rows_of_width(WeightForm form, int columns) {
+  if (columns == Cols) return rows_of<Rows, Cols>(form);
   if constexpr (Cols < Last) {
-    return find_rows_of_width<Rows, Last, Cols + 1>(algorithm, columns);
+    return find_rows_of_width<Rows, Last, Cols + 1>(form, columns);
   } else {
     return nullptr;
   }
 }
 
-inline RowsFunction find_rows(Algorithm algorithm, int rows, int columns) {
-  if (rows == 1) return find_rows_of_width<1, 14>(algorithm, columns);
-  if (rows == 2) return find_rows_of_width<2, 7>(algorithm, columns);
+inline RowsFunction find_rows(WeightForm form, int rows, int columns) {
+  if (rows == 1) return find_rows_of_width<1, 14>(form, columns);
+  if (rows == 2) return find_rows_of_width<2, 7>(form, columns);
   return nullptr;
 }
 

@@ -5,8 +5,8 @@
 // one vector, whose weights come with one load.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -51,13 +51,13 @@ template <int Width, int First>
   const __m128 four = _mm_loadu_ps(values);
   const auto of_lane = [](int lane) { return First + lane / Width; };
 #if defined(__AVX512F__)
-  const __m512i index = _mm512_setr_epi32(
-      of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5), of_lane(6), of_lane(7), of_lane(8),
-      of_lane(9), of_lane(10), of_lane(11), of_lane(12), of_lane(13), of_lane(14), of_lane(15));
+  const __m512i index = _mm512_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5),
+                                          of_lane(6), of_lane(7), of_lane(8), of_lane(9), of_lane(10), of_lane(11),
+                                          of_lane(12), of_lane(13), of_lane(14), of_lane(15));
   return reinterpret_cast<Vec>(_mm512_permutexvar_ps(index, _mm512_castps128_ps512(four)));
 #else
-  const __m256i index = _mm256_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5),
-                                          of_lane(6), of_lane(7));
+  const __m256i index =
+      _mm256_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4), of_lane(5), of_lane(6), of_lane(7));
   return reinterpret_cast<Vec>(_mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), index));
 #endif
 }

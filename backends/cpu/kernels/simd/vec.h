@@ -43,7 +43,7 @@ inline constexpr double kPairAbove = 0.18;  // not measured
 inline constexpr bool kRunsGenerated = false;
 #endif
 
-inline constexpr int kBlock = 16;                           // floats in a block, whatever the instruction set
+inline constexpr int kBlock = 16;  // floats in a block, whatever the instruction set
 inline constexpr int kVecLanes = kVecBytes / 4;
 inline constexpr int kVecsPerBlock = kBlock / kVecLanes;
 
@@ -103,9 +103,9 @@ inline void store(void* at, Vec value) { *static_cast<Vec*>(at) = value; }
 inline Vec load_unaligned(const float* at) { return *reinterpret_cast<const UnalignedVec*>(at); }
 inline void store_unaligned(float* at, Vec value) { *reinterpret_cast<UnalignedVec*>(at) = value; }
 
-// Past the caches, aligned: what is too large to stay in one until it is read need not be fetched to be overwritten.
-// Others see it after `end_streams`.
-inline void stream_out(float* at, Vec value) {
+// A non-temporal, aligned store: what is too large to stay in one until it is read need not be fetched to be
+// overwritten. Other threads see it after `end_non_temporal_stores`.
+inline void store_non_temporal(float* at, Vec value) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(at, reinterpret_cast<__m512>(value));
 #elif defined(__AVX2__)
@@ -114,14 +114,14 @@ inline void stream_out(float* at, Vec value) {
   store(at, value);
 #endif
 }
-inline void end_streams() {
+inline void end_non_temporal_stores() {
 #if defined(__AVX2__)
   _mm_sfence();
 #endif
 }
 
-// `address`, in a register of its own, so that what is loaded beside it is addressed without an index register: Intel's
-// cores issue a multiply-add with an indexed operand as two operations.
+// `address`, in a register of its own, so that what is loaded next to it is addressed without an index register:
+// Intel's cores issue a multiply-add with an indexed operand as two operations.
 template <typename T>
 [[gnu::always_inline]] inline const T* own_register(const T* address) {
   __asm__("" : "+r"(address));

@@ -1,9 +1,9 @@
 // Sliding windows channel by channel: depthwise convolution, sums for average pooling, maxima.
 #pragma once
 
-#include "../kernel_table.h"
-#include "activation.h"
-#include "vec.h"
+#include "simd/activation.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -101,8 +101,8 @@ struct Window {
         }
       }
       value = activate<Kind>(value, args.activation.a, args.activation.b);
-      if (whole && args.streams) {
-        stream_out(out + at, value);
+      if (whole && args.non_temporal) {
+        store_non_temporal(out + at, value);
       } else if (whole) {
         store_unaligned(out + at, value);
       } else {
@@ -112,8 +112,6 @@ struct Window {
   }
 };
 
-inline void window(WindowKind kind, WindowArgs args) {
-  with_activation<Window>(args.activation.kind, kind, args);
-}
+inline void window(WindowKind kind, WindowArgs args) { with_activation<Window>(args.activation.kind, kind, args); }
 
 }  // namespace sift::cpu::SIFT_ISA

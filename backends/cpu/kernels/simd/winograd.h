@@ -1,9 +1,9 @@
-// Winograd's transforms and products, 16 tiles side by side; see ../winograd.h. The points of interpolation are 0,
+// Winograd's transforms and products, 16 tiles at once; see conv/winograd.h. The points of interpolation are 0,
 // 3/4, -3/4, 3/2, -3/2 and infinity, which round less than the usual 1 and 2 in place of 3/4 and 3/2.
 #pragma once
 
-#include "../kernel_table.h"
-#include "vec.h"
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
 
@@ -57,7 +57,8 @@ inline void winograd_input(const float* patch, std::int64_t phases, float* point
       for (int y = 0; y < 6; ++y) {
         Vec transformed[6];
         winograd_points_of(rows[y], transformed);
-        for (int x = 0; x < 6; ++x) store(points + ((y * 6 + x) * phases + phase) * kBlock + v * kVecLanes, transformed[x]);
+        for (int x = 0; x < 6; ++x)
+          store(points + ((y * 6 + x) * phases + phase) * kBlock + v * kVecLanes, transformed[x]);
       }
     }
   }
@@ -89,8 +90,8 @@ inline void winograd_input(const float* patch, std::int64_t phases, float* point
   }
 }
 
-// Where the lanes of `Outputs` vectors, in turns, come from: [vector stored][vector taken][lane], those from kVecLanes on
-// out of the vector taken, the others as they are.
+// Where the lanes of `Outputs` vectors, in turns, come from: [vector stored][vector taken][lane], those from kVecLanes
+// on out of the vector taken, the others as they are.
 template <int Outputs>
 struct Turns {
   alignas(64) std::int32_t from[Outputs][Outputs][kVecLanes]{};
@@ -109,7 +110,7 @@ struct Turns {
 template <int Outputs>
 inline constexpr Turns<Outputs> kTurns;
 
-// The `Outputs` outputs of each lane side by side: lane 0's, lane 1's, ...
+// The `Outputs` outputs of each lane, adjacent: lane 0's, lane 1's, ...
 template <int Outputs>
 [[gnu::always_inline]] inline void store_in_turns(const Vec (&outputs)[Outputs], float* at) {
 #pragma GCC unroll 4

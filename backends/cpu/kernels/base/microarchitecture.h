@@ -1,0 +1,14 @@
+// The processor's microarchitecture: it decides what instructions cost, and with that which tile is fastest.
+#pragma once
+
+#include <cstdint>
+
+namespace sift::cpu {
+
+// zen4: AVX-512 in two halves, one block a cycle; amd: AMD's others.
+enum class Microarchitecture : std::uint8_t { amd, zen4, intel };
+
+// This machine's; processors of other makers count as amd.
+Microarchitecture detected_microarchitecture();
+
+}  // namespace sift::cpu

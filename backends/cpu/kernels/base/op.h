@@ -1,0 +1,104 @@
+// What an executor sees of the kernels: operators on float tensors in one of two layouts.
+//
+//   nchw      [n][c][h][w]               a kernel's lanes are 16 pixels of one image
+//   nchw_n16  [ceil(n/16)][c][h][w][16]  NCHWn16: a kernel's lanes are 16 images; lanes past n hold finite values
+//
+// A matrix [m][k] is the tensor n=m, c=k, h=w=1: in NCHWn16 its lanes are 16 rows (tokens).
+//
+// An Op is immutable after construction, may run on several threads at once, and writes the same bits for any number of
+// threads. `run` never reads or writes outside the tensors; scratch memory belongs to the threads that run it.
+// Tensors in NCHWn16 are aligned to 64 bytes.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+
+#include "base/dtype.h"
+
+namespace sift::cpu {
+
+class ThreadPool;
+
+inline constexpr std::int64_t kLanes = 16;
+
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+enum class Layout : std::uint8_t { nchw, nchw_n16 };
+
+struct Shape {
+  std::int64_t n = 0;
+  std::int64_t c = 0;
+  std::int64_t h = 1;
+  std::int64_t w = 1;
+
+  bool operator==(const Shape&) const = default;
+};
+
+// More floats than any tensor has, and few enough for arithmetic with their bytes.
+inline constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+
+// Floats that a tensor of this shape takes in `layout`; throws std::invalid_argument where there is no such tensor, so
+// that a shape whose product runs over does not pass for a small one.
+inline std::int64_t element_count(const Shape& shape, Layout layout) {
+  std::int64_t room = kMostElements;
+  for (const std::int64_t size : {shape.n, shape.c, shape.h, shape.w}) {
+    if (size < 0 || size > room) {
+      throw std::invalid_argument("shape: a size is negative, or there are too many elements");
+    }
+    if (size > 0) room /= size;  // an empty tensor is not a way around it
+  }
+  const std::int64_t images = layout == Layout::nchw_n16 ? ceil_div(shape.n, kLanes) * kLanes : shape.n;
+  return images * shape.c * shape.h * shape.w;
+}
+
+// Operands besides the input; null where an operator has none.
+struct Others {
+  // One alone is the second: Others{} and a pointer both pass for it.
+  Others(const float* second = nullptr, const float* third = nullptr, const float* mask = nullptr)  // NOLINT
+      : second(second), third(third), mask(mask) {}
+
+  const float* second;  // residual or second operand, in the output's layout
+  const float* third;   // in the output's layout
+  const float* mask;    // a plain array
+};
+
+// Floats of each.
+struct OtherSizes {
+  static constexpr std::int64_t kNotTaken = -1;
+
+  std::int64_t second = kNotTaken;
+  std::int64_t third = kNotTaken;
+  std::int64_t mask = kNotTaken;
+};
+
+class Op {
+ public:
+  Op() = default;
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+  virtual ~Op() = default;
+
+  // The shape of the output; throws std::invalid_argument if the operator does not take `in`.
+  virtual Shape output_shape(const Shape& in) const = 0;
+
+  // Of input, output and other operands.
+  virtual DType dtype() const { return DType::float32; }
+
+  virtual Layout input_layout() const = 0;
+  virtual Layout output_layout() const { return input_layout(); }
+
+  // Bytes of packed weights and biases that this operator holds; those it shares with others are not among them.
+  virtual std::int64_t weight_bytes() const { return 0; }
+
+  // For an input of shape `in`, which the operator takes. Most have one other operand, of the output's shape.
+  virtual OtherSizes other_sizes(const Shape& in) const {
+    return {.second = element_count(output_shape(in), output_layout())};
+  }
+
+  // `out` may be `others.second` where that has the output's shape; it may be `in` only where the operator is
+  // elementwise.
+  virtual void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const = 0;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,48 @@
+// Prefetches memory bit by bit, so that it is in the second-level cache when it is needed: made all at once, the
+// requests would fill the queues and wait like the reads themselves.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace sift::cpu {
+
+inline void prefetch_line(std::uintptr_t address) { __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2); }
+
+// The same places in each of a number of channels. They may lie outside the tensor: prefetching them does nothing.
+class Prefetcher {
+ public:
+  Prefetcher() = default;
+  // `places` and `stride`, from one channel to the next, are in floats.
+  Prefetcher(std::span<const std::ptrdiff_t> places, const float* source, std::ptrdiff_t stride, std::int64_t channels)
+      : places_(places),
+        source_(reinterpret_cast<std::uintptr_t>(source)),
+        stride_(static_cast<std::uintptr_t>(stride) * sizeof(float)),
+        left_(channels * static_cast<std::int64_t>(places.size())) {}
+
+  // Places that are left.
+  std::int64_t left() const { return left_; }
+
+  void step(std::int64_t count) {
+    count = std::min(count, left_);
+    left_ -= count;
+    for (; count > 0; --count) {
+      prefetch_line(source_ + static_cast<std::uintptr_t>(places_[next_]) * sizeof(float));
+      if (++next_ == places_.size()) {
+        next_ = 0;
+        source_ += stride_;
+      }
+    }
+  }
+
+ private:
+  std::span<const std::ptrdiff_t> places_;
+  std::uintptr_t source_ = 0;
+  std::uintptr_t stride_ = 0;
+  std::int64_t left_ = 0;
+  std::size_t next_ = 0;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,93 @@
+#include "base/sequence.h"
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace sift::cpu {
+
+Workspace::Loan Workspace::borrow() {
+  std::unique_ptr<AlignedBuffer> buffer;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      buffer = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  if (!buffer) buffer = std::make_unique<AlignedBuffer>();
+  return {*this, std::move(buffer)};
+}
+
+Workspace::Loan::~Loan() {
+  const std::lock_guard lock(owner_.mutex_);
+  owner_.free_.push_back(std::move(buffer_));
+}
+
+Sequence::Sequence(std::vector<SequenceStep> steps, std::int64_t scratch_size, std::vector<std::int64_t> array_sizes)
+    : steps_(std::move(steps)),
+      scratch_size_(scratch_size),
+      array_sizes_(std::move(array_sizes)),
+      writes_(array_sizes_.size()) {
+  for (const SequenceStep& step : steps_) {
+    if (!step.op) throw std::invalid_argument("sequence: a step has no operator");
+    if (step.in.array == Place::kNowhere || step.out.array == Place::kNowhere) {
+      throw std::invalid_argument("sequence: a step has no input or no output");
+    }
+    const Layout layout = step.op->output_layout();
+    check(step.in, element_count(step.shape, step.op->input_layout()), step.op->input_layout());
+    check(step.out, element_count(step.op->output_shape(step.shape), layout), layout);
+    if (step.out.array >= 0) writes_[static_cast<std::size_t>(step.out.array)] = true;
+    const OtherSizes sizes = step.op->other_sizes(step.shape);
+    check_other(step.second, sizes.second, layout);
+    check_other(step.third, sizes.third, layout);
+    check_other(step.mask, sizes.mask, Layout::nchw);
+  }
+}
+
+void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
+  const bool scratch = place.array == Place::kScratch;
+  if (!scratch && (place.array < 0 || place.array >= static_cast<std::int64_t>(array_sizes_.size()))) {
+    throw std::invalid_argument("sequence: there is no such array");
+  }
+  const std::int64_t room = scratch ? scratch_size_ : array_sizes_[static_cast<std::size_t>(place.array)];
+  if (place.offset < 0 || size > room - place.offset) {
+    throw std::invalid_argument("sequence: a tensor does not fit in its place");
+  }
+  if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
+  if (!scratch && layout == Layout::nchw_n16) aligned_.push_back(place);
+}
+
+void Sequence::check_other(const Place& place, std::int64_t size, Layout layout) {
+  if (place.array == Place::kNowhere) return;
+  if (size == OtherSizes::kNotTaken)
+    throw std::invalid_argument("sequence: a step has an operand that its operator does not take");
+  check(place, size, layout);
+}
+
+void Sequence::run(ThreadPool& pool, Workspace& workspace, std::span<float* const> arrays,
+                   std::span<double> seconds) const {
+  for (const Place& place : aligned_) {
+    const float* const tensor = arrays[static_cast<std::size_t>(place.array)] + place.offset;
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 64 != 0) {
+      throw std::invalid_argument("sequence: a tensor in images16 must be aligned to 64 bytes; in array " +
+                                  std::to_string(place.array) + " it is not");
+    }
+  }
+  using Clock = std::chrono::steady_clock;
+  Workspace::Loan loan = workspace.borrow();
+  float* const scratch = loan.buffer().floats(static_cast<std::size_t>(scratch_size_));
+  const auto at = [&](const Place& place) -> float* {
+    if (place.array == Place::kNowhere) return nullptr;
+    return (place.array == Place::kScratch ? scratch : arrays[static_cast<std::size_t>(place.array)]) + place.offset;
+  };
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const SequenceStep& step = steps_[i];
+    const Clock::time_point start = seconds.empty() ? Clock::time_point{} : Clock::now();
+    step.op->run(pool, step.shape, at(step.in), {at(step.second), at(step.third), at(step.mask)}, at(step.out));
+    if (!seconds.empty()) seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,211 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "base/op.h"
+#include "base/thread_pool.h"
+#include "bind/binding_types.h"
+#include "bind/bindings.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/global_pool.h"
+#include "ops/normalize.h"
+#include "ops/reorder.h"
+#include "ops/window_op.h"
+
+namespace sift::cpu {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+constexpr Names<BinaryKind, 4> kBinaries{{{"first", BinaryKind::first},
+                                          {"add", BinaryKind::add},
+                                          {"subtract", BinaryKind::subtract},
+                                          {"multiply", BinaryKind::multiply}}};
+
+constexpr Names<DType, 1> kDTypes{{{"float32", DType::float32}}};
+
+Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
+
+using MaybeFloats = std::optional<FloatsIn>;
+
+template <typename Array>
+void check_array(const Array& array, std::int64_t size, Layout layout, const char* what) {
+  if (static_cast<std::int64_t>(array.size()) != size) {
+    throw std::invalid_argument(std::string(what) + ": the array has " + std::to_string(array.size()) +
+                                " values, the shape " + std::to_string(size));
+  }
+  if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
+  if (layout == Layout::nchw_n16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
+    throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
+  }
+}
+
+const float* other_operand(const MaybeFloats& array, std::int64_t size, Layout layout, const char* what) {
+  if (!array) return nullptr;
+  if (size == OtherSizes::kNotTaken)
+    throw std::invalid_argument(std::string(what) + ": the operator takes no such operand");
+  check_array(*array, size, layout, what);
+  return array->data();
+}
+
+void run_op(const Op& op, ThreadPool& pool, const Shape4& sizes, const FloatsIn& in, const FloatsOut& out,
+            const MaybeFloats& second, const MaybeFloats& third, const MaybeFloats& mask) {
+  const Shape shape = shape_of(sizes);
+  check_array(in, element_count(shape, op.input_layout()), op.input_layout(), "in");
+  check_array(out, element_count(op.output_shape(shape), op.output_layout()), op.output_layout(), "out");
+  const OtherSizes other = op.other_sizes(shape);
+  const Others others{other_operand(second, other.second, op.output_layout(), "second"),
+                      other_operand(third, other.third, op.output_layout(), "third"),
+                      other_operand(mask, other.mask, Layout::nchw, "mask")};
+  const Unlocked unlocked;
+  op.run(pool, shape, in.data(), others, out.data());
+}
+
+void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
+                    std::int64_t depth, std::int64_t value_depth, float scale, const Pair& queries, const Pair& keys,
+                    const Pair& values, const std::optional<Shape4>& mask, bool nan_to_zero, const std::string& layout,
+                    const std::string& isa) {
+  const auto channels_of = [](const Pair& pair) { return HeadChannels{std::get<0>(pair), std::get<1>(pair)}; };
+  AttentionOptions options{.sequences = sequences,
+                           .tokens = tokens,
+                           .heads = heads,
+                           .depth = depth,
+                           .value_depth = value_depth,
+                           .scale = scale,
+                           .queries = channels_of(queries),
+                           .keys = channels_of(keys),
+                           .values = channels_of(values),
+                           .mask = std::nullopt,
+                           .nan_to_zero = nan_to_zero,
+                           .layout = named(kLayouts, layout, "layout")};
+  if (mask) {
+    const auto& [of_sequences, of_heads, of_queries, of_keys] = *mask;
+    options.mask = MaskShape{of_sequences, of_heads, of_queries, of_keys};
+  }
+  new (self) Attention(options, kernels_of(isa));
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& module) {
+  nb::class_<Op>(module, "Op", "An operator on float32 tensors in the layout 'planes' or 'images16'.")
+      .def("run", &run_op, "pool"_a, "shape"_a, "input"_a, nb::arg("out").noconvert(), "second"_a = nb::none(),
+           "third"_a = nb::none(), "mask"_a = nb::none(),
+           "Write the operator's result for an input of shape (n, c, h, w) to `out`.")
+      .def(
+          "output_shape", [](const Op& op, const Shape4& shape) { return tuple_of(op.output_shape(shape_of(shape))); },
+          "shape"_a, "Shape of the output for an input of shape (n, c, h, w).")
+      .def_prop_ro("weight_bytes", &Op::weight_bytes, nb::call_guard<Unlocked>(),
+                   "Bytes of packed weights and biases; the SparseWeights, which operators share, are not among them.")
+      .def_prop_ro(
+          "dtype", [](const Op& op) { return name_of(kDTypes, op.dtype()); },
+          "Type of the elements of input, output and other operands.")
+      .def_prop_ro(
+          "input_layout", [](const Op& op) { return name_of(kLayouts, op.input_layout()); }, "Layout of the input.")
+      .def_prop_ro(
+          "output_layout", [](const Op& op) { return name_of(kLayouts, op.output_layout()); }, "Layout of the output.");
+
+  nb::class_<Depthwise, Op>(module, "Depthwise", "activation(depthwise convolution + bias).")
+      .def(
+          "__init__",
+          [](Depthwise* self, std::shared_ptr<const SparseWeights> weights, const std::optional<FloatsIn>& bias,
+             const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa) {
+            new (self) Depthwise(std::move(weights), vector_of(bias), geometry_of(kernel, stride, dilation, pads),
+                                 activation_of(activation), named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "weights"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1},
+          "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "activation"_a = kNoActivation,
+          "layout"_a = "images16", "isa"_a = "", "A row of the weights is [kh][kw] of a channel.");
+
+  nb::class_<MaxPool, Op>(module, "MaxPool", "The maximum of a sliding window.")
+      .def(
+          "__init__",
+          [](MaxPool* self, const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+             bool ceil_mode, const std::string& layout, const std::string& isa) {
+            new (self) MaxPool(geometry_of(kernel, stride, dilation, pads), ceil_mode,
+                               named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0},
+          "ceil_mode"_a = false, "layout"_a = "images16", "isa"_a = "", "Attributes as ONNX has them.");
+
+  nb::class_<AveragePool, Op>(module, "AveragePool", "The mean of a sliding window.")
+      .def(
+          "__init__",
+          [](AveragePool* self, const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+             bool ceil_mode, bool count_include_pad, const std::string& layout, const std::string& isa) {
+            new (self) AveragePool(geometry_of(kernel, stride, dilation, pads), ceil_mode, count_include_pad,
+                                   named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0},
+          "ceil_mode"_a = false, "count_include_pad"_a = false, "layout"_a = "images16", "isa"_a = "",
+          "Attributes as ONNX has them.");
+
+  nb::class_<GlobalAveragePool, Op>(module, "GlobalAveragePool", "The mean over all pixels of a channel.")
+      .def(
+          "__init__",
+          [](GlobalAveragePool* self, const std::string& layout, const std::string& isa) {
+            new (self) GlobalAveragePool(named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          nb::kw_only(), "layout"_a = "images16", "isa"_a = "", "The output has the input's layout.");
+
+  nb::class_<Elementwise, Op>(module, "Elementwise", "activation(input op second), or activation(input) for 'first'.")
+      .def(
+          "__init__",
+          [](Elementwise* self, const std::string& kind, const ActivationSpec& activation, const std::string& layout,
+             const std::string& isa) {
+            new (self) Elementwise(named(kBinaries, kind, "operation"), activation_of(activation),
+                                   named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "`kind` is 'first', 'add', 'subtract' or 'multiply'.");
+
+  nb::class_<ChannelScale, Op>(module, "ChannelScale", "activation(input * scale[c] + shift[c]).")
+      .def(
+          "__init__",
+          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const ActivationSpec& activation,
+             const std::string& layout, const std::string& isa) {
+            new (self) ChannelScale(vector_of(scale), vector_of(shift), activation_of(activation),
+                                    named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel.");
+
+  nb::class_<LayerNormalization, Op>(module, "LayerNormalization", "Rows without their mean, at a variance of one.")
+      .def(
+          "__init__",
+          [](LayerNormalization* self, const FloatsIn& scale, const FloatsIn& shift, float epsilon,
+             const std::string& layout, const std::string& isa) {
+            new (self) LayerNormalization(vector_of(scale), vector_of(shift), epsilon,
+                                          named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1).");
+
+  nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
+      .def(
+          "__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a, "value_depth"_a,
+          "scale"_a, "queries"_a, "keys"_a, "values"_a, "mask"_a = nb::none(), "nan_to_zero"_a = false,
+          "layout"_a = "images16", "isa"_a = "",
+          "Input, second and third operand are queries, keys and values of shape (sequences * tokens, channels, 1, 1), "
+          "each with (channels, first channel of the first head). The mask, of the sizes given, is added to the "
+          "scores of (sequences, heads, queries, keys); any of its sizes but that of the keys may be 1.");
+
+  nb::class_<Reorder, Op>(module, "Reorder", "From one layout into the other.")
+      .def(
+          "__init__",
+          [](Reorder* self, const std::string& from, const std::string& isa) {
+            new (self) Reorder(named(kLayouts, from, "layout"), kernels_of(isa));
+          },
+          "source"_a, nb::kw_only(), "isa"_a = "", "`source` is the layout of the input.");
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,135 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/array_pool.h"
+#include "base/sequence.h"
+#include "base/thread_pool.h"
+#include "bind/binding_types.h"
+#include "bind/bindings.h"
+
+namespace sift::cpu {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+constexpr std::size_t kMostFloats = static_cast<std::size_t>(-1) / 16;
+
+using PlaceSpec = Pair;
+using MaybePlace = std::optional<PlaceSpec>;
+using OtherPlaces = std::tuple<MaybePlace, MaybePlace, MaybePlace>;
+using StepSpec = std::tuple<std::shared_ptr<Op>, Shape4, PlaceSpec, OtherPlaces, PlaceSpec>;
+using Seconds = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Place place_of(const PlaceSpec& spec) { return {std::get<0>(spec), std::get<1>(spec)}; }
+Place place_of(const MaybePlace& spec) { return spec ? place_of(*spec) : Place{}; }
+
+Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch_size,
+                        std::vector<std::int64_t> array_sizes) {
+  std::vector<SequenceStep> steps;
+  steps.reserve(specs.size());
+  for (const auto& [op, shape, in, others, out] : specs) {
+    const auto& [n, c, h, w] = shape;
+    const auto& [second, third, mask] = others;
+    steps.push_back({.op = op,
+                     .shape = {n, c, h, w},
+                     .in = place_of(in),
+                     .out = place_of(out),
+                     .second = place_of(second),
+                     .third = place_of(third),
+                     .mask = place_of(mask)});
+  }
+  return new Sequence(std::move(steps), scratch_size, std::move(array_sizes));
+}
+
+// The caller's array: the very one, since copies would be lost, or of no use to the next run.
+template <typename Array>
+float* array_of(nb::handle item, std::size_t number, std::int64_t size, const char* requirement) {
+  const auto refuse = [number](const std::string& what) {
+    throw std::invalid_argument("sequence: array " + std::to_string(number) + " " + what);
+  };
+  Array array;
+  if (!nb::try_cast(item, array, false) || !is_aligned(array)) refuse(requirement);
+  if (static_cast<std::int64_t>(array.size()) != size) {
+    refuse("has " + std::to_string(array.size()) + " values, not " + std::to_string(size));
+  }
+  // Of arrays of inputs, which may be read-only, no operator's output is a part.
+  return const_cast<float*>(array.data());
+}
+
+void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspace,
+                  const nb::typed<nb::sequence, FloatsIn>& arrays, const std::optional<Seconds>& seconds) {
+  const auto sizes = sequence.array_sizes();
+  if (nb::len(arrays) != sizes.size()) throw std::invalid_argument("sequence: one array per size");
+  std::vector<float*> pointers;
+  pointers.reserve(sizes.size());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const nb::object item = arrays[i];
+    if (sequence.writes(i)) {
+      const char* const requirement = "must be a writable, aligned, C-contiguous array of float32";
+      pointers.push_back(array_of<FloatsOut>(item, i, sizes[i], requirement));
+    } else {
+      pointers.push_back(array_of<FloatsIn>(item, i, sizes[i], "must be an aligned, C-contiguous array of float32"));
+    }
+  }
+  if (seconds && seconds->size() != sequence.steps().size()) {
+    throw std::invalid_argument("sequence: one time per step");
+  }
+  const std::span<double> times = seconds ? std::span<double>{seconds->data(), seconds->size()} : std::span<double>{};
+  const Unlocked unlocked;
+  sequence.run(pool, workspace, pointers, times);
+}
+
+using FloatArray = nb::ndarray<nb::numpy, float, nb::device::cpu>;
+
+// Gives the memory back to the pool when the last array that looks at it is gone.
+struct Lent {
+  std::shared_ptr<ArrayPool> pool;
+  std::unique_ptr<AlignedBuffer> buffer;
+  ~Lent() { pool->give_back(std::move(buffer)); }
+};
+
+FloatArray empty_array(const std::shared_ptr<ArrayPool>& pool, const std::vector<std::size_t>& sizes) {
+  std::size_t count = 1;
+  for (const std::size_t size : sizes) {
+    if (__builtin_mul_overflow(count, size, &count) || count > kMostFloats) throw std::bad_alloc();
+  }
+  auto lent = std::make_unique<Lent>(pool, pool->take(count));
+  float* const data = lent->buffer->floats(count);
+  const nb::capsule owner(lent.get(), [](void* own) noexcept { delete static_cast<Lent*>(own); });
+  lent.release();
+  return FloatArray(data, sizes.size(), sizes.data(), owner);
+}
+
+}  // namespace
+
+void bind_sequence(nb::module_& module) {
+  nb::class_<ArrayPool>(module, "ArrayPool", "Arrays whose memory is used again when they are gone.")
+      .def(nb::init<>())
+      .def("empty", &empty_array, "sizes"_a, nb::rv_policy::reference, "A new array of float32, of any values.")
+      .def_prop_ro("idle", &ArrayPool::idle, "Floats that no array uses.");
+
+  nb::class_<Workspace>(module, "Workspace", "Scratch memory that sequences borrow while they run.").def(nb::init<>());
+
+  nb::class_<Sequence>(module, "Sequence", "Operators one after the other, with their buffers.")
+      .def(nb::new_(&make_sequence), "steps"_a, "scratch_size"_a, "array_sizes"_a,
+           "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
+           "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
+      .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
+           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe.")
+      .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
+}
+
+}  // namespace sift::cpu

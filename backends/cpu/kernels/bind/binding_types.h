@@ -1,0 +1,128 @@
+// What the bindings share: Python's tuples and names, and what they stand for.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/conv_geometry.h"
+#include "base/op.h"
+#include "simd/kernel_table.h"
+
+namespace sift::cpu {
+
+// Lets other threads of Python run, as nanobind's gil_scoped_release. When Python ends, its older versions end a thread
+// that wants the lock back, by unwinding its stack; C++ that may not be unwound would end the process then. Such a
+// thread waits for the process's end instead, as in Python 3.14.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+using Shape4 = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+using Pair = std::tuple<std::int64_t, std::int64_t>;
+
+// What a function reads. Whatever is not C-contiguous and aligned as its type wants it is copied.
+template <typename Array>
+struct ReadArray : Array {
+  using Array::Array;
+};
+using FloatsIn = ReadArray<nanobind::ndarray<const float, nanobind::c_contig, nanobind::device::cpu>>;
+using IndicesIn =
+    ReadArray<nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>>;
+
+// What a function writes. Taken with noconvert(): what is written to a copy is lost.
+using FloatsOut = nanobind::ndarray<float, nanobind::c_contig, nanobind::device::cpu>;
+
+template <typename Array>
+bool is_aligned(const Array& array) {
+  return reinterpret_cast<std::uintptr_t>(array.data()) % alignof(typename Array::Scalar) == 0;
+}
+
+template <typename Value, std::size_t Size>
+using Names = std::array<std::pair<const char*, Value>, Size>;
+
+// The words of the Python interface and of profiles.
+inline constexpr Names<Layout, 2> kLayouts{{{"planes", Layout::nchw}, {"images16", Layout::nchw_n16}}};
+
+// Throws std::invalid_argument for a name that is not among them.
+template <typename Value, std::size_t Size>
+Value named(const Names<Value, Size>& names, const std::string& name, const char* what) {
+  for (const auto& [known, value] : names) {
+    if (name == known) return value;
+  }
+  throw std::invalid_argument(std::string("unknown ") + what + " '" + name + "'");
+}
+
+template <typename Value, std::size_t Size>
+const char* name_of(const Names<Value, Size>& names, Value wanted) {
+  for (const auto& [name, value] : names) {
+    if (value == wanted) return name;
+  }
+  return "";
+}
+
+// ("none", 0, 0), ("clip", low, high), ("leaky", slope, 0), ...
+using ActivationSpec = std::tuple<std::string, float, float>;
+inline const ActivationSpec kNoActivation{"none", 0.0F, 0.0F};
+Activation activation_of(const ActivationSpec& spec);
+
+// The kernels for an instruction set, for this machine's best if it is empty. Throws std::invalid_argument if the
+// machine does not run it.
+const KernelTable& kernels_of(const std::string& isa);
+
+// Throws std::invalid_argument if its values cannot be counted.
+Shape shape_of(const Shape4& sizes);
+
+ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
+                         std::int64_t groups = 1);
+
+// Empty for None.
+std::vector<float> vector_of(const std::optional<FloatsIn>& values);
+
+}  // namespace sift::cpu
+
+template <typename Array>
+struct nanobind::detail::type_caster<sift::cpu::ReadArray<Array>> {
+  NB_TYPE_CASTER(sift::cpu::ReadArray<Array>, type_caster<Array>::Name)
+
+  bool from_python(handle source, std::uint32_t flags, cleanup_list* cleanup) noexcept {
+    type_caster<Array> caster;
+    if (!caster.from_python(source, flags, cleanup)) return false;
+    if (!sift::cpu::is_aligned(caster.value)) {
+      if ((flags & cast_flags::convert) == 0) return false;
+      PyObject* const copy = PyObject_CallMethod(source.ptr(), "copy", nullptr);
+      if (copy == nullptr) {
+        PyErr_Clear();
+        return false;
+      }
+      cleanup->append(copy);
+      if (!caster.from_python(copy, flags, cleanup)) return false;
+    }
+    static_cast<Array&>(value) = std::move(caster.value);
+    return true;
+  }
+};

@@ -1,0 +1,372 @@
+#include "conv/conv.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "base/aligned_buffer.h"
+#include "base/cache.h"
+#include "base/thread_pool.h"
+#include "conv/conv_tile.h"
+#include "conv/kernel_parts.h"
+#include "conv/row_chunks.h"
+#include "conv/subsample.h"
+#include "jit/code_memory.h"
+#include "jit/generated_rows.h"
+
+namespace sift::cpu {
+namespace {
+
+// Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
+constexpr std::size_t kPlanned = 4;
+constexpr std::int64_t kMostTaps = 4096;
+// Multiply-adds per output of a layer that waits for memory if its output is large: its stores are non-temporal, so
+// that lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
+constexpr double kMostNonTemporalWork = 192;
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(std::string("conv: ") + what);
+}
+
+WeightForm choose_form(double density, const ConvOptions& options, const KernelTable& kernels) {
+  if (density > 0.85) return WeightForm::dense;
+  // Where the taps of a channel lie in one panel, without rotation, lists are longer, and an end of each is paid for
+  // sooner.
+  const bool several_taps = options.geometry.kernel_h * options.geometry.kernel_w > 1;
+  const bool long_lists = options.layout == Layout::nchw_n16 && several_taps;
+  return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? WeightForm::csr_pairs : WeightForm::csr;
+}
+
+// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth
+// their start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
+bool suits_code(const TilingProblem& problem) {
+  constexpr double kLeastShared = 2.0;
+  constexpr double kLeastRow = 8.0;
+  constexpr std::int64_t kLeastBlocks = 4;
+  constexpr std::int64_t kLeastBlocksFromMemory = 8;
+  const ConvGeometry& g = problem.geometry;
+  const double per_row = problem.density * static_cast<double>(problem.channels * g.kernel_h * g.kernel_w);
+  const double shared = problem.density * static_cast<double>(std::min(problem.rows, kCodeRows));
+  const std::int64_t pixels = problem.output_h * problem.output_w;
+  const std::int64_t blocks = problem.units * (problem.layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
+  return shared >= kLeastShared && per_row >= kLeastRow &&
+         blocks >= (problem.code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
+}
+
+}  // namespace
+
+struct Conv::Packing {
+  Tiling tiling;
+  PanelShape panel;
+  std::vector<std::vector<PackedSlice>> groups{};
+  std::int64_t band_rows;
+  std::vector<double> band_costs{};
+  std::vector<std::int32_t> rotated_lanes{};
+
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const std::vector<PackedSlice>& slices : groups) {
+      for (const PackedSlice& slice : slices) sum += slice.bytes();
+    }
+    return sum;
+  }
+};
+
+// A shape as the kernels see it: pointwise convolutions have one long row.
+struct Conv::Problem {
+  TilingProblem tiling;
+  ConvTensors tensors;
+};
+
+// How inputs of one shape are run by a given number of threads.
+struct Conv::Plan {
+  Shape shape;
+  int threads;
+  Problem problem;
+  std::shared_ptr<const Packing> packing;
+};
+
+Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
+           const KernelTable& kernels)
+    : rows_(weights->rows()),
+      columns_(weights->columns()),
+      density_(weights->density()),
+      options_(options),
+      form_(options.form.value_or(choose_form(density_, options, kernels))),
+      may_generate_(!options.form.has_value() && form_ != WeightForm::dense && kernels.runs_generated &&
+                    may_execute_code()),
+      kernels_(kernels),
+      weights_(std::move(weights)) {
+  const ConvGeometry& g = options.geometry;
+  require(g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 &&
+              g.dilation_w > 0 && g.groups > 0,
+          "kernel, stride, dilation and groups must be positive");
+  // Offsets into a panel have 16 bits, and a panel holds at least the taps of one channel.
+  require(g.kernel_h <= kMostTaps && g.kernel_w <= kMostTaps / g.kernel_h, "the kernel has too many taps");
+  require(form_ != WeightForm::code || kernels.runs_generated, "generated code needs AVX-512");
+  require(form_ != WeightForm::code || may_execute_code(), "this process may not execute generated code");
+  require(rows_ % g.groups == 0, "output channels are not a multiple of groups");
+  require(rows_ > 0 && columns_ > 0, "the weights are empty");
+  require(columns_ % (g.kernel_h * g.kernel_w) == 0, "weights have no whole number of input channels");
+  require(bias.empty() || static_cast<std::int64_t>(bias.size()) == rows_, "one bias per output channel");
+  const std::vector<KernelPart> parts = kernel_parts(g, options.layout, options.dtype);
+  if (parts.size() > 1) {
+    for (const KernelPart& part : parts) {
+      ConvOptions of_part = options;
+      of_part.geometry = geometry_of_part(g, part);
+      if (&part != &parts.back()) of_part.activation = {};
+      parts_.push_back(
+          std::make_unique<Conv>(std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
+                                 &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
+    }
+    weights_.reset();
+    return;
+  }
+  const std::int64_t rows = rows_ / g.groups;
+  const std::int64_t padded = padded_rows(rows);
+  bias_.assign(static_cast<std::size_t>(padded * g.groups), 0.0F);
+  for (std::int64_t row = 0; row < static_cast<std::int64_t>(bias.size()); ++row) {
+    bias_[static_cast<std::size_t>(row / rows * padded + row % rows)] = bias[static_cast<std::size_t>(row)];
+  }
+}
+
+Conv::~Conv() = default;
+
+Shape Conv::output_shape(const Shape& in) const {
+  const ConvGeometry& g = options_.geometry;
+  require(in.n >= 0 && in.h >= 0 && in.w >= 0, "sizes must not be negative");
+  require(in.c * g.kernel_h * g.kernel_w == columns_ * g.groups,
+          "the input does not have the weights' number of channels");
+  return {in.n, rows_, g.output_h(in.h), g.output_w(in.w)};
+}
+
+bool Conv::is_gathered() const {
+  const ConvGeometry& g = options_.geometry;
+  ConvGeometry plain = g;
+  plain.stride_h = plain.stride_w = 1;
+  return options_.layout == Layout::nchw && plain.is_pointwise() && !g.is_pointwise();
+}
+
+Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
+  const Shape out = output_shape(shape);
+  const ConvGeometry& g = options_.geometry;
+  // What a strided 1x1 convolution reads in NCHW is gathered before: in it, no lane is left over at the ends of rows.
+  const bool gathered = is_gathered();
+  const bool flat = gathered || g.is_pointwise();
+  const Shape read = gathered ? Shape{shape.n, shape.c, out.h, out.w} : shape;
+  Problem problem;
+  ConvTensors& t = problem.tensors;
+  t.layout = options_.layout;
+  t.units = options_.layout == Layout::nchw_n16 ? ceil_div(shape.n, kLanes) : shape.n;
+  t.in_channels = shape.c;
+  t.in_h = flat ? 1 : read.h;
+  t.in_w = flat ? read.h * read.w : read.w;
+  t.out_channels = out.c;
+  t.out_h = flat ? 1 : out.h;
+  t.out_w = flat ? out.h * out.w : out.w;
+  ConvGeometry geometry = g;
+  if (gathered) geometry.stride_h = geometry.stride_w = 1;
+  problem.tiling = {.geometry = geometry,
+                    .dtype = options_.dtype,
+                    .layout = options_.layout,
+                    .form = form_,
+                    .units = t.units,
+                    .output_h = t.out_h,
+                    .output_w = t.out_w,
+                    .channels = shape.c / g.groups,
+                    .rows = out.c / g.groups,
+                    .density = density_,
+                    .microarchitecture = options_.microarchitecture,
+                    .may_list = !options_.form.has_value()};
+  if (may_generate && suits_code(problem.tiling)) problem.tiling.form = WeightForm::code;
+  return problem;
+}
+
+std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = std::ranges::find_if(
+      planned_, [&](const auto& planned) { return planned->shape == shape && planned->threads == threads; });
+  if (known != planned_.end()) {
+    std::rotate(known, known + 1, planned_.end());
+    return planned_.back();
+  }
+  std::shared_ptr<const Plan> plan;
+  try {
+    plan = make_plan(shape, threads, may_generate_);
+  } catch (const CodeMemoryError&) {
+    if (!may_generate_) throw;
+    plan = make_plan(shape, threads, false);
+  }
+  if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
+  planned_.push_back(plan);
+  return plan;
+}
+
+std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, bool may_generate) const {
+  const Problem problem = problem_of(shape, may_generate);
+  const Tiling tiling = choose_tiling(problem.tiling, kernels_);
+  const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
+  const auto alike = std::ranges::find_if(planned_, [&](const auto& planned) {
+    return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
+  });
+  return std::make_shared<const Plan>(
+      Plan{shape, threads, problem, alike != planned_.end() ? (*alike)->packing : pack(problem, tiling, band)});
+}
+
+std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling,
+                                                std::int64_t band_rows) const {
+  auto packing = std::make_shared<Packing>(
+      Packing{.tiling = tiling, .panel = PanelShape(problem.tiling.geometry, tiling.tile), .band_rows = band_rows});
+  if (tiling.form == WeightForm::code) {
+    packing->panel.make_channels_innermost(problem.tiling.reads_in_place() ? problem.tensors.in_channels
+                                                                           : tiling.slice_channels);
+  }
+  const std::int64_t rows = problem.tiling.rows;
+  const std::shared_ptr<const SparseWeights> weights = locked_source();
+  for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
+    packing->groups.push_back(
+        pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel, tiling, band_rows));
+  }
+  packing->band_costs = band_costs(packing->groups, rows, band_rows);
+  packing->rotated_lanes = lanes_of_rotations(problem.tiling.geometry, tiling.tile);
+  return packing;
+}
+
+std::shared_ptr<const SparseWeights> Conv::locked_source() const {
+  if (weights_) return weights_;
+  const Packing& packing = *planned_.back()->packing;
+  return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
+                                                              columns_, options_.geometry, packing.panel,
+                                                              packing.tiling, packing.band_rows));
+}
+
+std::shared_ptr<const SparseWeights> Conv::source() const {
+  const std::lock_guard lock(mutex_);
+  return locked_source();
+}
+
+bool Conv::release_source() const {
+  if (!parts_.empty()) {
+    // All, whatever the others did.
+    return std::ranges::count_if(parts_, [](const auto& part) { return part->release_source(); }) > 0;
+  }
+  const std::lock_guard lock(mutex_);
+  if (planned_.empty()) return false;
+  weights_.reset();
+  return true;
+}
+
+void Conv::prepare(const Shape& shape, int threads) const {
+  for (const auto& part : parts_) part->prepare(shape, threads);
+  const Shape out = output_shape(shape);
+  if (parts_.empty() && element_count(out, options_.layout) > 0) plan_for(shape, threads);
+}
+
+std::int64_t Conv::weight_bytes() const {
+  std::int64_t bytes = static_cast<std::int64_t>(bias_.size() * sizeof(float));
+  for (const auto& part : parts_) {
+    bytes += part->weight_bytes();
+    const std::lock_guard lock(part->mutex_);
+    if (part->weights_) bytes += part->weights_->bytes();  // made for the part, not shared
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto planned = planned_.begin(); planned != planned_.end(); ++planned) {
+    const auto same = [&](const auto& other) { return other->packing == (*planned)->packing; };
+    if (std::find_if(planned_.begin(), planned, same) == planned) bytes += (*planned)->packing->bytes();
+  }
+  return bytes;
+}
+
+Conv::Description Conv::describe(const Shape& shape, int threads) const {
+  if (!parts_.empty()) {
+    Description description = parts_.front()->describe(shape, threads);
+    for (std::size_t i = 1; i < parts_.size(); ++i) {
+      description.packed_bytes += parts_[i]->describe(shape, threads).packed_bytes;
+    }
+    return description;
+  }
+  const auto plan = plan_for(shape, threads);
+  const Tiling& tiling = plan->packing->tiling;
+  return {tiling.form, tiling.tile, tiling.slice_channels, plan->packing->bytes()};
+}
+
+void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
+  const float* residual = others.second;
+  if (element_count(output_shape(shape), options_.layout) == 0) return;
+  for (const auto& part : parts_) {
+    part->run(pool, shape, in, residual, out);
+    residual = out;
+  }
+  if (!parts_.empty()) return;
+  const auto plan = plan_for(shape, pool.threads());
+  const Problem& problem = plan->problem;
+  const Packing* const packing = plan->packing.get();
+  const TileShape& tile = packing->tiling.tile;
+  const ConvTensors& t = problem.tensors;
+  if (is_gathered()) {
+    static thread_local AlignedBuffer gathered;
+    const Shape out_shape = output_shape(shape);
+    const Shape read{shape.n, shape.c, out_shape.h, out_shape.w};
+    float* const pixels = gathered.floats(static_cast<std::size_t>(element_count(read, Layout::nchw)));
+    subsample(pool, shape, read, options_.geometry.stride_h, options_.geometry.stride_w, in, pixels);
+    in = pixels;
+  }
+  const std::int64_t rows = problem.tiling.rows;
+  const std::int64_t groups = options_.geometry.groups;
+  const TileCounts counts = count_tiles(tile, t.units, t.out_h, t.out_w);
+  const std::int64_t tiles = counts.all() * groups;
+  // The weights stream through what the sums leave of the second-level cache. Dense ones of a matrix product are many,
+  // and come from memory: those of few rows stay in a cache until the next tile needs them.
+  const bool weights_first = counts.y * counts.x == 1 && form_ == WeightForm::dense;
+  const std::int64_t for_sums = weights_first ? level2_cache_bytes() / 8 : level2_cache_bytes() / 4 * 3;
+  const std::vector<std::int64_t> chunks = balance_rows(packing->band_costs, rows, packing->band_rows,
+                                                        tile.blocks() * tile.lanes(), tiles, pool.threads(), for_sums);
+  const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
+
+  const bool non_temporal = stores_non_temporally(element_count(output_shape(shape), t.layout), out, residual) &&
+                            density_ * static_cast<double>(columns_) <= kMostNonTemporalWork;
+
+  struct Task {
+    ConvTile place;
+    std::int64_t group;
+    std::size_t chunk;
+  };
+  // Neighbours below each other come one after the other: the second finds most of its input in the cache.
+  const auto task_at = [&](std::int64_t number) {
+    const auto take = [&number](std::int64_t count) {
+      const std::int64_t index = number % count;
+      number /= count;
+      return index;
+    };
+    const std::int64_t y = take(counts.y);
+    const std::int64_t x = take(counts.x);
+    const std::int64_t inner = take(weights_first ? counts.n : chunk_count);
+    const std::int64_t outer = take(weights_first ? chunk_count : counts.n);
+    const std::int64_t n = weights_first ? inner : outer;
+    return Task{{y * tile.rows, x * tile.cols, n * tile.images},
+                number,
+                static_cast<std::size_t>(weights_first ? outer : inner)};
+  };
+  pool.parallel_for(tiles * chunk_count, [&](std::int64_t number) {
+    const auto [place, group, chunk] = task_at(number);
+    run_tile({.kernels = kernels_,
+              .dtype = options_.dtype,
+              .rows = packing->tiling.rows,
+              .geometry = problem.tiling.geometry,
+              .tile = tile,
+              .panel = packing->panel,
+              .slices = packing->groups[static_cast<std::size_t>(group)],
+              .rotated_lanes = packing->rotated_lanes,
+              .bias = bias_.data() + group * padded_rows(rows),
+              .activation = options_.activation,
+              .tensors = t,
+              .in_place = problem.tiling.reads_in_place(),
+              .first_in_channel = group * problem.tiling.channels,
+              .first_out_channel = group * rows,
+              .row_count = rows,
+              .band_rows = packing->band_rows,
+              .non_temporal = non_temporal},
+             place, task_at(number + 1).place, chunks[chunk], chunks[chunk + 1], in, residual, out);
+  });
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,95 @@
+// Convolution and matrix product with constant weights, sparse or dense, with a fused epilogue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/activation.h"
+#include "base/fork_safe_mutex.h"
+#include "base/op.h"
+#include "conv/tiling.h"
+#include "weights/packed_weights.h"
+#include "weights/sparse_weights.h"
+
+namespace sift::cpu {
+
+struct ConvOptions {
+  ConvGeometry geometry;
+  Activation activation;
+  Layout layout = Layout::nchw_n16;
+  std::optional<WeightForm> form;  // csr, csr_pairs, dense or code; none: by density
+  Microarchitecture microarchitecture = detected_microarchitecture();  // that tiles are chosen for
+  DType dtype = DType::float32;
+};
+
+// y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
+//
+// The weights are packed for the tiling of an input shape when that shape first comes; the tiling depends on the
+// height, the width, and, where images are small, on how many there are.
+class Conv final : public Op {
+ public:
+  // `weights` may be shared between the plans of both layouts. `bias` is empty or has one value per row. Throws
+  // std::invalid_argument for a geometry, weights and bias that do not fit each other.
+  Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
+       const KernelTable& kernels);
+  ~Conv() override;
+
+  Shape output_shape(const Shape& in) const override;
+  DType dtype() const override { return options_.dtype; }
+  Layout input_layout() const override { return options_.layout; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+  std::int64_t weight_bytes() const override;
+
+  // Packs for inputs of this shape and this many threads now instead of in the first run.
+  void prepare(const Shape& shape, int threads) const;
+
+  // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6
+  // packed. A shape that needs another packing is packed from one that is there, which takes about twice as long.
+  // False, and nothing given up, before anything is packed.
+  bool release_source() const;
+
+  // The weights; from a packed form if the source was released.
+  std::shared_ptr<const SparseWeights> source() const;
+
+  // How this many threads run inputs of this shape.
+  struct Description {
+    WeightForm form;
+    TileShape tile;
+    std::int64_t slice_channels;
+    std::int64_t packed_bytes;
+  };
+  Description describe(const Shape& shape, int threads) const;
+
+ private:
+  struct Packing;
+  struct Problem;
+  struct Plan;
+
+  bool is_gathered() const;
+  Problem problem_of(const Shape& shape, bool may_generate) const;
+  std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads) const;
+  std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, bool may_generate) const;
+  std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling, std::int64_t band_rows) const;
+  std::shared_ptr<const SparseWeights> locked_source() const;
+
+  std::int64_t rows_;
+  std::int64_t columns_;
+  double density_;
+  std::vector<float> bias_;  // [groups][padded_rows]
+  ConvOptions options_;
+  WeightForm form_;  // where no code is generated
+  bool may_generate_;
+  const KernelTable& kernels_;
+
+  // Of a kernel too large for one panel: convolutions that are added up. Then there is nothing else.
+  std::vector<std::unique_ptr<Conv>> parts_;
+
+  mutable ForkSafeMutex mutex_;
+  mutable std::shared_ptr<const SparseWeights> weights_;      // null once released
+  mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; several shapes may have one packing
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,37 @@
+// What all tiles of one group of a convolution share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/activation.h"
+#include "base/conv_geometry.h"
+#include "base/dtype.h"
+#include "conv/tile_positions.h"
+#include "simd/kernel_table.h"
+#include "weights/packed_weights.h"
+#include "weights/panel.h"
+
+namespace sift::cpu {
+
+struct ConvJob {
+  const KernelTable& kernels;
+  DType dtype;
+  RowsFunction rows;
+  const ConvGeometry& geometry;
+  const TileShape& tile;
+  const PanelShape& panel;
+  const std::vector<PackedSlice>& slices;
+  const std::vector<std::int32_t>& rotated_lanes;  // of tiles that rotate, see RowsArgs
+  const float* bias;
+  const Activation& activation;
+  const ConvTensors& tensors;
+  bool in_place;  // operands are read where they are, see TilingProblem
+  std::int64_t first_in_channel;
+  std::int64_t first_out_channel;
+  std::int64_t row_count;  // output channels of the group; the chunk may go beyond, to a multiple of 4
+  std::int64_t band_rows;  // of each slice's order, if it has one
+  bool non_temporal;       // stores of outputs that the micro-kernel writes itself
+};
+
+}  // namespace sift::cpu

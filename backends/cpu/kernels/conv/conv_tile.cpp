@@ -1,0 +1,194 @@
+#include "conv/conv_tile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "base/aligned_buffer.h"
+#include "base/prefetcher.h"
+#include "conv/tile_input.h"
+#include "conv/tile_output.h"
+
+namespace sift::cpu {
+namespace {
+
+// Rows whose sums go from the last slice's kernel to the epilogue while they are in the first-level cache.
+constexpr std::int64_t kEpilogueRows = 8;
+// Weights of a row that take longer to multiply than the lines of its output do to come.
+constexpr std::int64_t kLongRow = 128;
+// Rows between two bits of prefetching: each time, the kernel of the rows ends and starts again.
+constexpr std::int64_t kPrefetchRows = 64;
+// Bits of prefetching per slice, if it has eight rows for each: where rows are few, a burst would still be under way.
+constexpr std::int64_t kLeastSteps = 8;
+
+struct Scratch {
+  AlignedBuffer panel;
+  AlignedBuffer acc;
+  TileInput input;
+  std::vector<LaneRun> runs;
+  std::vector<Scatter> scatters;
+};
+
+Scratch& thread_scratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+// Floats from a channel's first to where the tile's first tap of its first lane would read.
+std::ptrdiff_t source_of(const ConvJob& job, const ConvTile& place) {
+  const ConvTensors& t = job.tensors;
+  const Corner corner = corner_of(t, job.tile, place);
+  return (corner.unit * t.in_channels * t.in_h * t.in_w + corner.y * job.geometry.stride_h * t.in_w +
+          corner.x * job.geometry.stride_w) *
+         (t.layout == Layout::nchw ? 1 : kLanes);
+}
+
+// Copies what the tile reads of this many channels, the first of which is at `source`.
+void fill_panel(const ConvJob& job, const TileInput& input, const float* source, std::int64_t channels, float* panel) {
+  const ConvTensors& t = job.tensors;
+  const bool nchw = t.layout == Layout::nchw;
+  GatherArgs gather{};
+  gather.width = static_cast<std::uint32_t>(nchw ? job.tile.panel_w() : kLanes);
+  gather.lane_stride = static_cast<std::uint32_t>(nchw ? job.geometry.stride_w : 1);
+  gather.source = source;
+  gather.source_stride = t.in_h * t.in_w * (nchw ? 1 : kLanes);
+  gather.target = panel;
+  gather.target_stride = job.panel.channel_floats;
+  gather.channels = static_cast<std::uint32_t>(channels);
+  gather.entries = input.full.data();
+  gather.count = static_cast<std::uint32_t>(input.full.size());
+  if (gather.count > 0) job.kernels.gather_full(gather);
+  gather.entries = input.masked.data();
+  gather.count = static_cast<std::uint32_t>(input.masked.size());
+  if (gather.count > 0) job.kernels.gather_masked(gather);
+}
+
+}  // namespace
+
+void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_place, std::int64_t row_begin,
+              std::int64_t row_end, const float* in, const float* residual, float* out) {
+  Scratch& scratch = thread_scratch();
+  const ConvTensors& t = job.tensors;
+  const bool nchw = t.layout == Layout::nchw;
+  const std::int64_t lane_factor = nchw ? 1 : kLanes;
+  const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
+  const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
+  const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
+  const std::int64_t slice_channels = job.slices.front().channels;
+  const bool grouped = !job.slices.front().code.empty();
+  if (grouped) row_end = std::min(row_end, job.row_count);
+  const auto panel_floats = static_cast<std::size_t>(job.panel.floats(slice_channels));
+  const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
+
+  const bool ordered = !job.slices.front().order.empty();
+  // Zeros for the padding of lists in sell: as much as an entry reads.
+  const std::size_t behind_floats =
+      ordered ? static_cast<std::size_t>(job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
+  float* const panel = job.in_place ? nullptr : scratch.panel.floats(panel_floats + behind_floats);
+  float* const acc = scratch.acc.floats(static_cast<std::size_t>((row_end - row_begin + job.band_rows) * acc_row));
+  list_gathers(job, place, scratch.input);
+  if (scratch.input.has_zeros && !job.in_place) {
+    // The same places are zero in every channel of every slice: once is enough.
+    std::memset(panel, 0, panel_floats * sizeof(float));
+  }
+  if (ordered) std::fill_n(panel + panel_floats, behind_floats, 0.0F);
+  list_runs(t, job.tile, place, job.tile.cols, scratch.runs);
+  list_scatters(job, scratch.runs, scratch.scatters);
+  const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
+
+  const bool long_rows =
+      job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >= kLongRow * job.row_count;
+
+  RowsArgs rows{};
+  rows.block_bytes = job.panel.block_floats * bytes_of(job.dtype);
+  rows.pitch = job.panel.pitch * rows.block_bytes;
+  const std::int64_t tile_rows = kernel_rows(job.tile, job.panel);
+  rows.tile_rows = static_cast<std::uint32_t>(tile_rows);
+  // In place nothing follows the last images.
+  rows.tile_columns = static_cast<std::uint32_t>(job.in_place ? std::min(job.tile.images, t.units - place.unit)
+                                                              : job.tile.blocks() / tile_rows);
+  rows.group_rows = static_cast<std::uint32_t>(job.band_rows);
+  rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
+  rows.lists_per_row = static_cast<std::uint32_t>(job.geometry.kernel_w);
+  rows.rotated_lanes = job.rotated_lanes.data();
+  EpilogueArgs epilogue{};
+  epilogue.entries = scratch.scatters.data();
+  epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
+  epilogue.acc_stride = grouped ? kLanes : acc_row;
+  epilogue.out_stride = out_plane;
+  epilogue.activation = job.activation;
+
+  for (const PackedSlice& slice : job.slices) {
+    const float* const slice_in = in + (job.first_in_channel + slice.first_channel) * in_plane;
+    if (job.in_place) {
+      rows.panel = reinterpret_cast<const std::byte*>(slice_in + place.unit * t.in_channels * in_plane);
+    } else {
+      fill_panel(job, scratch.input, slice_in, slice.channels, panel);
+      rows.panel = reinterpret_cast<const std::byte*>(panel);
+    }
+
+    slice.describe(rows);
+    const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
+    const bool last = &slice == &job.slices.back();
+    const std::int64_t step = grouped ? job.band_rows
+                              : last  ? kEpilogueRows
+                                      : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
+    // After the last slice comes the first of the next tile.
+    Prefetcher next =
+        last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
+                          slice_channels)
+             : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane, (&slice)[1].channels);
+    const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
+    rows.ahead = grouped ? &next : nullptr;
+    rows.ahead_lines = ceil_div(per_step, job.tile.blocks() * std::max<std::int64_t>(slice.parts, 1));
+    for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
+      // In order, a row is a place: what stands there belongs to another row of the band.
+      const std::int64_t origin = ordered ? row / job.band_rows * job.band_rows : row;
+      const std::int64_t end = std::min(ordered ? std::min(row + step, origin + job.band_rows) : row + step, row_end);
+      if (!grouped) next.step(per_step);
+      rows.acc = acc + (origin - row_begin) * acc_row;
+      rows.bias = bias == nullptr || !ordered ? bias : bias + origin;
+      rows.row_begin = static_cast<std::uint32_t>(row);
+      rows.row_end = static_cast<std::uint32_t>(end);
+      const std::int64_t stored = std::min(end, job.row_count) - row;
+      const std::int64_t first = (job.first_out_channel + origin) * out_plane;
+      // Rows beyond the last must not be stored: they are only in acc.
+      const bool is_direct = last && direct.has_value() && stored == end - row;
+      rows.direct = {};
+      epilogue.order = ordered ? slice.order.data() + row : nullptr;
+      // Where rows are long, the lines that they go to are prefetched; where they are short, prefetching takes longer.
+      // What is added to them is read, and waited for, as soon as a row is done.
+      const bool prefetches = last && !(grouped && is_direct);  // code does so by itself
+      const bool prefetch_output = prefetches && (!is_direct || (long_rows && !direct->non_temporal));
+      const bool prefetch_residual = prefetches && residual != nullptr;
+      if (prefetch_output || prefetch_residual) {
+        for (std::int64_t i = 0; i < stored; ++i) {
+          const std::int64_t plane = first + (ordered ? epilogue.order[i] : i) * out_plane;
+          for (const Scatter& entry : scratch.scatters) {
+            if (prefetch_output) __builtin_prefetch(out + plane + entry.target, 1);
+            if (prefetch_residual) __builtin_prefetch(residual + plane + entry.target, 0);
+          }
+        }
+      }
+      if (is_direct) {
+        const std::ptrdiff_t at = first + scratch.scatters.front().target;
+        rows.direct = *direct;
+        rows.direct.out = out + at;
+        rows.direct.residual = residual == nullptr ? nullptr : residual + at;
+        job.rows(rows);
+        continue;
+      }
+      job.rows(rows);
+      if (last && stored > 0) {
+        epilogue.acc = rows.acc;
+        epilogue.rows = static_cast<std::uint32_t>(stored);
+        epilogue.out = out + first;
+        epilogue.residual = residual == nullptr ? nullptr : residual + first;
+        job.kernels.epilogue(epilogue);
+      }
+    }
+  }
+  if (direct.has_value() && direct->non_temporal) job.kernels.end_non_temporal_stores();
+}
+
+}  // namespace sift::cpu

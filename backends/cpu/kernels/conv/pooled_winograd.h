@@ -1,0 +1,47 @@
+// Winograd's convolution and the max pooling that follows it, in one operator: the beginning of image models. The
+// convolution's output, four times as large as the pooled one, is not stored: each tile's part of a pooled pixel goes
+// into the maximum there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/conv_geometry.h"
+#include "base/op.h"
+#include "conv/winograd.h"
+#include "ops/window_op.h"
+#include "simd/kernel_table.h"
+#include "weights/sparse_weights.h"
+
+namespace sift::cpu {
+
+class PooledWinograd final : public Op {
+ public:
+  // `geometry` and `activation` are the convolution's, `window` and `ceil_mode` those of the pooling.
+  // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit: see Winograd; the
+  // window is not dilated, and larger than its padding.
+  PooledWinograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
+                 Activation activation, const ConvGeometry& window, bool ceil_mode, Layout layout,
+                 const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override { return pool_.output_shape(conv_.output_shape(in)); }
+  Layout input_layout() const override { return conv_.input_layout(); }
+  OtherSizes other_sizes(const Shape&) const override { return {}; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+  std::int64_t weight_bytes() const override { return conv_.weight_bytes(); }
+
+  std::int64_t tile() const { return conv_.tile(); }  // outputs of the convolution along an axis
+
+ private:
+  void run_nchw(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  void run_nchw_n16(ThreadPool& pool, const Shape& shape, const float* in, float* out) const;
+  void pool_tile(const float* points, const std::vector<PoolPart>& parts, std::int64_t plane, float* out) const;
+
+  Winograd conv_;
+  MaxPool pool_;
+  ConvGeometry window_;
+  Activation activation_;
+  const KernelTable& kernels_;
+};
+
+}  // namespace sift::cpu

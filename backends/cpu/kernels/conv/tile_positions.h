@@ -1,0 +1,63 @@
+// Which outputs the lanes of a tile hold.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/op.h"
+#include "weights/panel.h"
+
+namespace sift::cpu {
+
+struct ConvTensors {
+  Layout layout = Layout::nchw;
+  std::int64_t units = 0;  // images, or groups of 16
+  std::int64_t in_channels = 0;
+  std::int64_t in_h = 0;
+  std::int64_t in_w = 0;
+  std::int64_t out_channels = 0;
+  std::int64_t out_h = 0;
+  std::int64_t out_w = 0;
+};
+
+// Where a tile lies, in blocks; one that wraps rows is only counted, in `col`.
+struct ConvTile {
+  std::int64_t row = 0;
+  std::int64_t col = 0;
+  std::int64_t unit = 0;
+};
+
+// Tiles of a layer along each axis.
+struct TileCounts {
+  std::int64_t y;
+  std::int64_t x;
+  std::int64_t n;
+
+  std::int64_t all() const { return y * x * n; }
+};
+TileCounts count_tiles(const TileShape& tile, std::int64_t units, std::int64_t out_h, std::int64_t out_w);
+
+// The output in a tile's first lane.
+struct Corner {
+  std::int64_t unit;
+  std::int64_t y;
+  std::int64_t x;
+};
+Corner corner_of(const ConvTensors& tensors, const TileShape& tile, const ConvTile& place);
+
+// Lanes, in a row of lanes of a block in the tile's first row, of adjacent outputs. The lanes of the blocks
+// below hold what lies below.
+struct LaneRun {
+  std::int64_t block;    // in a row of the tile's blocks
+  Corner corner;         // the output in the run's first lane
+  std::int64_t lane;     // the run's first, in its row of lanes
+  std::int64_t lanes;    // that read input
+  std::int64_t outputs;  // that are stored: not those only for rotating, or beyond the last; none if not positive
+};
+
+// Fills `runs` with those of the first `cols` columns of blocks, which may be more than the tile's: copies of the input
+// hold the blocks next to it.
+void list_runs(const ConvTensors& tensors, const TileShape& tile, const ConvTile& place, std::int64_t cols,
+               std::vector<LaneRun>& runs);
+
+}  // namespace sift::cpu

@@ -1,0 +1,261 @@
+#include "conv/tiling.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/cache.h"
+#include "conv/tile_positions.h"
+#include "jit/generated_rows.h"
+
+namespace sift::cpu {
+namespace {
+
+constexpr std::int64_t kOffsetLimit = (1 << 16) - 1;  // offsets into a panel, and of its end, are bytes in 16 bits
+constexpr std::int64_t kMostBlocks = 14;
+// Of code, whose sums of a group of rows are in the second-level cache; and where code comes from memory for each tile.
+constexpr std::int64_t kMostGeneratedBlocks = 28;
+constexpr std::int64_t kMostBlocksFromMemory = 56;
+
+// Lanes of a block, {rows, columns}.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> kPixelBlocks{{{1, 16}, {2, 8}, {4, 4}}};
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kNarrowBlocks{{{1, 8}}};  // for csr only
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 1> kImageBlocks{{{1, 1}}};
+
+// Cycles. Only their ratios matter.
+struct Costs {
+  double operand;     // a block of the panel times a weight
+  double rotation;    // of its lanes
+  double weight;      // what a non-zero takes besides its operands
+  double sum;         // loading and storing a block of sums
+  double list;        // the end of a list, which is mispredicted
+  double equal_list;  // the same in sell, per row
+  double dense;       // what four dense weights take besides their operands
+};
+
+// Fitted to measurements on Zen 5, on Zen 4, and on a Xeon of family 6, model 207.
+constexpr Costs costs_of(Microarchitecture processor) {
+  // On Intel's, one of the two ports that multiply is the one that shuffles.
+  constexpr Costs kIntel{
+      .operand = 0.65, .rotation = 0.3, .weight = 1.3, .sum = 3.3, .list = 20.0, .equal_list = 14.0, .dense = 0.6};
+  constexpr Costs kAmd{
+      .operand = 0.675, .rotation = 0.03, .weight = 0.62, .sum = 2.0, .list = 4.0, .equal_list = 4.0, .dense = 0.6};
+  // A shuffle takes one of the two halves' multipliers.
+  constexpr Costs kZen4{
+      .operand = 1.0, .rotation = 0.13, .weight = 0.85, .sum = 3.5, .list = 10.0, .equal_list = 8.0, .dense = 0.15};
+  switch (processor) {
+    case Microarchitecture::intel: return kIntel;
+    case Microarchitecture::zen4: return kZen4;
+    case Microarchitecture::amd: break;
+  }
+  return kAmd;
+}
+
+// What a block of 8 lanes takes of the time of 16.
+double narrow_share(const TilingProblem& problem, int vec_bytes) {
+  if (vec_bytes < kLanes * bytes_of(problem.dtype)) return 0.5;
+  // Where whole registers are loaded and multiplied as two halves, twice the instructions are what is left; elsewhere
+  // half a register takes as long as a whole one.
+  return problem.microarchitecture == Microarchitecture::zen4 ? 0.58 : 1.0;
+}
+
+// Of copying what a tile reads of this many channels.
+double packing_cycles(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel, double channels) {
+  if (problem.reads_in_place()) return 0.0;
+  // A block that wraps rows is copied in parts.
+  const double parts = tile.wraps_rows
+                           ? 1.0 + static_cast<double>(tile.lanes_w - 1) / static_cast<double>(problem.output_w)
+                           : static_cast<double>(tile.lanes_h);
+  return static_cast<double>(panel.blocks_per_channel) * parts * channels *
+         (problem.layout == Layout::nchw ? 2.5 : 2.0);
+}
+
+// Of one group of rows in a slice of this many channels, where a multiply-add takes one cycle.
+double group_cycles(const TilingProblem& problem, const PanelShape& panel, double blocks, double channels,
+                    double rows) {
+  const bool is_large = channels * static_cast<double>(panel.channel_floats * bytes_of(problem.dtype)) >
+                        static_cast<double>(level2_cache_bytes() / 4);
+  const double operand = is_large ? 1.0 : 0.8;  // from the second-level cache
+  constexpr double kRow = 3.0;                  // its sums, from one slice to the next
+  constexpr double kCall = 30.0;
+  // Once for all blocks, from the second-level cache or from memory.
+  const double instruction = problem.code_is_far() ? 3.0 : 0.9;
+  const double columns = channels * static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
+  const double nnz = problem.density * columns * rows;
+  const double operands = columns * (1.0 - std::pow(1.0 - problem.density, rows));
+  return blocks * (nnz + operand * operands + kRow * rows + kCall) + instruction * (nnz + operands);
+}
+
+// Estimated cycles for the whole layer on one core.
+double estimate(const TilingProblem& problem, const TileShape& tile, const PanelShape& panel,
+                std::int64_t slice_channels, WeightForm form, int vec_bytes) {
+  const Costs costs = costs_of(problem.microarchitecture);
+  const double share = tile.is_narrow() ? narrow_share(problem, vec_bytes) : 1.0;
+  const double blocks = share * static_cast<double>(tile.blocks());
+  const double slices = static_cast<double>(ceil_div(problem.channels, slice_channels));
+  const double channels = static_cast<double>(problem.channels) / slices;
+  const double taps = static_cast<double>(problem.geometry.kernel_h * problem.geometry.kernel_w);
+  const double nnz = problem.density * taps * channels;
+  // Dense rows share operands four at a time while the registers hold the sums of 4 x 7 blocks, else two.
+  const double per_nnz = problem.form != WeightForm::dense ? costs.operand * blocks + costs.weight
+                         : blocks <= 7                     ? 0.50 * blocks + costs.dense
+                                                           : 0.82 * blocks;
+  const double rotations = tile.rotates() ? costs.rotation * nnz * blocks : 0.0;
+  const double lists = form == WeightForm::sell         ? costs.equal_list
+                       : form == WeightForm::csr_by_tap ? costs.list * static_cast<double>(problem.geometry.kernel_w)
+                                                        : costs.list;
+  const double per_row = nnz * per_nnz + rotations + costs.sum * blocks + lists;
+  const auto rows = static_cast<double>(problem.rows);
+  const double groups = static_cast<double>(ceil_div(problem.rows, kCodeRows));
+  const double multiplying = form == WeightForm::code
+                                 ? groups * group_cycles(problem, panel, blocks, channels, rows / groups)
+                                 : rows * per_row;
+  const double per_tile = slices * (multiplying + packing_cycles(problem, tile, panel, channels));
+  const auto tiles = static_cast<double>(count_tiles(tile, problem.units, problem.output_h, problem.output_w).all());
+  return tiles * per_tile;
+}
+
+struct RowsChoice {
+  RowsFunction function;
+  WeightForm form;
+  int rows_per_call = 1;
+};
+
+RowsChoice rows_for(const TileShape& tile, const PanelShape& panel, WeightForm form, const KernelTable& kernels) {
+  const auto blocks = static_cast<int>(tile.blocks());
+  const auto rows = static_cast<int>(kernel_rows(tile, panel));
+  if (tile.is_narrow()) {
+    if (rows != 1 || tile.rotates()) return {};
+    const auto [function, rows_per_call] = kernels.narrow_sell_rows(blocks, tile.taps_overlap);
+    if (function != nullptr) return {function, WeightForm::sell, rows_per_call};
+    return {kernels.narrow_rows(blocks, tile.taps_overlap), WeightForm::csr};
+  }
+  if (tile.rotates()) return {kernels.rotated_rows(blocks), WeightForm::csr_by_tap};
+  if (form == WeightForm::code) return {&rows_generated, WeightForm::code};
+  if (form != WeightForm::csr) return {kernels.rows(form, rows, blocks / rows), form};
+  const auto [function, rows_per_call] = kernels.sell_rows(rows, blocks / rows);
+  if (function != nullptr) return {function, WeightForm::sell, rows_per_call};
+  return {kernels.rows(WeightForm::csr, rows, blocks / rows), WeightForm::csr};
+}
+
+// Outputs in a row of `lanes` lanes that taps along x rotate; 0 if they cannot.
+std::int64_t rotated_outputs(const TilingProblem& problem, std::int64_t lanes) {
+  const ConvGeometry& g = problem.geometry;
+  if (problem.form != WeightForm::csr || g.kernel_w == 1 || g.stride_w != 1) return 0;
+  const std::int64_t reach = (g.kernel_w - 1) * g.dilation_w;
+  const std::int64_t input_w = problem.output_w + reach - g.pad_left - g.pad_right;
+  // A row that holds the whole image needs padding on one side only: what is rotated out of it comes back on the other.
+  const std::int64_t pad = std::max(g.pad_left, g.pad_right);
+  if (std::min(g.pad_left, g.pad_right) >= 0 && lanes >= input_w + pad && lanes >= problem.output_w) {
+    return problem.output_w;
+  }
+  return std::max<std::int64_t>(lanes - reach, 0);
+}
+
+// Whether all taps along x of a narrow block find their operands in 16 floats.
+bool taps_may_overlap(const TilingProblem& problem, std::int64_t lanes) {
+  const ConvGeometry& g = problem.geometry;
+  return lanes > 1 && lanes < kLanes && g.kernel_w > 1 && g.stride_w == 1 &&
+         lanes + (g.kernel_w - 1) * g.dilation_w <= kLanes;
+}
+
+// What a panel may take. The rest of the cache is left for weights and partial sums.
+std::vector<std::int64_t> panel_limits(const TilingProblem& problem, const TileShape& tile) {
+  // Code loads an operand for several rows, and does not wait for the second-level cache.
+  if (problem.form == WeightForm::code) {
+    if (!problem.code_is_far()) return {level2_cache_bytes() / 4};
+    return {level2_cache_bytes() / 4, level2_cache_bytes() / 2};
+  }
+  // Dense rows pass through the whole panel, each four of them, and what has left the cache by then is gone; sparse
+  // ones find most of what they need. Lists of narrow blocks are long as it is.
+  const std::int64_t eighths = problem.form == WeightForm::dense ? 5 : tile.is_narrow() ? 6 : 7;
+  return {std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit)};
+}
+
+}  // namespace
+
+bool TilingProblem::code_is_far() const {
+  constexpr double kBytes = 13.0;  // of a non-zero: weight, multiply-add, share of an operand
+  const std::int64_t weights = rows * geometry.groups * channels * geometry.kernel_h * geometry.kernel_w;
+  return kBytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
+}
+
+bool TilingProblem::reads_in_place() const {
+  return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
+}
+
+bool panel_fits(const ConvGeometry& geometry, Layout layout, DType dtype) {
+  const auto any_fits = [&](const auto& lane_shapes) {
+    return std::ranges::any_of(lane_shapes, [&](const auto& lanes) {
+      const PanelShape panel(geometry, {lanes.first, lanes.second, 1, 1, 1});
+      return panel.channel_floats * bytes_of(dtype) <= kOffsetLimit;
+    });
+  };
+  return layout == Layout::nchw ? any_fits(kPixelBlocks) : any_fits(kImageBlocks);
+}
+
+Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
+  const bool is_code = problem.form == WeightForm::code;
+  const std::int64_t most_blocks = !is_code                ? kMostBlocks
+                                   : problem.code_is_far() ? kMostBlocksFromMemory
+                                                           : kMostGeneratedBlocks;
+  double least = std::numeric_limits<double>::infinity();
+  Tiling best{};
+  const auto consider = [&](const TileShape& tile) {
+    const PanelShape panel(problem.geometry, tile);
+    // A block's neighbour has to be to the right of it in every row.
+    if (tile.wraps_rows && panel.x.most_shifts() > 0) return;
+    const std::int64_t channel_bytes = panel.channel_floats * bytes_of(problem.dtype);
+    if (!is_code && channel_bytes > kOffsetLimit) return;
+    const RowsChoice rows = rows_for(tile, panel, problem.form, kernels);
+    if (rows.function == nullptr) return;
+    for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
+      const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
+      const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
+      const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes);
+      if (cycles < least) {
+        least = cycles;
+        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call};
+      }
+    }
+  };
+  const auto consider_sizes = [&](TileShape tile) {
+    const std::int64_t block_rows = ceil_div(problem.output_h, tile.lanes_h);
+    const std::int64_t units = tile.wraps_rows ? 1 : problem.units;
+    for (tile.rows = 1; tile.rows <= std::min(block_rows, most_blocks); ++tile.rows) {
+      tile.cols = tile.images = 1;
+      const std::int64_t block_cols = count_tiles(tile, problem.units, problem.output_h, problem.output_w).x;
+      for (; tile.cols <= std::min(block_cols, most_blocks / tile.rows); ++tile.cols) {
+        const std::int64_t most_images = std::min(units, most_blocks / (tile.rows * tile.cols));
+        for (tile.images = 1; tile.images <= most_images; ++tile.images) consider(tile);
+      }
+    }
+  };
+  const auto consider_all = [&](const auto& lane_shapes) {
+    for (const auto& [lanes_h, lanes_w] : lane_shapes) {
+      const std::int64_t rotated_w = lanes_w > 1 ? rotated_outputs(problem, lanes_w) : 0;
+      consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w});
+      if (taps_may_overlap(problem, lanes_h * lanes_w)) {
+        consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .taps_overlap = true});
+      }
+      if (lanes_h == 1 && lanes_w > 1) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .wraps_rows = true});
+      if (rotated_w > 0) consider_sizes({.lanes_h = lanes_h, .lanes_w = lanes_w, .rotated_w = rotated_w});
+    }
+  };
+  if (problem.layout == Layout::nchw) {
+    consider_all(kPixelBlocks);
+    // Where images leave many lanes without a pixel, and half a register takes about half the time of a whole one, that
+    // is worth more than operands that two rows share.
+    const bool in_place_of_pairs = problem.form == WeightForm::csr_pairs && problem.may_list &&
+                                   problem.microarchitecture == Microarchitecture::zen4 &&
+                                   kernels.vec_bytes == kLanes * bytes_of(problem.dtype);
+    if (problem.form == WeightForm::csr || in_place_of_pairs) consider_all(kNarrowBlocks);
+  } else {
+    consider_all(kImageBlocks);
+  }
+  return best;
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,252 @@
+#include "conv/winograd.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+
+#include "base/aligned_buffer.h"
+#include "base/cache.h"
+#include "base/thread_pool.h"
+
+namespace sift::cpu {
+namespace {
+
+constexpr std::int64_t kExtent = 6;       // pixels of a phase along an axis of a tile
+constexpr std::int64_t kMostTaps = 4;     // of a phase
+constexpr std::int64_t kMostPhases = 16;  // of all channels: their points fit the first-level cache, or nearly so
+
+struct Scratch {
+  AlignedBuffer patch;
+  AlignedBuffer points;
+  AlignedBuffer sums;
+  std::vector<Scatter> scatters;
+};
+
+Scratch& thread_scratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+using TapFactors = std::array<std::array<double, kMostTaps>, kExtent>;
+
+// What each tap of a row adds to the points.
+TapFactors tap_factors(std::int64_t taps) {
+  constexpr std::array<double, kExtent - 1> kPlaces{0.0, kWinogradInner, -kWinogradInner, kWinogradOuter,
+                                                    -kWinogradOuter};
+  TapFactors factors{};
+  for (std::size_t i = 0; i < kPlaces.size(); ++i) {
+    double factor = 1.0;
+    for (std::size_t j = 0; j < kPlaces.size(); ++j) {
+      if (j != i) factor /= kPlaces[i] - kPlaces[j];
+    }
+    for (std::int64_t tap = 0; tap < taps; ++tap, factor *= kPlaces[i])
+      factors[i][static_cast<std::size_t>(tap)] = factor;
+  }
+  factors.back()[static_cast<std::size_t>(taps - 1)] = 1.0;
+  return factors;
+}
+
+// Most taps of a phase along an axis.
+std::int64_t phase_taps(std::int64_t kernel, std::int64_t stride) { return ceil_div(kernel, stride); }
+
+}  // namespace
+
+bool Winograd::suits(const ConvGeometry& g, std::int64_t columns) {
+  // Phases, and with them strides and kernels, are few: nothing below runs over.
+  for (const std::int64_t stride : {g.stride_h, g.stride_w}) {
+    if (stride < 1 || stride > kMostPhases) return false;
+  }
+  for (const std::int64_t kernel : {g.kernel_h, g.kernel_w}) {
+    if (kernel < 1 || kernel > kMostTaps * kMostPhases) return false;
+  }
+  const std::int64_t taps = phase_taps(g.kernel_h, g.stride_h);
+  const std::int64_t channels = columns / (g.kernel_h * g.kernel_w);
+  return g.groups == 1 && g.dilation_h == 1 && g.dilation_w == 1 && (taps == 3 || taps == 4) &&
+         phase_taps(g.kernel_w, g.stride_w) == taps && channels > 0 && channels <= kMostPhases &&
+         channels * g.kernel_h * g.kernel_w == columns && channels * g.stride_h * g.stride_w <= kMostPhases;
+}
+
+Winograd::Winograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry,
+                   Activation activation, Layout layout, const KernelTable& kernels)
+    : rows_(weights.rows()),
+      geometry_(geometry),
+      activation_(activation),
+      layout_(layout),
+      kernels_(kernels),
+      bias_(std::move(bias)) {
+  const ConvGeometry& g = geometry;
+  if (rows_ == 0 || !suits(g, weights.columns())) {
+    throw std::invalid_argument("winograd: not a convolution of few channels with three or four taps per phase");
+  }
+  if (!bias_.empty() && static_cast<std::int64_t>(bias_.size()) != rows_) {
+    throw std::invalid_argument("winograd: one bias per output channel");
+  }
+  channels_ = weights.columns() / (g.kernel_h * g.kernel_w);
+  phases_ = channels_ * g.stride_h * g.stride_w;
+  tile_ = kExtent + 1 - phase_taps(g.kernel_h, g.stride_h);
+  for (std::int64_t x = 0; x < kExtent * g.stride_w; ++x) {
+    column_places_.push_back((x % g.stride_w * kWinogradPoints + x / g.stride_w) * kLanes);
+  }
+  const std::int64_t groups = ceil_div(rows_, kWinogradRows);
+  bias_.resize(static_cast<std::size_t>(groups * kWinogradRows), 0.0F);
+  weights_.assign(static_cast<std::size_t>(groups * kWinogradPoints * phases_ * kWinogradRows), 0.0F);
+  const TapFactors factors = tap_factors(kExtent + 1 - tile_);
+  std::vector<double> points(static_cast<std::size_t>(phases_ * kWinogradPoints));
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    std::ranges::fill(points, 0.0);
+    const auto columns = weights.row_columns(row);
+    const auto values = weights.row_values(row);
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const std::int64_t x = columns[i] % g.kernel_w;
+      const std::int64_t y = columns[i] / g.kernel_w % g.kernel_h;
+      const std::int64_t channel = columns[i] / (g.kernel_w * g.kernel_h);
+      const std::int64_t phase = (channel * g.stride_h + y % g.stride_h) * g.stride_w + x % g.stride_w;
+      for (std::size_t point = 0; point < kWinogradPoints; ++point) {
+        points[static_cast<std::size_t>(phase) * kWinogradPoints + point] +=
+            double{values[i]} * factors[point / kExtent][static_cast<std::size_t>(y / g.stride_h)] *
+            factors[point % kExtent][static_cast<std::size_t>(x / g.stride_w)];
+      }
+    }
+    for (std::int64_t phase = 0; phase < phases_; ++phase) {
+      for (std::int64_t point = 0; point < kWinogradPoints; ++point) {
+        const std::int64_t at =
+            ((row / kWinogradRows * kWinogradPoints + point) * phases_ + phase) * kWinogradRows + row % kWinogradRows;
+        weights_[static_cast<std::size_t>(at)] =
+            static_cast<float>(points[static_cast<std::size_t>(phase * kWinogradPoints + point)]);
+      }
+    }
+  }
+}
+
+Shape Winograd::output_shape(const Shape& in) const {
+  if (in.n < 0 || in.h < 0 || in.w < 0 || in.c != channels_) {
+    throw std::invalid_argument("winograd: the input does not have the weights' number of channels");
+  }
+  return {in.n, rows_, geometry_.output_h(in.h), geometry_.output_w(in.w)};
+}
+
+std::int64_t Winograd::weight_bytes() const {
+  return static_cast<std::int64_t>((bias_.size() + weights_.size()) * sizeof(float));
+}
+
+// Fills [phases][36][16] with the pixels that the tiles read, zeros around the image.
+void Winograd::gather(const Shape& shape, const Block& block, const float* in, float* patch) const {
+  const ConvGeometry& g = geometry_;
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : kLanes;
+  std::memset(patch, 0, static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes) * sizeof(float));
+  for (std::int64_t tile = 0; tile < block.tiles; ++tile) {
+    const Block::Place place = block.place(tile);
+    const std::int64_t top = place.y * tile_ * g.stride_h - g.pad_top;
+    const std::int64_t left = place.x * tile_ * g.stride_w - g.pad_left;
+    const std::int64_t first_x = std::max<std::int64_t>(-left, 0);
+    const std::int64_t last_x = std::min(kExtent * g.stride_w, shape.w - left);
+    for (std::int64_t channel = 0; channel < channels_; ++channel) {
+      const float* const plane = in + (place.unit * channels_ + channel) * shape.h * shape.w * pixel;
+      for (std::int64_t y = std::max<std::int64_t>(-top, 0); y < std::min(kExtent * g.stride_h, shape.h - top); ++y) {
+        const float* const line = plane + ((top + y) * shape.w + left) * pixel;
+        const std::int64_t phase = (channel * g.stride_h + y % g.stride_h) * g.stride_w;
+        float* const to = patch + (phase * kWinogradPoints + y / g.stride_h * kExtent) * kLanes + tile;
+        for (std::int64_t x = first_x; x < last_x; ++x) {
+          if (nchw) {
+            to[column_places_[static_cast<std::size_t>(x)]] = line[x];
+          } else {
+            std::memcpy(to + column_places_[static_cast<std::size_t>(x)], line + x * kLanes, kLanes * sizeof(float));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Fills `scatters` with where the outputs of the tiles go: in NCHW, up to 16 pixels of a row at a time.
+void Winograd::list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const {
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : kLanes;
+  const std::int64_t step = nchw ? kLanes : 1;
+  scatters.clear();
+  for (std::int64_t tile = 0; tile < block.tiles;) {
+    const Block::Place place = block.place(tile);
+    const std::int64_t tiles = std::min(block.tiles - tile, block.columns - place.x);  // in this row of tiles
+    const std::int64_t width = std::min(tiles * tile_, shape.w - place.x * tile_);
+    for (std::int64_t y = 0; y < std::min(tile_, shape.h - place.y * tile_); ++y) {
+      const std::int64_t line =
+          (place.unit * rows_ * shape.h * shape.w + (place.y * tile_ + y) * shape.w + place.x * tile_) * pixel;
+      for (std::int64_t x = 0; x < width; x += step) {
+        scatters.push_back({line + x * pixel, static_cast<std::uint32_t>(y * tile_ * kLanes + tile * tile_ + x * pixel),
+                            static_cast<std::uint32_t>(nchw ? std::min(kLanes, width - x) : kLanes)});
+      }
+    }
+    tile += tiles;
+  }
+}
+
+const float* Winograd::points_of(const Shape& shape, const Block& block, const float* in) const {
+  Scratch& scratch = thread_scratch();
+  const auto floats = static_cast<std::size_t>(phases_ * kWinogradPoints * kLanes);
+  float* const patch = scratch.patch.floats(floats);
+  float* const points = scratch.points.floats(floats);
+  gather(shape, block, in, patch);
+  kernels_.winograd_input(patch, phases_, points);
+  return points;
+}
+
+float* Winograd::sums_of(const float* points, std::int64_t row) const {
+  float* const sums = thread_scratch().sums.floats(static_cast<std::size_t>(kWinogradRows * tile_floats()));
+  kernels_.winograd_rows({.points = points,
+                          .weights = weights_.data() + row * kWinogradPoints * phases_,
+                          .phases = phases_,
+                          .outputs = static_cast<int>(tile_),
+                          .in_turns = layout_ == Layout::nchw,
+                          .bias = bias_.data() + row,
+                          .out = sums});
+  return sums;
+}
+
+void Winograd::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
+  const Shape out_shape = output_shape(shape);
+  const std::int64_t out_floats = element_count(out_shape, layout_);
+  if (out_floats == 0) return;
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : kLanes;
+  const std::int64_t units = nchw ? shape.n : ceil_div(shape.n, kLanes);
+  const std::int64_t out_plane = out_shape.h * out_shape.w * pixel;
+  const std::int64_t tile_rows = ceil_div(out_shape.h, tile_);
+  const std::int64_t tile_columns = ceil_div(out_shape.w, tile_);
+  const std::int64_t all = units * tile_rows * tile_columns;
+  const std::int64_t together = nchw ? kLanes : 1;
+  const bool non_temporal = !nchw && stores_non_temporally(out_floats, out, others.second);
+  pool.parallel_for(ceil_div(all, together), [&](std::int64_t number) {
+    const Block block{.tiles = std::min(together, all - number * together),
+                      .rows = tile_rows,
+                      .columns = tile_columns,
+                      .first = number * together};
+    const float* const points = points_of(shape, block, in);
+    std::vector<Scatter>& scatters = thread_scratch().scatters;
+    list_outputs(out_shape, block, scatters);
+    EpilogueArgs epilogue{};
+    epilogue.entries = scatters.data();
+    epilogue.count = static_cast<std::uint32_t>(scatters.size());
+    epilogue.acc_stride = tile_floats();
+    epilogue.out_stride = out_plane;
+    epilogue.activation = activation_;
+    epilogue.non_temporal = non_temporal;
+    for (std::int64_t row = 0; row < rows_; row += kWinogradRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kWinogradRows, rows_ - row);
+      epilogue.out = out + row * out_plane;
+      epilogue.residual = others.second == nullptr ? nullptr : others.second + row * out_plane;
+      epilogue.rows = static_cast<std::uint32_t>(rows);
+      if (!non_temporal) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          for (const Scatter& entry : scatters) __builtin_prefetch(epilogue.out + i * out_plane + entry.target, 1);
+        }
+      }
+      epilogue.acc = sums_of(points, row);
+      kernels_.epilogue(epilogue);
+    }
+    if (non_temporal) kernels_.end_non_temporal_stores();
+  });
+}
+
+}  // namespace sift::cpu

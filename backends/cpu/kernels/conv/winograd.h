@@ -1,0 +1,84 @@
+// Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+// section 4): 36 products per channel for 3x3 outputs of a 4x4 kernel, or for 4x4 outputs of a 3x3 kernel.
+//
+// One with a stride of s is the sum over s x s phases of the image, every s-th pixel from one of s x s places on, of
+// convolutions without stride whose kernels are every s-th tap. A 7x7 kernel with stride 2, three channels deep, is a
+// 4x4 kernel twelve phases deep, and takes 48 multiply-adds per output in place of 147.
+//
+// For dense weights of few phases, as the first layers of image models have: all products of a tile are made while its
+// transformed input stays in the cache. Outputs differ from sums of products by a few more units of rounding; what is
+// infinite or NaN in the input makes the whole tile NaN.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/conv_geometry.h"
+#include "base/op.h"
+#include "base/page_allocator.h"
+#include "simd/kernel_table.h"
+#include "weights/sparse_weights.h"
+
+namespace sift::cpu {
+
+class Winograd final : public Op {
+ public:
+  // Whether a convolution of these weights is one of this kind.
+  static bool suits(const ConvGeometry& geometry, std::int64_t columns);
+
+  // `bias` is empty or has one value per row. Throws std::invalid_argument for what does not suit.
+  Winograd(const SparseWeights& weights, std::vector<float> bias, const ConvGeometry& geometry, Activation activation,
+           Layout layout, const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return layout_; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+  std::int64_t weight_bytes() const override;
+
+  std::int64_t tile() const { return tile_; }  // outputs along an axis
+  std::int64_t rows() const { return rows_; }
+  std::int64_t tile_floats() const { return tile_ * tile_ * kLanes; }  // of a row's sums
+
+  // Sixteen tiles: of sixteen images at one place, or, in NCHW, adjacent, and from the end of a row of tiles on to
+  // the next row and the next image.
+  struct Block {
+    struct Place {
+      std::int64_t unit = 0;  // image, or group of 16
+      std::int64_t y = 0;     // in tiles
+      std::int64_t x = 0;
+    };
+    std::int64_t tiles = 1;  // those of 16 that are there
+    std::int64_t rows;       // of tiles, in an image
+    std::int64_t columns;
+    std::int64_t first;
+
+    Place place(std::int64_t tile) const {
+      const std::int64_t at = first + tile;
+      return {at / (rows * columns), at / columns % rows, at % columns};
+    }
+  };
+
+  // The transformed input of a block. In memory of the calling thread, until the call for another block.
+  const float* points_of(const Shape& shape, const Block& block, const float* in) const;
+  // Bias and products of rows [row, row + kWinogradRows), tile_floats() each; those beyond the last row have weights of
+  // zero. In memory of the calling thread, until the call for other rows.
+  float* sums_of(const float* points, std::int64_t row) const;
+
+ private:
+  void gather(const Shape& shape, const Block& block, const float* in, float* patch) const;
+  void list_outputs(const Shape& shape, const Block& block, std::vector<Scatter>& scatters) const;
+
+  std::int64_t rows_;
+  std::int64_t channels_ = 0;
+  std::int64_t phases_ = 0;  // of all channels
+  std::int64_t tile_ = 0;
+  ConvGeometry geometry_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+  std::vector<std::int64_t> column_places_;           // in a patch, of the pixels that a tile reads in a row
+  std::vector<float> bias_;                           // [groups of rows][8]
+  std::vector<float, PageAllocator<float>> weights_;  // [groups of rows][36][phases][8]
+};
+
+}  // namespace sift::cpu

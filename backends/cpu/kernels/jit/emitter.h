@@ -1,0 +1,80 @@
+// What the generator of code (generated_rows.cpp) needs of an instruction set. X86Emitter provides it with AVX-512;
+// another instruction set is another class, and a line in generated_rows.cpp that chooses it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace sift::cpu {
+
+// What a general register holds. Two of these may share a register if they are never live together:
+// code_ahead and weights_ahead are live only inside a body, place and step only outside, residual only after weights.
+enum class Pointer : std::uint8_t {
+  argument,  // of the function that generated code is called as
+  call,      // the CodeCall, throughout
+  operands,
+  weights,
+  code_ahead,  // what is prefetched
+  weights_ahead,
+  place,  // of a row's sums, biases or outputs, from the last row to the first
+  step,   // bytes from one row to the next
+  residual,
+};
+
+struct Address {
+  Pointer base;
+  std::int32_t displacement;
+};
+
+// The number of a vector register.
+using VectorRegister = int;
+
+// What is read back of generated code.
+struct Instruction {
+  enum class Kind : std::uint8_t { load, multiply_add, advance, other, end };
+  Kind kind;
+  std::size_t bytes;              // of the instruction
+  Pointer pointer{};              // advance: what is advanced, operands or else
+  std::int32_t displacement = 0;  // load: from the pointer; advance: bytes
+  VectorRegister sum = 0;         // of multiply_add
+};
+
+template <typename T>
+concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address address, Pointer pointer) {
+  // Writes instructions to `at` and on; the caller provides the room.
+  T(at);
+  { code.at() } -> std::same_as<std::byte*>;
+
+  { T::kVectorBytes } -> std::convertible_to<int>;
+  { T::kVectorRegisters } -> std::convertible_to<int>;
+  // Displacements of multiples of the access's size in [-kNearSteps, kNearSteps) make short instructions.
+  { T::kNearSteps } -> std::convertible_to<int>;
+  {
+    T::kShortBytes
+  } -> std::convertible_to<std::size_t>;  // prefetch, advance, and load and multiply_add of near addresses
+  { T::kLongBytes } -> std::convertible_to<std::size_t>;  // load and multiply_add of others
+
+  code.load(vector, address);                  // aligned
+  code.broadcast(vector, address);             // one float to all lanes
+  code.multiply_add(vector, vector, address);  // first += second * the float at the address
+  code.add(vector, vector, address);           // first = second + the vector at the address
+  code.max(vector, vector, vector);            // first = max(second, third); of a NaN and a bound the third
+  code.min(vector, vector, vector);
+  code.store(address, vector);
+  code.store_aligned(address, vector);
+  code.store_non_temporal(address, vector);
+  code.prefetch(address);
+
+  code.load(pointer, address);
+  code.move(pointer, pointer);            // first = second
+  code.advance(pointer, std::int32_t{});  // by this many bytes
+  code.subtract(pointer, pointer);        // first -= second
+  code.jump(address);                     // to the address that is stored there
+  code.finish();                          // returns to the caller
+
+  // The instruction at an address; of those that a body consists of.
+  { T::decode(at) } -> std::same_as<Instruction>;
+};
+
+}  // namespace sift::cpu

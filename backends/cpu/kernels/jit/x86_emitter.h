@@ -1,0 +1,140 @@
+// Encodes the few x86-64 and AVX-512 instructions that generated code consists of; formats and their names are those of
+// Intel's Software Developer's Manual, volume 2, chapter 2.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+
+#include "jit/emitter.h"
+
+namespace sift::cpu {
+
+class X86Emitter {
+ public:
+  static constexpr int kVectorBytes = 64;
+  static constexpr int kVectorRegisters = 32;
+  static constexpr int kNearSteps = 128;  // displacements of one byte
+  static constexpr std::size_t kShortBytes = 7;
+  static constexpr std::size_t kLongBytes = 10;
+
+  explicit X86Emitter(std::byte* at) : at_(at) {}
+
+  std::byte* at() const { return at_; }
+
+  // vmovaps
+  void load(VectorRegister to, Address from) { vector({kMap0F, kNone, kLoadAligned, kVectorBytes}, to, 0, from); }
+  void store_aligned(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x29, kVectorBytes}, from, 0, to); }
+  // vmovups
+  void store(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x11, kVectorBytes}, from, 0, to); }
+  // vmovntps
+  void store_non_temporal(Address to, VectorRegister from) { vector({kMap0F, kNone, 0x2B, kVectorBytes}, from, 0, to); }
+  // vbroadcastss
+  void broadcast(VectorRegister to, Address from) { vector({kMap0F38, k66, 0x18, sizeof(float)}, to, 0, from); }
+  // vaddps
+  void add(VectorRegister to, VectorRegister a, Address b) { vector({kMap0F, kNone, 0x58, kVectorBytes}, to, a, b); }
+  // vmaxps, vminps: of a NaN and another operand these take the second
+  void max(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, kNone, 0x5F, kVectorBytes}, to, a, b);
+  }
+  void min(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, kNone, 0x5D, kVectorBytes}, to, a, b);
+  }
+  // vfmadd231ps zmm, zmm, m32{1to16}
+  void multiply_add(VectorRegister sum, VectorRegister a, Address b) {
+    vector({kMap0F38, k66, 0xB8, sizeof(float), true}, sum, a, b);
+  }
+  // prefetcht1
+  void prefetch(Address from) { bytes({0x0F, 0x18, 0x80 | 2 << 3 | low(from.base)}), imm32(from.displacement); }
+
+  void advance(Pointer to, std::int32_t value) { bytes({0x48, 0x81, 0xC0 | low(to)}), imm32(value); }
+  void subtract(Pointer from, Pointer value) { bytes({0x48, 0x29, 0xC0 | low(value) << 3 | low(from)}); }
+  void move(Pointer to, Pointer from) { bytes({0x48, 0x89, 0xC0 | low(from) << 3 | low(to)}); }
+  void load(Pointer to, Address from) {
+    bytes({0x48, 0x8B, 0x80 | low(to) << 3 | low(from.base)}), imm32(from.displacement);
+  }
+  void jump(Address to) { bytes({0xFF, 0x80 | 4 << 3 | low(to.base)}), imm32(to.displacement); }
+  void finish() { bytes({0xC5, 0xF8, 0x77, 0xC3}); }  // vzeroupper, ret
+
+  static Instruction decode(const std::byte* at) {
+    using Kind = Instruction::Kind;
+    const auto byte = [&](int i) { return static_cast<int>(at[i]); };
+    if (byte(0) == 0x0F || (byte(0) == 0x48 && byte(1) == 0x8B)) return {Kind::other, kShortBytes};
+    if (byte(0) == 0x48) {
+      std::int32_t step;
+      std::memcpy(&step, at + 3, sizeof(step));
+      const bool is_operands = (byte(2) & 7) == low(Pointer::operands);
+      return {Kind::advance, kShortBytes, is_operands ? Pointer::operands : Pointer::weights, step};
+    }
+    if (byte(0) != 0x62) return {Kind::end, 0};
+    if (byte(4) == kLoadAligned) {
+      return {Kind::load, kShortBytes, Pointer::operands, static_cast<std::int8_t>(byte(6)) * kVectorBytes};
+    }
+    // The register of the sums is in inverted bits of the prefix and in ModRM.reg.
+    const int prefix = ~byte(1);
+    return {.kind = Kind::multiply_add,
+            .bytes = kShortBytes,
+            .sum = (prefix >> 4 & 1) << 4 | (prefix >> 7 & 1) << 3 | (byte(5) >> 3 & 7)};
+  }
+
+ private:
+  static constexpr int kMap0F = 1;
+  static constexpr int kMap0F38 = 2;
+  static constexpr int kNone = 0;  // prefixes
+  static constexpr int k66 = 1;
+  static constexpr int kLoadAligned = 0x28;  // an opcode
+
+  struct Operation {
+    int map;
+    int prefix;
+    int opcode;
+    int unit;  // bytes that a displacement of one byte counts in
+    bool broadcasts = false;
+  };
+
+  // Numbers of general registers that take neither a REX prefix bit nor a SIB byte.
+  enum Gpr : int { rax = 0, rcx = 1, rdx = 2, rsi = 6, rdi = 7 };
+
+  // In the order of Pointer. As the System V ABI has it, the argument is in rdi.
+  static constexpr std::array<int, 9> kRegisters{rdi, rcx, rdi, rsi, rax, rdx, rdx, rax, rsi};
+  static constexpr int low(Pointer pointer) { return kRegisters[static_cast<std::size_t>(pointer)]; }
+
+  void bytes(std::initializer_list<int> values) {
+    for (const int value : values) *at_++ = static_cast<std::byte>(value);
+  }
+  void imm32(std::int32_t value) {
+    std::memcpy(at_, &value, sizeof(value));
+    at_ += sizeof(value);
+  }
+
+  // The EVEX prefix and the opcode. Registers' fourth and fifth bits are stored inverted; `b4` and `b3` are those of
+  // the register or base in ModRM.rm.
+  void evex(const Operation& op, VectorRegister reg, VectorRegister second, int b4, int b3) {
+    const int r = reg >> 3 & 1;
+    const int r2 = reg >> 4 & 1;
+    const int v2 = second >> 4 & 1;
+    bytes({0x62, (r ^ 1) << 7 | (b4 ^ 1) << 6 | (b3 ^ 1) << 5 | (r2 ^ 1) << 4 | op.map,
+           (~second & 15) << 3 | 1 << 2 | op.prefix, 2 << 5 | static_cast<int>(op.broadcasts) << 4 | (v2 ^ 1) << 3,
+           op.opcode});
+  }
+  void vector(const Operation& op, VectorRegister reg, VectorRegister second, Address memory) {
+    evex(op, reg, second, 0, 0);
+    const int base = (reg & 7) << 3 | low(memory.base);
+    const int steps = memory.displacement / op.unit;
+    if (memory.displacement % op.unit == 0 && steps >= -kNearSteps && steps < kNearSteps) {
+      bytes({0x40 | base, steps & 0xFF});
+    } else {
+      bytes({0x80 | base}), imm32(memory.displacement);
+    }
+  }
+  void vector(const Operation& op, VectorRegister reg, VectorRegister second, VectorRegister third) {
+    evex(op, reg, second, third >> 4 & 1, third >> 3 & 1);
+    bytes({0xC0 | (reg & 7) << 3 | (third & 7)});
+  }
+
+  std::byte* at_;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,68 @@
+// Scaled dot-product attention over several heads, of sequences whose tokens are the rows of a matrix.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/op.h"
+#include "simd/kernel_table.h"
+
+namespace sift::cpu {
+
+// The channels of an operand: `count` in all, those of the first head from `first` on, the other heads' after them.
+struct HeadChannels {
+  std::int64_t count = 0;
+  std::int64_t first = 0;
+};
+
+// Sizes of the mask; each is that of the scores, or 1.
+struct MaskShape {
+  std::int64_t sequences = 1;
+  std::int64_t heads = 1;
+  std::int64_t queries = 1;
+  std::int64_t keys = 1;
+
+  std::int64_t size() const { return sequences * heads * queries * keys; }
+};
+
+struct AttentionOptions {
+  std::int64_t sequences = 1;
+  std::int64_t tokens = 1;  // of each sequence
+  std::int64_t heads = 1;
+  std::int64_t depth = 1;        // channels of a head's queries and keys
+  std::int64_t value_depth = 1;  // channels of a head's values
+  float scale = 1;
+  HeadChannels queries;
+  HeadChannels keys;
+  HeadChannels values;
+  std::optional<MaskShape> mask;  // added to the scores
+  bool nan_to_zero = false;       // what a token gets whose weights are NaN, since it attends to nothing
+  Layout layout = Layout::nchw_n16;
+};
+
+// For each sequence and head softmax(queries keys^T scale + mask) values, with the softmax over the keys. Input, second
+// and third operand are queries, keys and values, [sequences tokens][channels]; the result is
+// [sequences tokens][heads value_depth]. Operands may be the same tensor.
+class Attention final : public Op {
+ public:
+  // Throws std::invalid_argument for a size below one (there may be no sequences or tokens), for heads that an operand
+  // has no channels for, and for a mask that does not fit the scores.
+  Attention(const AttentionOptions& options, const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return options_.layout; }
+  OtherSizes other_sizes(const Shape& in) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+ private:
+  std::int64_t rows() const { return options_.sequences * options_.tokens; }
+  void run_lanes(ThreadPool& pool, const float* queries, const float* keys, const float* values, const float* mask,
+                 float* out) const;
+  const float* tile_mask(const float* mask, std::int64_t sequence, std::int64_t head, std::int64_t first_query,
+                         std::int64_t blocks) const;
+
+  AttentionOptions options_;
+  const KernelTable& kernels_;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,47 @@
+// Addition, subtraction, multiplication, scaling per channel, and activations on their own.
+#pragma once
+
+#include <vector>
+
+#include "base/op.h"
+#include "simd/kernel_table.h"
+
+namespace sift::cpu {
+
+// activation(a op b) of two tensors of one shape; `first` is the activation of `a` alone.
+class Elementwise final : public Op {
+ public:
+  Elementwise(BinaryKind kind, Activation activation, Layout layout, const KernelTable& kernels)
+      : kind_(kind), activation_(activation), layout_(layout), kernels_(kernels) {}
+
+  Shape output_shape(const Shape& in) const override { return in; }
+  Layout input_layout() const override { return layout_; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+ private:
+  BinaryKind kind_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+};
+
+// activation(x * scale[c] + shift[c]): a normalization that no convolution before it takes in.
+class ChannelScale final : public Op {
+ public:
+  // Throws std::invalid_argument if there are not as many shifts as scales.
+  ChannelScale(std::vector<float> scale, std::vector<float> shift, Activation activation, Layout layout,
+               const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override;
+  Layout input_layout() const override { return layout_; }
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+ private:
+  std::vector<float> scale_;
+  std::vector<float> shift_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,76 @@
+#include "ops/window_op.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "base/thread_pool.h"
+
+namespace sift::cpu {
+namespace {
+
+// ONNX pooling with ceil_mode: the last window may hang over the end, but must begin inside the input or its left pad.
+std::int64_t extent_of(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
+                       std::int64_t pad_begin, std::int64_t pad_end, bool ceil_mode) {
+  const std::int64_t span = in + pad_begin + pad_end - (kernel - 1) * dilation - 1;
+  if (span < 0) return 0;
+  if (!ceil_mode) return span / stride + 1;
+  const std::int64_t extent = ceil_div(span, stride) + 1;
+  return (extent - 1) * stride >= in + pad_begin ? extent - 1 : extent;
+}
+
+}  // namespace
+
+WindowOp::WindowOp(WindowKind kind, const ConvGeometry& geometry, bool ceil_mode, Activation activation, Layout layout,
+                   const KernelTable& kernels)
+    : layer_{.kind = kind, .geometry = geometry, .activation = activation, .kernels = kernels},
+      ceil_mode_(ceil_mode),
+      layout_(layout) {
+  const ConvGeometry& g = geometry;
+  const bool positive =
+      g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.dilation_h > 0 && g.dilation_w > 0;
+  const bool padded = g.pad_top >= 0 && g.pad_left >= 0 && g.pad_bottom >= 0 && g.pad_right >= 0;
+  if (!positive || !padded) {
+    throw std::invalid_argument("window: kernel, stride and dilation must be positive, padding not negative");
+  }
+}
+
+Shape WindowOp::output_shape(const Shape& in) const {
+  if (layer_.kind == WindowKind::weighted_sum && layer_.weights->rows() != in.c) {
+    throw std::invalid_argument("depthwise: the input does not have the weights' number of channels");
+  }
+  const ConvGeometry& g = layer_.geometry;
+  return {in.n, in.c, extent_of(in.h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top, g.pad_bottom, ceil_mode_),
+          extent_of(in.w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left, g.pad_right, ceil_mode_)};
+}
+
+void WindowOp::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+  const Shape out_shape = output_shape(shape);
+  if (element_count(out_shape, layout_) == 0) return;
+  const WindowRun run(layer_, shape, out_shape);
+  const std::int64_t planes = (layout_ == Layout::nchw ? shape.n : ceil_div(shape.n, kLanes)) * shape.c;
+  constexpr std::int64_t kTasksPerThread = 8;  // enough to balance
+  const std::int64_t together = std::max<std::int64_t>(planes / (pool.threads() * kTasksPerThread), 1);
+  pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
+    const std::int64_t first = task * together;
+    const std::int64_t last = std::min(planes, first + together);
+    if (layout_ == Layout::nchw) {
+      run.run_nchw(first, last, in, out);
+    } else {
+      run.run_nchw_n16(first, last, in, out);
+    }
+  });
+}
+
+Depthwise::Depthwise(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias,
+                     const ConvGeometry& geometry, Activation activation, Layout layout, const KernelTable& kernels)
+    : WindowOp(WindowKind::weighted_sum, geometry, false, activation, layout, kernels) {
+  const bool one_bias = bias.empty() || static_cast<std::int64_t>(bias.size()) == weights->rows();
+  if (weights->columns() != geometry.kernel_h * geometry.kernel_w || !one_bias) {
+    throw std::invalid_argument("depthwise: one window of weights, and one bias, per channel");
+  }
+  layer_.weights = std::move(weights);
+  layer_.bias = std::move(bias);
+}
+
+}  // namespace sift::cpu

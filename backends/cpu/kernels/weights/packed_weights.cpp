@@ -1,0 +1,239 @@
+#include "weights/packed_weights.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "weights/pack_code.h"
+
+namespace sift::cpu {
+namespace {
+
+// The more rows in a band, the more equal the lists of two neighbours; the fewer, the more evenly threads share them.
+constexpr std::int64_t kLeastBandRows = 16;
+constexpr std::int64_t kMostBandRows = 256;
+constexpr std::int64_t kBandsPerThread = 4;
+
+std::uint32_t size_of(const auto& list) { return static_cast<std::uint32_t>(list.size()); }
+
+void pack_csr(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+              PackedSlice& slice) {
+  slice.starts.push_back(0);
+  for (const WeightRow& row : rows) {
+    for (const std::uint32_t column : row.columns) slice.offsets.push_back(offsets[column - first]);
+    slice.values.insert(slice.values.end(), row.values.begin(), row.values.end());
+    slice.starts.push_back(size_of(slice.offsets));
+  }
+}
+
+// The rows of a band, longest list first.
+std::vector<std::uint16_t> order_of_band(std::span<const WeightRow> band) {
+  std::vector<std::uint16_t> order(band.size());
+  std::iota(order.begin(), order.end(), std::uint16_t{0});
+  // Stable: padding rows, which are not stored, stay last.
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint16_t row) { return band[row].columns.size(); });
+  return order;
+}
+
+// Shorter lists are padded with zero times what follows the panel, which is zero too: times anything else it might be
+// NaN.
+void pack_sell(std::span<const WeightRow> rows, std::int64_t band_rows, int rows_per_call, std::uint32_t first,
+               std::span<const std::uint16_t> offsets, std::uint16_t behind, PackedSlice& slice) {
+  const auto chunk = static_cast<std::size_t>(rows_per_call);
+  const auto rows_of_band = static_cast<std::size_t>(band_rows);
+  for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_band) {
+    const auto order = order_of_band(rows.subspan(begin, std::min(rows_of_band, rows.size() - begin)));
+    slice.order.insert(slice.order.end(), order.begin(), order.end());
+  }
+  const auto row_at = [&](std::size_t place) -> const WeightRow& {
+    return rows[place / rows_of_band * rows_of_band + slice.order[place]];
+  };
+  // Of a few neighbours the first has the longest list.
+  slice.starts.push_back(0);
+  for (std::size_t place = 0; place < rows.size(); place += chunk) {
+    slice.starts.push_back(slice.starts.back() + static_cast<std::uint32_t>(row_at(place).columns.size() * chunk));
+  }
+  slice.offsets.assign(slice.starts.back(), behind);
+  slice.values.assign(slice.starts.back(), 0.0F);
+  for (std::size_t place = 0; place < rows.size(); ++place) {
+    const WeightRow& row = row_at(place);
+    std::size_t at = slice.starts[place / chunk] + place % chunk;
+    for (std::size_t i = 0; i < row.columns.size(); ++i, at += chunk) {
+      slice.offsets[at] = offsets[row.columns[i] - first];
+      slice.values[at] = row.values[i];
+    }
+  }
+}
+
+void pack_csr_by_tap(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+                     std::uint32_t kernel_w, PackedSlice& slice) {
+  slice.starts.push_back(0);
+  for (const WeightRow& row : rows) {
+    for (std::uint32_t tap = 0; tap < kernel_w; ++tap) {
+      for (std::size_t i = 0; i < row.columns.size(); ++i) {
+        if (row.columns[i] % kernel_w != tap) continue;
+        slice.offsets.push_back(offsets[row.columns[i] - first]);
+        slice.values.push_back(row.values[i]);
+      }
+      slice.starts.push_back(size_of(slice.offsets));
+    }
+  }
+}
+
+void pack_csr_pairs(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+                    PackedSlice& slice) {
+  std::vector<std::uint16_t> only_offsets[2];
+  std::vector<float> only_values[2];
+  for (std::size_t pair = 0; pair < rows.size(); pair += 2) {
+    const WeightRow& a = rows[pair];
+    const WeightRow& b = rows[pair + 1];
+    for (int side = 0; side < 2; ++side) {
+      only_offsets[side].clear();
+      only_values[side].clear();
+    }
+    slice.starts.push_back(size_of(slice.offsets));
+    slice.value_starts.push_back(static_cast<std::uint32_t>(slice.values.size()));
+    const auto only = [&](std::size_t side, const WeightRow& row, std::size_t i) {
+      only_offsets[side].push_back(offsets[row.columns[i] - first]);
+      only_values[side].push_back(row.values[i]);
+    };
+    std::size_t i = 0;
+    std::size_t j = 0;
+    while (i < a.columns.size() || j < b.columns.size()) {
+      if (j == b.columns.size() || (i < a.columns.size() && a.columns[i] < b.columns[j])) {
+        only(0, a, i++);
+      } else if (i == a.columns.size() || b.columns[j] < a.columns[i]) {
+        only(1, b, j++);
+      } else {
+        slice.offsets.push_back(offsets[a.columns[i] - first]);
+        slice.values.push_back(a.values[i++]);
+        slice.values.push_back(b.values[j++]);
+      }
+    }
+    for (int side = 0; side < 2; ++side) {
+      slice.starts.push_back(size_of(slice.offsets));
+      slice.offsets.insert(slice.offsets.end(), only_offsets[side].begin(), only_offsets[side].end());
+      slice.values.insert(slice.values.end(), only_values[side].begin(), only_values[side].end());
+    }
+  }
+  slice.starts.push_back(size_of(slice.offsets));
+}
+
+void pack_dense(std::span<const WeightRow> rows, std::uint32_t first, std::span<const std::uint16_t> offsets,
+                PackedSlice& slice) {
+  slice.columns = static_cast<std::uint32_t>(offsets.size());
+  slice.offsets.assign(offsets.begin(), offsets.end());
+  slice.values.assign(rows.size() * offsets.size(), 0.0F);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    float* const group = slice.values.data() + row / 4 * offsets.size() * 4 + row % 4;
+    for (std::size_t i = 0; i < rows[row].columns.size(); ++i) {
+      group[std::size_t{rows[row].columns[i] - first} * 4] = rows[row].values[i];
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t PackedSlice::bytes() const {
+  return static_cast<std::int64_t>(offsets.capacity() * sizeof(offsets[0]) + values.capacity() * sizeof(values[0]) +
+                                   (starts.capacity() + value_starts.capacity()) * sizeof(starts[0]) +
+                                   order.capacity() * sizeof(order[0])) +
+         code_bytes;
+}
+
+void PackedSlice::describe(RowsArgs& args) const {
+  args.starts = starts.data();
+  args.value_starts = value_starts.data();
+  args.offsets = offsets.data();
+  args.values = values.data();
+  args.order = order.data();
+  args.code = code.data();
+  args.parts = parts;
+  args.columns = columns;
+}
+
+std::int64_t padded_rows(std::int64_t rows) { return (rows + 3) / 4 * 4; }
+
+std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads) {
+  if (form == WeightForm::code) return ceil_div(padded_rows(rows), ceil_div(padded_rows(rows), kCodeRows));
+  if (form != WeightForm::sell) return 4;
+  return std::clamp(padded_rows(rows / (kBandsPerThread * threads)), kLeastBandRows, kMostBandRows);
+}
+
+std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel,
+                                          std::int64_t channels) {
+  std::vector<std::uint32_t> offsets;
+  offsets.reserve(static_cast<std::size_t>(channels * geometry.kernel_h * geometry.kernel_w));
+  for (std::int64_t channel = 0; channel < channels; ++channel) {
+    for (std::int64_t y = 0; y < geometry.kernel_h; ++y) {
+      for (std::int64_t x = 0; x < geometry.kernel_w; ++x) {
+        const std::int64_t floats = channel * panel.channel_floats + panel.tap_floats(y, x);
+        offsets.push_back(static_cast<std::uint32_t>(floats * static_cast<std::int64_t>(sizeof(float))));
+      }
+    }
+  }
+  return offsets;
+}
+
+std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
+                                      const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
+                                      std::int64_t band_rows) {
+  const WeightForm form = tiling.form;
+  const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
+  const std::int64_t channels = weights.columns() / taps;
+  std::vector<WeightRow> rest(static_cast<std::size_t>(padded_rows(rows)));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    rest[static_cast<std::size_t>(row)] = {weights.row_columns(first_row + row), weights.row_values(first_row + row)};
+  }
+  const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
+  const std::vector<std::uint32_t> far_offsets = column_offsets(geometry, panel, slice_channels);
+  const std::vector<std::uint16_t> offsets(far_offsets.begin(), far_offsets.end());  // of all but code
+  const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
+  std::optional<CodePacker> code;
+  if (form == WeightForm::code) {
+    code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows, tiling.tile.blocks());
+  }
+  std::vector<PackedSlice> slices;
+  std::vector<WeightRow> in_slice(rest.size());
+  for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {
+    PackedSlice& slice = slices.emplace_back();
+    slice.first_channel = channel;
+    slice.channels = std::min(slice_channels, channels - channel);
+    const auto first = static_cast<std::uint32_t>(channel * taps);
+    const auto columns = static_cast<std::uint32_t>(slice.channels * taps);
+    std::size_t nnz = 0;
+    for (std::size_t row = 0; row < rest.size(); ++row) {
+      in_slice[row] = rest[row].take_until(first + columns);
+      nnz += in_slice[row].columns.size();
+    }
+    const auto slice_offsets = std::span(offsets).first(columns);
+    if (form == WeightForm::dense) {
+      pack_dense(in_slice, first, slice_offsets, slice);
+      continue;
+    }
+    if (form == WeightForm::sell) {
+      pack_sell(in_slice, band_rows, tiling.rows_per_call, first, slice_offsets, behind, slice);
+      continue;
+    }
+    slice.values.reserve(nnz);
+    if (code.has_value()) {
+      code->pack(in_slice, first, columns, slice);
+      continue;
+    }
+    slice.offsets.reserve(nnz);
+    if (form == WeightForm::csr_pairs) {
+      pack_csr_pairs(in_slice, first, slice_offsets, slice);
+      slice.offsets.shrink_to_fit();
+    } else if (form == WeightForm::csr_by_tap) {
+      pack_csr_by_tap(in_slice, first, slice_offsets, static_cast<std::uint32_t>(geometry.kernel_w), slice);
+    } else {
+      pack_csr(in_slice, first, slice_offsets, slice);
+    }
+  }
+  if (code.has_value()) code->seal();
+  return slices;
+}
+
+}  // namespace sift::cpu

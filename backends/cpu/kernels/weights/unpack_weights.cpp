@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "jit/generated_rows.h"
+#include "weights/packed_weights.h"
+
+namespace sift::cpu {
+namespace {
+
+// Calls take(list, offset, value) for the weights of one row of a slice, in no particular order; in sell, of the row at
+// a position. `list` counts the `lists` lists of a row in csr_by_tap.
+template <typename Take>
+void for_each_packed(const PackedSlice& slice, std::size_t row, const Tiling& tiling, std::size_t lists, Take take) {
+  const auto take_list = [&](std::size_t list, std::size_t begin, std::size_t end, std::size_t step) {
+    for (std::size_t i = begin; i < end; i += step) take(list, slice.offsets[i], slice.values[i]);
+  };
+  switch (tiling.form) {
+    case WeightForm::csr:
+    case WeightForm::csr_by_tap: {
+      const std::uint32_t* const starts = slice.starts.data() + row * lists;
+      for (std::size_t list = 0; list < lists; ++list) take_list(list, starts[list], starts[list + 1], 1);
+      return;
+    }
+    case WeightForm::sell: {
+      const auto chunk = static_cast<std::size_t>(tiling.rows_per_call);
+      const std::uint32_t* const starts = slice.starts.data() + row / chunk;
+      take_list(0, starts[0] + row % chunk, starts[1], chunk);
+      return;
+    }
+    case WeightForm::dense:  // unpack_dense
+    case WeightForm::code:   // unpack_code
+      return;
+    case WeightForm::csr_pairs: {
+      const std::uint32_t* const starts = slice.starts.data() + row / 2 * 3;
+      const float* value = slice.values.data() + slice.value_starts[row / 2];
+      for (std::size_t i = starts[0]; i < starts[1]; ++i, value += 2) take(0, slice.offsets[i], value[row % 2]);
+      // Both rows' own lists follow each other, values like offsets.
+      const std::size_t own = 1 + row % 2;
+      value += starts[own] - starts[1];
+      for (std::size_t i = starts[own]; i < starts[own + 1]; ++i, ++value) take(0, slice.offsets[i], *value);
+      return;
+    }
+  }
+}
+
+// Where each row stands in a slice.
+std::vector<std::size_t> places_of_rows(const PackedSlice& slice, std::int64_t rows, std::int64_t band_rows) {
+  std::vector<std::size_t> places(static_cast<std::size_t>(padded_rows(rows)));
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  const auto band = static_cast<std::size_t>(band_rows);
+  for (std::size_t place = 0; place < slice.order.size(); ++place) {
+    places[place / band * band + slice.order[place]] = place;
+  }
+  return places;
+}
+
+using Listed = std::vector<std::pair<std::uint32_t, float>>;  // columns and values
+
+void add_row(Listed& row, SparseWeights::Builder& builder) {
+  std::ranges::sort(row, {}, &Listed::value_type::first);
+  for (const auto& [column, value] : row) builder.add(column, value);
+}
+
+// Of one group of a convolution.
+void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std::int64_t taps,
+                 std::span<const std::uint32_t> column_at, std::int64_t group_rows, SparseWeights::Builder& builder) {
+  std::vector<Listed> listed(static_cast<std::size_t>(group_rows));
+  for (std::int64_t begin = 0; begin < rows; begin += group_rows) {
+    for (Listed& row : listed) row.clear();
+    for (const PackedSlice& slice : slices) {
+      const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
+      const CodePart* const parts = slice.code.data() + begin / group_rows * slice.parts;
+      for (const CodePart& part : std::span(parts, slice.parts)) {
+        const float* value = part.weights;
+        for (const CodeEntry& entry : read_body(part.body)) {
+          listed[entry.row].emplace_back(first + column_at[entry.offset / sizeof(float)], *value++);
+        }
+      }
+    }
+    for (std::int64_t row = 0; row < std::min(group_rows, rows - begin); ++row) {
+      add_row(listed[static_cast<std::size_t>(row)], builder);
+      builder.end_row();
+    }
+  }
+}
+
+SparseWeights unpack_dense(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
+                           std::int64_t columns, std::int64_t taps) {
+  const auto rows = static_cast<std::size_t>(rows_per_group);
+  const auto row_columns = static_cast<std::size_t>(columns);
+  std::vector<float> all(groups.size() * rows * row_columns);
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const PackedSlice& slice : groups[group]) {
+      for (std::size_t row = 0; row < rows; ++row) {
+        const float* const packed = slice.values.data() + row / 4 * slice.columns * 4 + row % 4;
+        float* const values =
+            all.data() + (group * rows + row) * row_columns + static_cast<std::size_t>(slice.first_channel * taps);
+        for (std::size_t column = 0; column < slice.columns; ++column) values[column] = packed[column * 4];
+      }
+    }
+  }
+  return SparseWeights::from_all(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns, all);
+}
+
+}  // namespace
+
+SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups, std::int64_t rows_per_group,
+                             std::int64_t columns, const ConvGeometry& geometry, const PanelShape& panel,
+                             const Tiling& tiling, std::int64_t band_rows) {
+  const std::int64_t taps = geometry.kernel_h * geometry.kernel_w;
+  if (tiling.form == WeightForm::dense) return unpack_dense(groups, rows_per_group, columns, taps);
+  std::size_t nnz = 0;
+  std::int64_t most_channels = 0;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (const PackedSlice& slice : slices) {
+      nnz += slice.values.size();
+      most_channels = std::max(most_channels, slice.channels);
+    }
+  }
+  // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
+  const std::size_t lists = tiling.form == WeightForm::csr_by_tap ? static_cast<std::size_t>(geometry.kernel_w) : 1;
+  const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
+  const auto panel_bytes = static_cast<std::size_t>(panel.floats(most_channels)) * sizeof(float);
+  std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float));
+  for (std::size_t column = 0; column < offsets.size(); column += lists) {
+    column_at[offsets[column] / sizeof(float)] = static_cast<std::uint32_t>(column);
+  }
+  SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
+                                 static_cast<std::int64_t>(nnz));
+  Listed row_of_slice;
+  std::vector<std::vector<std::size_t>> places;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    if (tiling.form == WeightForm::code) {
+      unpack_code(slices, rows_per_group, taps, column_at, band_rows, builder);
+      continue;
+    }
+    places.clear();
+    for (const PackedSlice& slice : slices) places.push_back(places_of_rows(slice, rows_per_group, band_rows));
+    for (std::int64_t row = 0; row < rows_per_group; ++row) {
+      for (std::size_t i = 0; i < slices.size(); ++i) {
+        const PackedSlice& slice = slices[i];
+        const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
+        row_of_slice.clear();
+        for_each_packed(slice, places[i][static_cast<std::size_t>(row)], tiling, lists,
+                        [&](std::size_t list, std::uint16_t offset, float value) {
+                          if (offset >= panel_bytes) return;  // padding
+                          const std::uint32_t column = column_at[offset / sizeof(float)];
+                          row_of_slice.emplace_back(first + column + static_cast<std::uint32_t>(list), value);
+                        });
+        add_row(row_of_slice, builder);
+      }
+      builder.end_row();
+    }
+  }
+  return builder.take();
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,221 @@
+"""Model to plan: which parts of the graph the kernels run, which onnxruntime does, and why.
+
+Nodes become groups that are one operator, each with a step for the kernels or the reason why it has none
+(``node_groups``). Groups are parted into regions and sub-graphs (``partition``). Regions that do not pay go to
+onnxruntime, until none is left (``profitability``). In the others, operators are fused (``fusion``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
+from sift_onnx.backends.cpu.lower.profitability import is_sparse, why_not_profitable
+from sift_onnx.backends.cpu.lower.stages import count_of_large
+from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.fusion import fuse
+from sift_onnx.backends.lowering.graph import GraphView, node_name
+from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
+from sift_onnx.backends.lowering.partition import Part, partition
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped
+from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
+
+__all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
+
+KERNELS = "kernels"
+ONNXRUNTIME = "onnxruntime"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Steps that kernels run without leaving their layout.
+
+    Attributes:
+        steps: after fusion, in order.
+        inputs: values from outside, and how they are read; a value may come in several ways. Masks are the last ones.
+        outputs: values that are read outside.
+        names: of the node that each step is named after.
+        ops: operator of that node.
+        single: whether it runs image by image, whatever the batch; see ``stages``.
+        constants: values of those inputs that are constants.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: tuple[tuple[str, View], ...]
+    outputs: tuple[str, ...]
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+    single: bool = False
+    constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, DType]:
+        """Element types of what its steps read and make, by name."""
+        return {name: step.dtype for step in self.steps for name in (*step.inputs, step.output)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run, in order.
+
+    Attributes:
+        parts: regions and sub-graphs; none where onnxruntime has all of the model.
+        placements: every node of the model, in its order.
+    """
+
+    parts: tuple[Region | Subgraph, ...]
+    placements: tuple[Placement, ...]
+
+
+def lower(graph: GraphView, threads: int = 1) -> Plan:
+    """The plan for ``graph``, whose weights are read on ``threads`` threads."""
+    groups, dims = find_node_groups(graph, partial(read_weights, threads=threads))
+    groups, parts = _settle(graph, groups, dims)
+    placements = _placements(graph, groups)
+    if not any(part.on_kernels for part in parts):
+        return Plan((), placements)
+    reason = _indivisible(graph, parts)
+    if reason:
+        everything = [replace(group, step=None, reason=reason if group.step else group.reason) for group in groups]
+        return Plan((), _placements(graph, everything))
+    made: list[Region | Subgraph] = []
+    for part in parts:
+        if part.on_kernels:
+            made += _regions(graph, part)
+        else:
+            made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
+    return Plan(tuple(made), placements)
+
+
+def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
+    """Why the model must stay in one piece; empty if it need not."""
+    made = {name for part in parts for name in part.outputs}
+    loose = next((name for name in graph.outputs if name not in made), None)
+    if loose is not None:
+        return f"the output {loose!r} is an input or a constant"
+    bad = unexchangeable(graph, parts)
+    return f"{bad!r} would pass between parts, but is no tensor of a type that can be exchanged" if bad else ""
+
+
+def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims]) -> tuple[list[NodeGroup], list[Part]]:
+    """Part, and give up regions that do not pay; each round leaves fewer, so it ends."""
+    batch = _batch_symbol(graph)
+    while True:
+        parts = partition(groups, graph.outputs)
+        # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
+        idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
+        refused: dict[tuple[int, ...], str] = {}
+        for part in idle or parts:
+            if not part.on_kernels:
+                continue
+            steps = [group.step for group in part.groups if group.step is not None]
+            values = [*part.inputs, *(name for s in steps for name in (*s.inputs, s.output))]
+            known = {name: dims.get(name) or graph.dims(name) or () for name in values}
+            reason = why_not_profitable(steps, known, part.inputs, part.outputs, batch)
+            if reason:
+                refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+        if not refused:
+            return groups, parts
+        groups = needed(
+            [_for_onnxruntime(graph, each, refused[each.nodes]) if each.nodes in refused else each for each in groups],
+            graph,
+        )
+
+
+def _for_onnxruntime(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
+    """``group`` for onnxruntime; nodes that compute on constants go to it with their readers."""
+    return replace(group, step=None, reason=reason, reads=tuple(n for n in group.reads if n not in graph.derived))
+
+
+def _is_sparse(group: NodeGroup) -> bool:
+    return group.step is not None and is_sparse(group.step)
+
+
+def _own_reason(group: NodeGroup) -> str:
+    """Of a layer with weights: its density."""
+    spec = group.step.spec if group.step is not None else None
+    if isinstance(spec, (Conv, Matmul)) and spec.weights.density > SPARSE_BELOW:
+        return (
+            f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
+        )
+    return ""
+
+
+def _batch_symbol(graph: GraphView) -> str | None:
+    for name in graph.inputs:
+        dims = graph.dims(name)
+        if dims and isinstance(dims[0], str):
+            return dims[0]
+    return None
+
+
+def _nodes(part: Part) -> list[int]:
+    return sorted(index for group in part.groups for index in group.nodes)
+
+
+def _regions(graph: GraphView, part: Part) -> list[Region]:
+    """One region, or one that runs image by image and the one after it."""
+    steps = fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
+    count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
+    early, late = steps[:count], steps[count:]
+    if not early or not late:
+        return [_region(graph, steps, part.outputs, single=not late)]
+    read = {name for step in late for name in step.inputs}
+    passed = tuple(step.output for step in early if step.output in read or step.output in part.outputs)
+    outputs = tuple(name for name in part.outputs if name not in passed)
+    return [_region(graph, early, passed, single=True), _region(graph, late, outputs)]
+
+
+def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
+    made = {step.output for step in steps}
+    inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
+    masks = dict.fromkeys(step.mask for step in steps if step.mask)
+    constants = {name: np.array(graph.values_of(name)) for name in masks if name in graph.constants}
+    inputs.update(dict.fromkeys((name, "array") for name in masks))
+    nodes = [graph.nodes[step.nodes[0]] for step in steps]
+    return Region(
+        tuple(steps),
+        tuple(inputs),
+        outputs,
+        tuple(node_name(node) for node in nodes),
+        tuple(node.op_type for node in nodes),
+        single,
+        constants,
+    )
+
+
+def _placements(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
+    placed: dict[int, Placement] = {}
+    for group in groups:
+        for index in group.nodes:
+            node = graph.nodes[index]
+            place = KERNELS if group.step is not None else ONNXRUNTIME
+            placed[index] = Placement(node_name(node), node.op_type, place, group.reason or _kernel_reason(group))
+    for index, node in enumerate(graph.nodes):
+        if index not in placed:
+            placed[index] = Placement(
+                node_name(node), node.op_type, "folded", "its result is a constant, or is not needed"
+            )
+    return tuple(placed[index] for index in range(len(graph.nodes)))
+
+
+def _kernel_reason(group: NodeGroup) -> str:
+    spec = group.step.spec if group.step is not None else None
+    match spec:
+        case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
+            return f"{1 - spec.weights.density:.0%} of its weights are pruned"
+        case Conv() | Matmul() | Depthwise():
+            return "dense, between sparse layers: its operands stay in the kernels' layout"
+        case Reshaped():
+            return "the same values under other sizes: nothing is executed"
+    return "between sparse layers: its operands stay in the kernels' layout"

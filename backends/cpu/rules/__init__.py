@@ -1,6 +1,0 @@
-"""From a node of the model to a kernel spec: one file per family of operators."""
-
-from sift_onnx.backends.cpu.rules.lower import lower_node
-from sift_onnx.backends.cpu.rules.step import NotLowered, Step, View
-
-__all__ = ["NotLowered", "Step", "View", "lower_node"]

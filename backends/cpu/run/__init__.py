@@ -1,0 +1,1 @@
+"""How a plan runs: operators, schedules, scratch memory, programs and sessions."""

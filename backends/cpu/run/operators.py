@@ -1,0 +1,141 @@
+"""From a kernel spec to the operator that does it, in one of the two layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypedDict
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    ChannelScale,
+    Conv,
+    Depthwise,
+    Elementwise,
+    Geometry,
+    GlobalPool,
+    LayerNormalization,
+    Layout,
+    Matmul,
+    Pool,
+    Spec,
+)
+from sift_onnx.errors import UsageError
+
+__all__ = ["build", "build_attention"]
+
+
+class _Window(TypedDict):
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+
+def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
+    """The operator that does ``spec`` in ``layout``.
+
+    Args:
+        spec: anything but :class:`Reshaped`, for which there is nothing to do, and :class:`Attention`.
+        layout: of operand and result.
+        weights: those of a convolution or matrix product; both layouts share them.
+        isa: instruction set.
+    """
+    match spec:
+        case Conv(pool=Pool() as pool) if weights is not None:
+            return _kernels.PooledWinograd(
+                weights, spec.bias, kernel=spec.geometry.kernel, stride=spec.geometry.stride, pads=spec.geometry.pads,
+                activation=spec.activation, window=pool.geometry.kernel, window_stride=pool.geometry.stride,
+                window_pads=pool.geometry.pads, ceil_mode=pool.ceil_mode, layout=layout, isa=isa,
+            )  # fmt: skip
+        case Conv() if weights is not None and runs_winograd(spec):
+            return _kernels.Winograd(
+                weights, spec.bias, kernel=spec.geometry.kernel, stride=spec.geometry.stride, pads=spec.geometry.pads,
+                activation=spec.activation, layout=layout, isa=isa,
+            )  # fmt: skip
+        case Conv() if weights is not None:
+            return _kernels.Conv(
+                weights, spec.bias, groups=spec.groups, activation=spec.activation, layout=layout, isa=isa,
+                **_window(spec.geometry),
+            )  # fmt: skip
+        case Matmul() if weights is not None:
+            if layout == "planes":
+                return _kernels.Matmul(weights, spec.bias, activation=spec.activation, isa=isa)
+            if multiplies_zeros(spec.weights) and _kernels.DenseProduct.suits(weights.rows, weights.columns):
+                return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
+            # Rows in lanes: the 1x1 convolution of images of one pixel.
+            return _kernels.Conv(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
+        case Depthwise() if weights is not None:
+            return _kernels.Depthwise(
+                weights, spec.bias, activation=spec.activation, layout=layout, isa=isa,
+                **_window(spec.geometry),
+            )  # fmt: skip
+        case Pool(kind="max"):
+            return _kernels.MaxPool(ceil_mode=spec.ceil_mode, layout=layout, isa=isa, **_window(spec.geometry))
+        case Pool():
+            return _kernels.AveragePool(
+                ceil_mode=spec.ceil_mode, count_include_pad=spec.count_include_pad, layout=layout, isa=isa,
+                **_window(spec.geometry),
+            )  # fmt: skip
+        case GlobalPool():
+            return _kernels.GlobalAveragePool(layout=layout, isa=isa)
+        case Elementwise():
+            return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
+        case ChannelScale():
+            return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
+        case LayerNormalization():
+            return _kernels.LayerNormalization(spec.scale, spec.shift, spec.epsilon, layout=layout, isa=isa)
+    raise AssertionError(f"{type(spec).__name__} is no operator")
+
+
+def build_attention(
+    spec: Attention,
+    operands: Sequence[tuple[int, ...]],
+    mask: tuple[int, int, int, int] | None,
+    layout: Layout,
+    isa: str,
+) -> _kernels.Op:
+    """The operator that does ``spec`` for sequences of one length.
+
+    Args:
+        spec: what it does.
+        operands: sizes of queries, keys and values.
+        mask: those of the mask, if there is one.
+        layout: of operands and result.
+        isa: instruction set.
+
+    Raises:
+        UsageError: the mask does not fit the scores.
+    """
+    tokens = operands[0][-2] if spec.tokens is None else spec.tokens
+    sequences = math.prod(operands[0][:-1]) // max(tokens, 1)
+    scores = (sequences, spec.heads, tokens, tokens)
+    if mask is not None and any(size not in (1, full) for size, full in zip(mask, scores, strict=True)):
+        raise UsageError(f"a mask of attention is {list(mask)}, the scores that it is added to are {list(scores)}")
+    queries, keys, values = ((sizes[-1], first) for sizes, first in zip(operands, spec.first_channels, strict=True))
+    return _kernels.Attention(
+        sequences=sequences,
+        tokens=tokens,
+        heads=spec.heads,
+        depth=spec.depth,
+        value_depth=spec.value_depth,
+        scale=spec.scale,
+        queries=queries,
+        keys=keys,
+        values=values,
+        mask=mask,
+        nan_to_zero=spec.nan_to_zero,
+        layout=layout,
+        isa=isa,
+    )
+
+
+def _window(geometry: Geometry) -> _Window:
+    return {
+        "kernel": geometry.kernel,
+        "stride": geometry.stride,
+        "dilation": geometry.dilation,
+        "pads": geometry.pads,
+    }

@@ -1,0 +1,271 @@
+"""The sparse CPU back end: regions in its own kernels, everything else in onnxruntime."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from sift_onnx.backends.base import (
+    DEFAULT_OPTIONS,
+    Backend,
+    CompileOptions,
+    ModelSource,
+    NodeProfile,
+    Placement,
+    Profile,
+    Program,
+)
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.isa import selected_isa
+from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Region, lower
+from sift_onnx.backends.cpu.run.peak import Peak
+from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
+from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
+from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
+from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+from sift_onnx.errors import UsageError
+from sift_onnx.graphs.constants import nbytes_of
+from sift_onnx.model import Model
+from sift_onnx.shapes.open_axes import declared_shape
+from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
+from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
+
+__all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]
+
+Array = npt.NDArray[Any]
+_PROFILED_RUNS = 10
+_LARGE_BYTES = 32 << 20
+
+
+class CpuBackend(Backend):
+    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime."""
+
+    name = "cpu"
+
+    def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
+        """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
+        return CpuProgram(model, options)
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says about itself, under onnxruntime's names."""
+
+    graph_name: str
+    producer_name: str
+    domain: str
+    description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PartTime:
+    """A part as it ran: seconds since the run began, how long it took, and within a region the same of its steps."""
+
+    part: int
+    start: float
+    seconds: float
+    steps: tuple[StepTime, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A program, what it reads and makes, and which values are not needed after it."""
+
+    program: RegionProgram | OnnxRuntimeProgram
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dead: tuple[str, ...]
+
+
+class CpuProgram(Program):
+    """A compiled model; runs on several threads at once.
+
+    Attributes:
+        threads: of the kernels, and of onnxruntime's parts.
+        inputs: what :meth:`run` takes.
+        outputs: what it returns.
+        isa: instruction set of the kernels.
+        metadata: what the file says about itself.
+    """
+
+    def __init__(
+        self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS, pool: ThreadPool | None = None
+    ) -> None:
+        """Lower and pack ``model``; errors as :meth:`Backend.compile` has them.
+
+        Args:
+            model: what to run.
+            options: how.
+            pool: threads of the kernels; None are those that all programs of as many threads share.
+        """
+        self._pool = pool_of(options.threads, pool)
+        self.threads = self._pool.threads
+        self.isa = selected_isa()
+        self._options = options = replace(options, threads=self.threads)
+        self._peak = Peak(self._pool.kernels, self.isa)
+        self._workspace = _kernels.Workspace()
+        self._arrays = _kernels.ArrayPool()
+        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        self.metadata = _metadata(loaded)
+        graph = GraphView(loaded)
+        check_constant_sizes(graph)
+        plan = lower(graph, self.threads)
+        self._placements = plan.placements
+        if plan.parts:
+            self.inputs = graph_inputs(graph.proto)
+            self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
+            programs = [self._program(part) for part in plan.parts]
+        else:
+            # As it came: onnxruntime knows best how to read its data.
+            source = loaded.to_proto() if isinstance(model, Model) else model
+            whole = OnnxRuntimeProgram(source, options)
+            self.inputs, self.outputs = whole.inputs, whole.outputs
+            programs = [whole]
+        self._parts = _with_lifetimes(programs, [spec.name for spec in self.outputs])
+        if sum(nbytes_of(constant) for constant in graph.constants.values()) >= _LARGE_BYTES:
+            # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
+            del loaded, graph, plan
+            gc.collect()
+
+    def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
+        if isinstance(part, Region):
+            return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
+        return OnnxRuntimeProgram(part.model, self._options, part.arrays)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """See :meth:`Program.run`."""
+        _check(self.inputs, feeds)
+        values = dict(feeds)
+        for part in self._parts:
+            _run_part(part, values, None)
+            for name in part.dead:
+                del values[name]
+        return {spec.name: values[spec.name] for spec in self.outputs}
+
+    def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
+        """As :meth:`run`, and how long each part took, and each step of the regions."""
+        _check(self.inputs, feeds)
+        values = dict(feeds)
+        begin = time.perf_counter()
+        times = []
+        for number, part in enumerate(self._parts):
+            steps: list[StepTime] = []
+            start = time.perf_counter()
+            _run_part(part, values, steps)
+            times.append(PartTime(number, start - begin, time.perf_counter() - start, tuple(steps)))
+        return {spec.name: values[spec.name] for spec in self.outputs}, times
+
+    @property
+    def parts(self) -> tuple[RegionProgram | OnnxRuntimeProgram, ...]:
+        """What runs, in order."""
+        return tuple(part.program for part in self._parts)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Every node of the model, and why it is where it is."""
+        return self._placements
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that the kernels hold; those of onnxruntime's parts are not among them.
+
+        The first run of a shape packs them; what they were packed from is given up after it.
+        """
+        return sum(part.weight_bytes for part in self.parts if isinstance(part, RegionProgram))
+
+    @property
+    def peak_gflops(self) -> float:
+        """Multiply-adds per second of all threads, twice, in 10**9; the best measured so far, in profiles too."""
+        return self._peak.gflops
+
+    def profile(self, feeds: Mapping[str, Array] | None = None) -> Profile:
+        """See :meth:`Program.profile`. Nodes that were fused appear under the name of the first one."""
+        if feeds is None:
+            feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
+        _check(self.inputs, feeds)
+        reasons = {placement.name: placement.reason for placement in self._placements}
+        nodes: list[NodeProfile] = []
+        values = dict(feeds)
+        for part in self._parts:
+            if isinstance(part.program, RegionProgram):
+                nodes += profile_region(part.program, values, reasons, _PROFILED_RUNS, self._peak)
+            else:
+                own = {name: values[name] for name in part.inputs}
+                for node in part.program.profile_unchecked(own).nodes:
+                    reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
+                    nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
+            _run_part(part, values, None)
+        return Profile(with_shares(nodes, self._peak), _PROFILED_RUNS)
+
+
+def _run_part(part: _Part, values: dict[str, Array], times: list[StepTime] | None) -> None:
+    if isinstance(part.program, RegionProgram):
+        values.update(zip(part.outputs, part.program.run(values, times), strict=True))
+    else:
+        values.update(part.program.run_unchecked({name: values[name] for name in part.inputs}))
+
+
+def _with_lifetimes(programs: list[RegionProgram | OnnxRuntimeProgram], outputs: list[str]) -> tuple[_Part, ...]:
+    parts: list[_Part] = []
+    needed = set(outputs)
+    for program in reversed(programs):
+        if isinstance(program, RegionProgram):
+            region = program.region
+            reads = tuple(dict.fromkeys(name for name, _ in region.inputs if name not in region.constants))
+            made = region.outputs
+        else:
+            reads = tuple(spec.name for spec in program.inputs)
+            made = tuple(spec.name for spec in program.outputs)
+        dead = tuple(name for name in dict.fromkeys((*reads, *made)) if name not in needed)
+        parts.append(_Part(program, reads, made, dead))
+        needed.update(reads)
+    return tuple(reversed(parts))
+
+
+def _check(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
+    """Also that axes of one name have one size: the lowering relies on it.
+
+    Raises:
+        UsageError: see :func:`check_feeds`, or two sizes contradict each other.
+    """
+    check_feeds(inputs, feeds)
+    sizes: dict[str, tuple[int, str]] = {}
+    for spec in inputs:
+        for axis, (name, size) in enumerate(zip(spec.extents, feeds[spec.name].shape, strict=False)):
+            if not isinstance(name, str):
+                continue
+            known, where = sizes.setdefault(name, (size, spec.name))
+            if known != size:
+                raise UsageError(
+                    f"input {spec.name!r} has {size} along axis {axis}, but {name!r} is {known} in input {where!r}"
+                )
+
+
+def _metadata(model: Model) -> ModelMetadata:
+    proto = model.origin
+    return ModelMetadata(
+        proto.graph.name, proto.producer_name, proto.domain, proto.doc_string, proto.model_version, dict(model.metadata)
+    )
+
+
+def _output_spec(graph: GraphView, declared: onnx.ValueInfoProto) -> TensorSpec:
+    info = graph.value_info(declared.name)
+    assert info is not None  # graph outputs have one
+    tensor = info.type.tensor_type
+    known, own = declared_shape(tensor), declared_shape(declared.type.tensor_type)
+    if known is not None and own is not None and len(known) == len(own):
+        known = tuple(text if size is None else size for size, text in zip(known, own, strict=True))
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return TensorSpec(declared.name, dtype, known)

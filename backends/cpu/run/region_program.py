@@ -1,0 +1,285 @@
+"""A region that runs: operators made once, schedules made per shape, batches cut into slabs."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.plan import Region
+from sift_onnx.backends.cpu.lower.weights import packed_weights
+from sift_onnx.backends.cpu.run.operators import build, build_attention
+from sift_onnx.backends.cpu.run.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
+from sift_onnx.backends.cpu.run.slabs import Slab, cut
+from sift_onnx.backends.forks import renew_in_children
+from sift_onnx.backends.lowering.dims import Dims, concrete
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.errors import UsageError
+
+__all__ = ["RegionProgram", "StepTime"]
+
+Array = npt.NDArray[Any]
+
+# Input shapes whose schedules are kept. A schedule is small; operators hold the packed weights.
+_KEPT = 32
+# Arrays from this size on are mapped separately by the system, which clears them.
+_POOLED_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A region for one set of input shapes."""
+
+    shapes: dict[str, Shape]
+    outputs: tuple[tuple[tuple[int, ...], DType], ...]
+    slabs: tuple[tuple[Slab, Schedule], ...]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One operator of one slab as it ran: seconds since the run began, and how long it took.
+
+    ``step`` is None for a change of layout.
+    """
+
+    step: int | None
+    start: float
+    seconds: float
+    shape: Shape
+    layout: Layout
+
+
+class RegionProgram:
+    """Runs a region on arrays; thread-safe.
+
+    Attributes:
+        region: what it runs.
+        pool: threads that it runs on.
+        isa: instruction set of its operators.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        pool: _kernels.ThreadPool,
+        workspace: _kernels.Workspace,
+        arrays: _kernels.ArrayPool,
+        isa: str,
+    ) -> None:
+        """Pack the weights of ``region``, and release what they were packed from."""
+        self.pool = pool
+        self._workspace = workspace
+        self._arrays = arrays
+        self.isa = isa
+        self._weights = {
+            i: packed_weights(step.spec.weights)
+            for i, step in enumerate(region.steps)
+            if isinstance(step.spec, (Conv, Depthwise, Matmul))
+        }
+        self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
+        self._unpacked = set(self._weights)
+        self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
+        self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
+        self._lock = threading.Lock()
+
+    def run(self, values: Mapping[str, Array], times: list[StepTime] | None = None) -> list[Array]:
+        """The region's outputs.
+
+        Args:
+            values: its inputs but the constants, among others, by name.
+            times: to which the time of each operator is added.
+        """
+        constants = self.region.constants
+        inputs = [
+            _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
+        ]
+        prepared = self.prepare([array.shape for array in inputs])
+        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
+        arrays = [*inputs, *outputs]
+        # Images and rows are consecutive in all of them: a slab is a range of their elements.
+        flat = [array.reshape(-1) for array in arrays]
+        begin = time.perf_counter()
+        for slab, planned in prepared.slabs:
+            views = [
+                array if slab.is_all else array[slab.first * (size := array.size // slab.of) :][: slab.count * size]
+                for array in flat
+            ]
+            if times is None:
+                planned.sequence.run(self.pool, self._workspace, views)
+                continue
+            seconds = np.zeros(len(planned.steps))
+            at = time.perf_counter() - begin
+            planned.sequence.run(self.pool, self._workspace, views, seconds)
+            for step, shape, took in zip(planned.steps, planned.shapes, seconds, strict=True):
+                times.append(StepTime(step, at, float(took), shape, slab.layout))
+                at += float(took)
+        if self._unpacked:
+            self._release()
+        return outputs
+
+    def prepare(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
+        """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
+        key = tuple(sizes)
+        with self._lock:
+            found = self._prepared.get(key)
+            if found is None:
+                found = self._prepared[key] = self._make(key)
+                if len(self._prepared) > _KEPT:
+                    self._prepared.popitem(last=False)
+            self._prepared.move_to_end(key)
+        return found
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that it holds, packed and not yet packed."""
+        with self._lock:
+            packed = sum(op.weight_bytes for op in self._ops.values())
+            return packed + sum(weights.nbytes for weights in self._weights.values())
+
+    def flops(self, step: int, shape: Shape) -> float:
+        """Operations on active weights for an operand of ``shape``; 0 for steps without weights."""
+        spec = self.region.steps[step].spec
+        if isinstance(spec, Conv):
+            spec = replace(spec, pool=None)
+        if not isinstance(spec, (Conv, Matmul, Depthwise)):
+            return 0.0
+        sizes = result_dims(spec, shape if not isinstance(spec, Matmul) else shape[:2])
+        return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
+
+    def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
+        """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
+        spec = self.region.steps[step].spec
+        if isinstance(spec, Attention):
+            return f"attention {layout}"
+        op = self._op(step, layout)
+        if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
+            pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
+            return f"conv winograd {layout} tile {op.tile}x{op.tile}{pooled}"
+        if isinstance(op, _kernels.DenseProduct):
+            algorithm = "strassen" if op.halves(shape) else "dense"
+            return f"matmul {algorithm} {layout} tile {op.tile_rows}x1"
+        if not isinstance(op, _kernels.Conv):
+            return f"{type(op).__name__.lower()} {layout}"
+        told = op.describe(shape, self.pool.threads)
+        kind = "conv" if isinstance(spec, Conv) else "matmul"
+        return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
+
+    def _output(self, sizes: tuple[int, ...], dtype: DType) -> Array:
+        # The pool's arrays are float32.
+        pooled = dtype is DType.FLOAT32 and dtype.itemsize * math.prod(sizes) >= _POOLED_BYTES
+        return self._arrays.empty(sizes) if pooled else np.empty(sizes, dtype.numpy)
+
+    def _op(self, step: int, layout: Layout) -> _kernels.Op:
+        found = self._ops.get((step, layout))
+        if found is None:
+            weights = self._weights.get(step)
+            if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
+                # Released by now: unpack them from another layout's operator.
+                weights = next(op.source() for op in self._packing(step))
+                self._unpacked.add(step)
+            found = build(self.region.steps[step].spec, layout, weights, self.isa)
+            self._ops[step, layout] = found
+        return found
+
+    def _packing(self, step: int) -> list[_kernels.Conv | _kernels.DenseProduct | _kernels.Matmul]:
+        """The operators of a step whose weights can be had back."""
+        ops = [op for (of, _), op in self._ops.items() if of == step]
+        return [op for op in ops if isinstance(op, (_kernels.Conv, _kernels.DenseProduct, _kernels.Matmul))]
+
+    def _release(self) -> None:
+        """Release weights that every operator has packed in a run: packed and unpacked, they take twice the memory."""
+        before = len(self._weights)
+        with self._lock:
+            for step in tuple(self._unpacked):
+                ops = self._packing(step)
+                if not ops and any(of == step for of, _ in self._ops):
+                    # Transformed into a form that cannot be unpacked: another layout's operator needs the weights.
+                    self._unpacked.discard(step)
+                elif ops and all(op.release_source() for op in ops):
+                    self._unpacked.discard(step)
+                    self._weights.pop(step, None)
+        if len(self._weights) < before:
+            _kernels.trim_memory()
+
+    def _make(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
+        dims: dict[str, Dims] = {}
+        shapes: dict[str, Shape] = {}
+        for (name, view), size in zip(self.region.inputs, sizes, strict=True):
+            dims[name] = size
+            shapes[input_key(name, view)] = kernel_shape(size, view)
+        for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
+            dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
+            if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
+                raise _too_small(step, name_of_step, dims[step.inputs[0]])
+            shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
+        outputs = tuple((concrete(dims[name]), self.region.dtypes[name]) for name in self.region.outputs)
+        count = next(iter(shapes.values()))[0]
+        made: dict[tuple[int, Layout], Schedule] = {}
+        slabs = []
+        whole = any(isinstance(step.spec, Attention) for step in self.region.steps)
+
+        def op_of(index: int, layout: Layout) -> _kernels.Op:
+            step = self.region.steps[index]
+            if not isinstance(step.spec, Attention):
+                return self._op(index, layout)
+            operands = [concrete(dims[name]) for name in step.inputs]
+            mask = shapes[input_key(step.mask, "array")] if step.mask else None
+            return build_attention(step.spec, operands, mask, layout, self.isa)
+
+        for slab in cut(count, self._bytes_of_group(shapes), self._only_rows(), self.region.single, whole):
+            key = (slab.count, slab.layout)
+            if key not in made:
+                part = {name: shape if slab.is_all else (slab.count, *shape[1:]) for name, shape in shapes.items()}
+                made[key] = schedule(self.region, part, slab.layout, op_of, self.isa)
+            slabs.append((slab, made[key]))
+        return _Prepared(shapes, outputs, tuple(slabs))
+
+    def _bytes_of_group(self, shapes: Mapping[str, Shape]) -> int:
+        """Of the operands and the result of the largest step, for 16 images or rows."""
+        most = 0
+        for step in self.region.steps:
+            if not isinstance(step.spec, Reshaped):
+                names = [name if name in shapes else input_key(name, step.view) for name in step.inputs]
+                elements = sum(math.prod(shapes[name][1:]) for name in (*names, step.output))
+                most = max(most, step.dtype.itemsize * elements)
+        return LANES * most
+
+    def _only_rows(self) -> bool:
+        return all(step.view == "rows" for step in self.region.steps)
+
+
+def _as_kernels_read(array: Array) -> Array:
+    """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
+    array = np.ascontiguousarray(array)
+    return array if array.flags.aligned else array.copy()
+
+
+def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
+    where = f"node {name!r}"
+    if isinstance(step.spec, Conv) and step.spec.pool is not None:
+        convolved = result_dims(replace(step.spec, pool=None), dims)
+        if 0 not in convolved[1:]:
+            where, dims = f"the pooling behind {where}", convolved
+    return UsageError(f"{where}: its window does not fit an input of {list(dims)}; feed a larger one")
+
+
+def _without_values(step: Step) -> Step:
+    spec = step.spec
+    if isinstance(spec, (Conv, Depthwise, Matmul)):
+        return replace(step, spec=replace(spec, weights=spec.weights.released()))
+    return step

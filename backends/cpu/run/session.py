@@ -1,0 +1,264 @@
+"""``InferenceSession``: onnxruntime's way to run a model, on the sparse CPU back end."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+from sift_onnx.backends.base import CompileOptions, Placement, refuse_copies
+from sift_onnx.backends.cpu.run.pool import ThreadPool
+from sift_onnx.backends.cpu.run.program import CpuProgram, ModelMetadata
+from sift_onnx.backends.cpu.run.session_options import check_providers, check_run_options, session_settings
+from sift_onnx.backends.cpu.run.trace import trace_events
+from sift_onnx.backends.forks import renew_in_children
+from sift_onnx.errors import OutputError, UsageError
+from sift_onnx.model import Model, ModelLike
+from sift_onnx.shapes.tensor_specs import TensorSpec
+
+__all__ = ["InferenceSession", "ModelMetadata", "NodeArg"]
+
+_TYPE_NAMES = {"float32": "float", "float64": "double", "object": "string"}
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output.
+
+    Attributes:
+        name: as the model has it.
+        shape: a size, a name or None per axis.
+        type: as onnxruntime writes it, ``tensor(float)``.
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+
+class InferenceSession:
+    """A model, ready to run; several threads may call :meth:`run` at once."""
+
+    def __init__(
+        self,
+        path_or_model: ModelLike | None = None,
+        sess_options: ort.SessionOptions | int | None = None,
+        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        path_or_bytes: ModelLike | None = None,
+        threads: int | None = None,
+        enable_profiling: bool = False,
+        profile_file_prefix: str | None = None,
+        pool: ThreadPool | None = None,
+        **others: Any,
+    ) -> None:
+        """Read, lower and pack a model.
+
+        Args:
+            path_or_model: a path, an ``onnx.ModelProto``, its bytes, or anything else that :func:`sift_onnx.load`
+                takes.
+            sess_options: ``onnxruntime.SessionOptions``, of which the number of threads within an operator and
+                profiling are honoured; see :mod:`sift_onnx.backends.cpu.run.session_options`. A number stands for
+                ``threads``.
+            providers: of onnxruntime's, only that of the CPU.
+            provider_options: of the providers; there are none.
+            path_or_bytes: another name of ``path_or_model``.
+            threads: worker threads; None is one per processor that the process may use.
+            enable_profiling: record every run, for :meth:`end_profiling`.
+            profile_file_prefix: what the trace's file name begins with; ``sift_onnx_profile`` by default.
+            pool: threads of the kernels, in place of ``threads``; None are those that all sessions of as many threads
+                share.
+            others: further arguments of ``onnxruntime.InferenceSession``, at what they are by default.
+
+        Raises:
+            ModelReadError: the file cannot be read.
+            UsageError: ``threads`` is below 1 or not what ``pool`` has, what was passed is no model, or an option or a
+                provider is not supported.
+            BackendError: onnxruntime refused a part of the model.
+        """
+        source = path_or_bytes if path_or_model is None else path_or_model
+        if source is None:
+            raise UsageError("InferenceSession: which model? pass a path, an onnx.ModelProto or its bytes")
+        if path_or_model is not None and path_or_bytes is not None:
+            raise UsageError("InferenceSession: two models are given; leave path_or_bytes out")
+        settings = session_settings(sess_options, threads, others)
+        check_providers(providers, provider_options)
+        self._options = settings.options
+        if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
+            source = Model.load(source)
+        self._program = CpuProgram(source, CompileOptions(settings.threads), pool)
+        self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
+        self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock."""
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, npt.NDArray[Any]],
+        run_options: ort.RunOptions | None = None,
+    ) -> list[npt.NDArray[Any]]:
+        """The named outputs, or all of them.
+
+        Args:
+            output_names: which, in which order; None or empty is all, in the model's order.
+            input_feed: one array per input, by name, of the input's dtype and shape.
+            run_options: ``onnxruntime.RunOptions``; what they ask for beyond the usual is refused, or said to have no
+                effect.
+
+        Raises:
+            UsageError: an input is missing, unknown, or of another dtype or shape; an output is unknown.
+            BackendError: the run failed.
+        """
+        check_run_options(run_options)
+        return self._outputs(self._checked(output_names, input_feed), input_feed)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, npt.NDArray[Any]],
+        callback: Callable[[list[npt.NDArray[Any]], Any, str], object],
+        user_data: Any,
+        run_options: ort.RunOptions | None = None,
+    ) -> None:
+        """Begin a run, and call ``callback(outputs, user_data, error)`` on a separate thread when it is over.
+
+        Args:
+            output_names: as of :meth:`run`.
+            input_feed: as of :meth:`run`; the arrays must not change before the call.
+            callback: gets the outputs and an empty text, or no outputs and what went wrong.
+            user_data: is handed on.
+            run_options: as of :meth:`run`.
+
+        Raises:
+            UsageError: an output is unknown, an input is no array, or the callback cannot be called.
+        """
+        check_run_options(run_options)
+        names = self._checked(output_names, input_feed)
+        if not callable(callback):
+            raise UsageError(f"callback is a {type(callback).__name__}; pass a function of outputs, data and error")
+
+        def work() -> None:
+            outputs: list[npt.NDArray[Any]] = []
+            failure = ""
+            try:
+                outputs = self._outputs(names, input_feed)
+            except Exception as error:
+                failure = str(error) or type(error).__name__
+            callback(outputs, user_data, failure)
+
+        threading.Thread(target=work, name="sift-onnx-run").start()
+
+    def _checked(self, output_names: Sequence[str] | None, input_feed: Mapping[str, npt.NDArray[Any]]) -> Sequence[str]:
+        """The outputs that are asked for, once all names and arrays have been looked at."""
+        known = [spec.name for spec in self._program.outputs]
+        names = list(output_names or known)
+        for name in names:
+            if name not in known:
+                raise UsageError(f"unknown output {name!r}; the model's outputs are {', '.join(map(repr, known))}")
+        if not isinstance(input_feed, Mapping):
+            raise UsageError(f"input_feed is a {type(input_feed).__name__}; pass arrays by the names of the inputs")
+        for name, array in input_feed.items():
+            if not isinstance(array, np.ndarray):
+                raise UsageError(f"input {name!r} is a {type(array).__name__}; pass a numpy array")
+        return names
+
+    def _outputs(self, names: Sequence[str], input_feed: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        if self._events is None:
+            outputs = self._program.run(input_feed)
+        else:
+            outputs, times = self._program.run_timed(input_feed)
+            with self._lock:
+                self._events.extend(trace_events(self._program, times))
+        return [outputs[name] for name in names]
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies("a session")
+
+    def get_inputs(self) -> list[NodeArg]:
+        """What :meth:`run` takes."""
+        return [_argument(spec) for spec in self._program.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """What it returns."""
+        return [_argument(spec) for spec in self._program.outputs]
+
+    def get_providers(self) -> list[str]:
+        """What runs the model's nodes: ``kernels``, ``onnxruntime`` or both."""
+        places = dict.fromkeys(placement.placement for placement in self.placements)
+        return [place for place in ("kernels", "onnxruntime") if place in places]
+
+    def set_providers(
+        self,
+        providers: Sequence[str | tuple[str, Mapping[str, Any]]],
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Nothing, if they are the CPU's.
+
+        Raises:
+            UsageError: they are not.
+        """
+        check_providers(providers, provider_options)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """None of any that :meth:`get_providers` names."""
+        return {provider: {} for provider in self.get_providers()}
+
+    def get_session_options(self) -> ort.SessionOptions:
+        """The options that were given, or such as say the same."""
+        return self._options
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says about itself."""
+        return self._program.metadata
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Every node of the model: where it runs, and why there."""
+        return self._program.placements
+
+    @property
+    def threads(self) -> int:
+        """Threads, the calling one included."""
+        return self._program.threads
+
+    def end_profiling(self) -> str:
+        """Write what was recorded since the session began, or since the last call, as a Chrome trace.
+
+        Returns:
+            The file's name; chrome://tracing and ui.perfetto.dev open it.
+
+        Raises:
+            UsageError: the session does not profile.
+            OutputError: the file cannot be written.
+        """
+        if self._events is None:
+            raise UsageError("the session does not profile; create it with enable_profiling=True")
+        with self._lock:
+            events, self._events = self._events, []
+        path = Path(f"{self._prefix}_{datetime.now(timezone.utc):%Y-%m-%d_%H-%M-%S-%f}.json")
+        try:
+            path.write_text(json.dumps(events), encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write the profile to {str(path)!r}: {error.strerror}") from error
+        return str(path)
+
+
+def _argument(spec: TensorSpec) -> NodeArg:
+    name = spec.dtype.name
+    return NodeArg(spec.name, list(spec.shape or ()), f"tensor({_TYPE_NAMES.get(name, name)})")

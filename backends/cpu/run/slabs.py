@@ -1,0 +1,61 @@
+"""How a batch is cut: sixteen images fill the lanes, what is left runs with pixels in the lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sift_onnx.backends.lowering.specs import Layout
+
+__all__ = ["Slab", "cut"]
+
+_LANES = 16
+# A slab's operands are to stay in the last-level cache from one operator to the next; where not even one group of 16
+# does, it is one group.
+_SLAB_BYTES = 8 << 20
+# From this many images on, sixteen lanes of which some are idle take less time than images one by one.
+_WORTH_LANES = 12
+
+
+@dataclass(frozen=True)
+class Slab:
+    """``count`` images or rows from ``first`` on, of ``of`` in all."""
+
+    first: int
+    count: int
+    of: int
+    layout: Layout
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is the whole batch."""
+        return self.count == self.of
+
+
+def cut(
+    count: int, bytes_per_group: int, only_rows: bool, single: bool = False, whole: bool = False
+) -> tuple[Slab, ...]:
+    """Slabs for ``count`` images or rows.
+
+    Args:
+        count: how many there are.
+        bytes_per_group: what 16 of them take while the largest operator runs.
+        only_rows: they are rows of matrices: then all full groups are one slab, since weights are read once per slab,
+            and weigh more than rows.
+        single: pixels are in the lanes, however many images there are.
+        whole: rows depend on each other, and stay together.
+    """
+    if whole:
+        return (Slab(0, count, count, "images16" if count >= _WORTH_LANES else "planes"),)
+    if single:
+        size = max(1, _SLAB_BYTES * _LANES // max(bytes_per_group, 1))
+        return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
+    full, rest = divmod(count, _LANES)
+    if rest >= _WORTH_LANES:
+        full, rest = full + 1, 0
+    in_lanes = count - rest
+    groups = max(1, full) if only_rows else max(1, _SLAB_BYTES // max(bytes_per_group, 1))
+    size = min(groups, max(1, full)) * _LANES
+    slabs = [Slab(first, min(size, in_lanes - first), count, "images16") for first in range(0, in_lanes, size)]
+    if rest:
+        slabs.append(Slab(in_lanes, rest, count, "planes"))
+    return tuple(slabs)

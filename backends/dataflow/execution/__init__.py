@@ -1,0 +1,1 @@
+"""Functional execution: weighted nodes as CSR times activations, everything else in onnxruntime."""

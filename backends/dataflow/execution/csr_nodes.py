@@ -1,0 +1,166 @@
+"""ONNX nodes whose weight is executed as CSR: convolutions and matrix products with a stored weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, im2col, output_sizes
+from sift_onnx.graphs.constants import array_of, shape_of, sparse_weight_of
+from sift_onnx.operators.domains import is_standard
+from sift_onnx.weights.sparse import SparseWeight
+
+__all__ = ["CsrNode", "csr_node"]
+
+Array = npt.NDArray[Any]
+Multiply = Callable[[CsrMatrix, Array], Array]
+
+# Floats of im2col that are held at once.
+_IM2COL = 1 << 25
+
+
+@dataclass(frozen=True, eq=False)
+class CsrNode:
+    """A node that is executed as CSR times activations.
+
+    Attributes:
+        run: from the node's input arrays by name and a way to multiply, its output.
+        matrix: the weight, ``[output features, input features]``.
+    """
+
+    run: Callable[[Mapping[str, Array], Multiply], Array]
+    matrix: CsrMatrix
+
+
+def csr_node(node: gs.Node) -> CsrNode | str:
+    """How to execute ``node`` as CSR; where it cannot be, the reason."""
+    if not is_standard(node.domain):
+        return f"operators of {node.domain} are not executed as CSR"
+    if node.op == "Conv":
+        return _conv(node)
+    if node.op == "Gemm":
+        return _gemm(node)
+    if node.op == "MatMul":
+        return _matmul(node)
+    return f"{node.op} is not executed as CSR"
+
+
+def _stored(tensor: gs.Tensor, axes: int | None = None) -> SparseWeight | None:
+    if not isinstance(tensor, gs.Constant) or (axes is not None and len(shape_of(tensor)) != axes):
+        return None
+    weight = sparse_weight_of(tensor)
+    if weight is None:
+        weight = SparseWeight.from_dense(array_of(tensor))
+        if not weight.nnz:
+            # As in the workload: an all-zero weight without a mask is one that is still to be trained.
+            weight = SparseWeight.from_dense(array_of(tensor), np.arange(weight.size))
+    return weight
+
+
+def _transposed(weight: SparseWeight, transpose: bool) -> CsrMatrix:
+    """``[output features, input features]`` of a weight that is stored so, or (``transpose``) the other way round."""
+    a, b = np.divmod(weight.indices.astype(np.int64), weight.shape[1])
+    if transpose:
+        return CsrMatrix.of(b, a, weight.values, weight.shape[1], weight.shape[0])
+    return CsrMatrix.of(a, b, weight.values, *weight.shape)
+
+
+def _conv(node: gs.Node) -> CsrNode | str:
+    weight = _stored(node.inputs[1])
+    if weight is None:
+        return "its kernel is computed, not stored"
+    groups = int(node.attrs.get("group", 1))
+    out, fan_in, *kernel = weight.shape
+    inner = fan_in * math.prod(kernel)
+    o, local = np.divmod(weight.indices.astype(np.int64), max(inner, 1))
+    columns = local + (o // max(1, out // groups)) * inner
+    matrix = CsrMatrix.of(o, columns, weight.values, out, groups * inner)
+
+    def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
+        x = arrays[node.inputs[0].name]
+        strides = node.attrs.get("strides") or [1] * len(kernel)
+        dilations = node.attrs.get("dilations") or [1] * len(kernel)
+        pads = _pads(node.attrs, x.shape[2:], kernel, strides, dilations)
+        sizes = output_sizes(x.shape[2:], kernel, strides, dilations, pads)
+        y = np.empty((x.shape[0], out, *sizes), x.dtype)
+        # Image by image, or as many as fit: the im2col matrix is taps times as large as the input.
+        images = max(1, _IM2COL // max(1, matrix.width * math.prod(sizes)))
+        for begin in range(0, len(x), images):
+            some = x[begin : begin + images]
+            product = multiply(matrix, im2col(some, kernel, strides, dilations, pads))
+            y[begin : begin + images] = np.moveaxis(product.reshape(out, len(some), *sizes), 0, 1)
+        bias = _optional(node, 2, arrays)
+        if bias is not None:
+            y += bias.reshape(-1, *[1] * len(kernel)).astype(y.dtype)
+        return y
+
+    return CsrNode(run, matrix)
+
+
+def _pads(
+    attributes: Mapping[str, Any],
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[int]:
+    """Begins of all spatial axes, then ends."""
+    auto = attributes.get("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        return list(attributes.get("pads") or [0] * 2 * len(kernel))
+    if auto == "VALID":
+        return [0] * 2 * len(kernel)
+    begins, ends = [], []
+    for n, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
+        total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+        small, large = total // 2, total - total // 2
+        begins.append(small if auto == "SAME_UPPER" else large)
+        ends.append(large if auto == "SAME_UPPER" else small)
+    return begins + ends
+
+
+def _gemm(node: gs.Node) -> CsrNode | str:
+    weight = _stored(node.inputs[1], 2)
+    if weight is None:
+        return "its second operand is not a stored matrix"
+    matrix = _transposed(weight, not node.attrs.get("transB", 0))
+
+    def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
+        a = arrays[node.inputs[0].name]
+        x = a if node.attrs.get("transA", 0) else a.T
+        y: Array = multiply(matrix, np.ascontiguousarray(x)).T.astype(a.dtype)
+        y = y * y.dtype.type(node.attrs.get("alpha", 1.0))
+        c = _optional(node, 2, arrays)
+        if c is not None:
+            y = y + c.astype(y.dtype) * y.dtype.type(node.attrs.get("beta", 1.0))
+        return y
+
+    return CsrNode(run, matrix)
+
+
+def _matmul(node: gs.Node) -> CsrNode | str:
+    weight = _stored(node.inputs[1], 2)
+    if weight is None:
+        return "its second operand is not a stored matrix"
+    matrix = _transposed(weight, True)
+    features = weight.shape[1]
+
+    def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
+        a = arrays[node.inputs[0].name]
+        product = multiply(matrix, np.ascontiguousarray(a.reshape(-1, a.shape[-1]).T))
+        return np.ascontiguousarray(product.T).reshape(*a.shape[:-1], features).astype(a.dtype)
+
+    return CsrNode(run, matrix)
+
+
+def _optional(node: gs.Node, index: int, arrays: Mapping[str, Array]) -> Array | None:
+    if len(node.inputs) <= index or not node.inputs[index].name:
+        return None
+    tensor = node.inputs[index]
+    return array_of(tensor) if isinstance(tensor, gs.Constant) else arrays[tensor.name]

@@ -1,0 +1,1 @@
+"""Machines: their parameters, and the presets that they are read from."""

@@ -1,0 +1,174 @@
+"""What a simulation returns: its layers and totals, and the JSON document of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sift_onnx.backends.dataflow.cycles.layer_result import BOUNDS, LayerResult
+from sift_onnx.backends.dataflow.execution.outputs import Executed
+from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.records.simulate import (
+    AssumedEnergy,
+    Bands,
+    MachineReport,
+    Parameter,
+    SimulatedTotals,
+    SimulationReport,
+    Speedups,
+    Uncosted,
+)
+
+__all__ = ["Simulation", "Speedup"]
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How much faster than something: a number, and a band where parameters of the machine are not known."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A model on a machine.
+
+    Attributes:
+        model: name of the model.
+        machine: that it ran on.
+        batch: items that were processed together.
+        training: whether the backward pass and mask updates are included.
+        weights: ``streamed`` over the wafer's edge at every use, or ``resident`` in SRAM.
+        fidelity: ``functional``, ``fast`` or ``event``.
+        layers: in the order in which they are executed.
+        uncosted: nodes that are missing from the totals.
+        notes: what was assumed for the whole run.
+        vs_dense_wide: against the same model with no zeros, on the same machine.
+        vs_dense_original: against the original model, if one was given, on the same machine.
+        executed: what the functional fidelity returned.
+    """
+
+    model: str
+    machine: Machine
+    batch: int
+    training: bool
+    weights: str
+    fidelity: str
+    layers: tuple[LayerResult, ...]
+    uncosted: tuple[Uncosted, ...] = ()
+    notes: tuple[str, ...] = ()
+    vs_dense_wide: Speedup | None = None
+    vs_dense_original: Speedup | None = None
+    executed: Executed | None = None
+
+    @property
+    def cycles(self) -> int:
+        """Sum over the layers, which run one after another."""
+        return sum(layer.cycles for layer in self.layers)
+
+    @property
+    def seconds(self) -> float:
+        """At the machine's clock."""
+        return self.cycles / self.machine.clock_hz
+
+    @property
+    def utilization(self) -> float:
+        """Of all SIMD lanes over all cycles; of what is moved, where nothing is computed."""
+        cycles, operations = max(self.cycles, 1), sum(layer.macs for layer in self.layers)
+        if not operations:
+            return sum(layer.utilization * layer.cycles for layer in self.layers) / cycles
+        return operations / (cycles * self.machine.peak_macs_per_cycle)
+
+    @property
+    def energy_j(self) -> float:
+        """Sum over the layers, joules."""
+        return sum(layer.energy_j for layer in self.layers)
+
+    def assumed_parameters(self) -> tuple[str, ...]:
+        """Names of the machine's values that have no source."""
+        return tuple(k for k, p in self.machine.parameters.items() if p.confidence == "assumed")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of ``sift-onnx simulate``."""
+        return self.report().to_dict()
+
+    def report(self) -> SimulationReport:
+        """What ``simulate`` reports."""
+        layers = self.layers
+        return SimulationReport(
+            model=self.model,
+            preset=self.machine.name,
+            batch=self.batch,
+            training=self.training,
+            weights=self.weights,
+            fidelity=self.fidelity,
+            layers=tuple(layer.report() for layer in layers),
+            totals=SimulatedTotals(
+                cycles=self.cycles,
+                seconds=self.seconds,
+                utilization=self.utilization,
+                energy_j=self.energy_j,
+                weight_macs=sum(layer.macs for layer in layers if layer.storage != "none"),
+                limits={name: sum(layer.limits.get(name, 0.0) for layer in layers) for name in BOUNDS},
+                macs=sum(layer.macs for layer in layers),
+                stall_cycles=sum(layer.stall_cycles for layer in layers),
+                wavelets=sum(layer.wavelets for layer in layers),
+                fabric_bytes=sum(layer.fabric_bytes for layer in layers),
+                sram_bytes=sum(layer.sram_bytes for layer in layers),
+                edge_index_bytes=sum(layer.edge_index_bytes for layer in layers),
+                edge_value_bytes=sum(layer.edge_value_bytes for layer in layers),
+                busy_energy_j=sum(layer.busy_energy_j for layer in layers),
+                idle_energy_j=sum(layer.idle_energy_j for layer in layers),
+                edge_energy_j=sum(layer.edge_energy_j for layer in layers),
+            ),
+            speedup=Speedups(
+                vs_dense_wide=_value(self.vs_dense_wide),
+                vs_dense_original=_value(self.vs_dense_original),
+                bands=Bands(vs_dense_wide=_band(self.vs_dense_wide), vs_dense_original=_band(self.vs_dense_original)),
+            ),
+            energy=AssumedEnergy(assumed=tuple(name for name in self.assumed_parameters() if name in _ENERGY)),
+            machine=machine_report(self.machine),
+            uncosted=self.uncosted,
+            notes=self.notes,
+            functional=None if self.executed is None else self.executed.report(),
+        )
+
+
+_ENERGY = ("core_cycle_pj", "idle_fraction", "edge_byte_pj", "mac_pj")
+
+
+def machine_report(machine: Machine) -> MachineReport:
+    """A machine with its sources; what is infinite is None."""
+    return MachineReport(
+        name=machine.name,
+        summary=machine.summary,
+        clock_hz=machine.clock_hz,
+        peak_macs_per_cycle=machine.peak_macs_per_cycle,
+        grid=(machine.columns, machine.rows) if isinstance(machine, GridMachine) else None,
+        parameters={
+            name: Parameter(
+                value=_finite(p.value),
+                low=_finite(p.low),
+                high=_finite(p.high),
+                unit=p.unit,
+                source=p.source,
+                confidence=p.confidence,
+            )
+            for name, p in machine.parameters.items()
+        },
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _value(speedup: Speedup | None) -> float | None:
+    return None if speedup is None else speedup.value
+
+
+def _band(speedup: Speedup | None) -> tuple[float, float] | None:
+    return None if speedup is None else (speedup.low, speedup.high)

@@ -1,0 +1,188 @@
+"""Decoders that are too large to store, as workloads: layers by shape, masks sampled, no weight ever made.
+
+Sparse Wide at sparsity ``s`` scales every hidden size by ``k = sqrt(1 / (1 - s))`` (Sparse-IFT, section 2); each matrix
+keeps as many non-zeros as the original had weights. Embedding and head stay dense. Layers of one shape share one
+sampled mask: a sum over thousands of rows does not tell one draw from another.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap, matrix_maps
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern, SampledPattern
+from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, WeightlessOp, Workload
+from sift_onnx.errors import UsageError
+from sift_onnx.settings.convert import convert
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Decoder", "available_decoders", "decoder_workload", "load_decoder"]
+
+Count = Annotated[int, Meta(ge=1)]
+_FOLDER = Path(__file__).parent / "decoders"
+# Steps of a SIMD lane per element, as weightless_costs.py has them.
+_NORM, _SOFTMAX, _GELU = 8, 8, 10
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published speed-up, printed beside the simulated one.
+
+    Attributes:
+        wide: sparsity of Sparse Wide.
+        preset: of the machine.
+        speedup: over the same model executed dense.
+        source: of it.
+        remark: what it must not be taken for.
+    """
+
+    wide: float
+    preset: str
+    speedup: float
+    source: str
+    remark: str
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The sizes of a GPT.
+
+    Attributes:
+        name: of the model.
+        source: where the sizes come from.
+        layers: how many.
+        hidden: features between layers.
+        feed_forward: features inside a feed-forward block.
+        heads: of attention.
+        vocabulary: rows of the embedding and of the head.
+        sequence: tokens per item.
+        batch: items per step.
+        published: measured speed-ups of training steps.
+    """
+
+    name: str
+    source: str
+    layers: Count
+    hidden: Count
+    feed_forward: Count
+    heads: Count
+    vocabulary: Count
+    sequence: Count
+    batch: Count
+    published: tuple[Published, ...] = ()
+
+
+def available_decoders() -> tuple[str, ...]:
+    """The descriptions that come with the package."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def load_decoder(name: str | Path) -> Decoder:
+    """A decoder by name, or from a file that ends in ``.toml``.
+
+    Raises:
+        UsageError: there is no such decoder, or a size is missing, unknown or below 1.
+    """
+    path = Path(name) if str(name).endswith(".toml") else _FOLDER / f"{name}.toml"
+    if path.parent == _FOLDER and path.stem not in available_decoders():
+        raise UsageError(f"no decoder {str(name)!r}; there are {', '.join(available_decoders())}")
+    try:
+        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the decoder {path}: {getattr(error, 'strerror', None) or error}") from error
+    return convert(document, Decoder, where=str(path))
+
+
+def decoder_workload(
+    decoder: Decoder, wide: float = 0.0, batch: int | None = None, *, dense: bool = False, seed: int = 0
+) -> Workload:
+    """What a step of ``decoder`` asks of a machine.
+
+    Args:
+        decoder: the original.
+        wide: sparsity of Sparse Wide; 0 is the original.
+        batch: items per step; the decoder's own by default.
+        dense: keep the widths of Sparse Wide, but prune nothing.
+        seed: of the sampled masks.
+
+    Raises:
+        UsageError: ``wide`` outside of ``[0, 1)``, or ``batch`` below 1.
+    """
+    if not 0 <= wide < 1:
+        raise UsageError(f"a sparsity of {wide}; it must be at least 0 and below 1")
+    items = decoder.batch if batch is None else batch
+    if items < 1:
+        raise UsageError(f"batch is {items}; it must be at least 1")
+    factor = (1 / (1 - wide)) ** 0.5
+    hidden, inner = round(decoder.hidden * factor), round(decoder.feed_forward * factor)
+    tokens = items * decoder.sequence
+    shapes = {
+        "attention": ((hidden, hidden), decoder.hidden**2),
+        "up": ((inner, hidden), decoder.hidden * decoder.feed_forward),
+        "down": ((hidden, inner), decoder.hidden * decoder.feed_forward),
+    }
+    patterns: dict[str, tuple[Pattern, IndexMap]] = {}
+    for key, (shape, nnz) in shapes.items():
+        forward, backward = matrix_maps(shape, 0, 1)
+        full = dense or nnz == shape[0] * shape[1]
+        patterns[key] = (FullPattern(forward) if full else SampledPattern(forward, nnz, seed, key), backward)
+    head, head_gradient = matrix_maps((decoder.vocabulary, hidden), 0, 1)
+    products: list[SparseProduct] = []
+    ops = [
+        WeightlessOp(
+            "embedding", "Gather", "lookup", 0, tokens * hidden, tokens * hidden, 0, decoder.vocabulary * hidden
+        )
+    ]
+    for layer in range(decoder.layers):
+        for name, key in (
+            ("q", "attention"),
+            ("k", "attention"),
+            ("v", "attention"),
+            ("proj", "attention"),
+            ("up", "up"),
+            ("down", "down"),
+        ):
+            pattern, backward = patterns[key]
+            label = f"layers.{layer}.{name}"
+            products.append(SparseProduct(label, label, "MatMul", "matmul", pattern, backward, tokens))
+        ops.extend(_weightless(f"layers.{layer}", decoder, items, hidden, inner))
+    ops.append(_norm("norm", tokens * hidden))
+    products.append(SparseProduct("head", "head", "MatMul", "matmul", FullPattern(head), head_gradient, tokens))
+    label = f"Sparse Wide {wide:.0%}" if wide else "original"
+    return Workload(
+        name=f"{decoder.name}, {label}{', dense' if dense and wide else ''}",
+        batch=items,
+        products=tuple(products),
+        weightless=tuple(ops),
+        assumptions=("layers of one shape share one sampled mask",) if wide and not dense else (),
+    )
+
+
+def _norm(name: str, elements: int) -> WeightlessOp:
+    return WeightlessOp(name, "LayerNormalization", "reduction", _NORM * elements, elements, elements, 2)
+
+
+def _weightless(layer: str, decoder: Decoder, items: int, hidden: int, inner: int) -> list[WeightlessOp]:
+    tokens = items * decoder.sequence
+    # Sparse Wide grows the size of a head, not their number: there are as many scores as in the original.
+    scores, features = tokens * decoder.sequence * decoder.heads, tokens * hidden
+    macs = tokens * decoder.sequence * hidden
+    return [
+        _norm(f"{layer}.norm1", features),
+        WeightlessOp(f"{layer}.scores", "MatMul", "product", macs, 2 * features, scores),
+        WeightlessOp(f"{layer}.softmax", "Softmax", "reduction", _SOFTMAX * scores, scores, scores, 2),
+        WeightlessOp(f"{layer}.context", "MatMul", "product", macs, features + scores, features),
+        WeightlessOp(f"{layer}.add1", "Add", "elementwise", features, 2 * features, features),
+        _norm(f"{layer}.norm2", features),
+        WeightlessOp(f"{layer}.gelu", "Gelu", "elementwise", _GELU * tokens * inner, tokens * inner, tokens * inner),
+        WeightlessOp(f"{layer}.add2", "Add", "elementwise", features, 2 * features, features),
+    ]

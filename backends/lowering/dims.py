@@ -1,0 +1,95 @@
+"""Sizes of axes that may not be known before a run: a number, a name, or an expression of these.
+
+Two axes are the same size in every run if their expressions are equal. What is not provably equal may still be equal:
+the lowering treats that as unknown, and leaves the node to onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sift_onnx.errors import BackendError
+
+__all__ = ["Dim", "Dims", "concrete", "divided", "product", "quotient", "window"]
+
+Dim = int | str | tuple["Dim", ...]
+Dims = tuple[Dim, ...]
+
+
+def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool = False) -> Dim:
+    """Positions of a sliding window along an axis of ``size``, padded by ``pads`` before and after it.
+
+    With ``ceil_mode`` the last window may reach beyond the padding, but not begin in the padding after it.
+    """
+    reach = dilation * (kernel - 1) + 1
+    if isinstance(size, int):
+        room = size + sum(pads) - reach
+        if room < 0:
+            return 0
+        if not ceil_mode:
+            return room // stride + 1
+        count = -(-room // stride) + 1
+        return count - 1 if (count - 1) * stride >= size + pads[0] else count
+    if stride == 1 and sum(pads) == reach - 1:
+        return size
+    return ("window", size, stride, sum(pads) - reach, int(ceil_mode))
+
+
+def product(sizes: Iterable[Dim]) -> Dim:
+    """The sizes multiplied; the order of symbols does not matter."""
+    factor = 1
+    symbols: list[Dim] = []
+    for size in sizes:
+        more, times = _symbols(size)
+        symbols += more
+        factor *= times
+    if not symbols or factor == 0:
+        return factor
+    if factor == 1 and len(symbols) == 1:
+        return symbols[0]
+    return ("product", factor, *sorted(symbols, key=repr))
+
+
+def quotient(total: Dim, part: Dim) -> Dim:
+    """``total`` by ``part``, which is known to divide it."""
+    if part == 1:
+        return total
+    if isinstance(total, int) and isinstance(part, int):
+        return total // part if part else 0
+    if total == part:
+        return 1
+    symbols, factor = _symbols(total)
+    others, divisor = _symbols(part)
+    for symbol in others:
+        if symbol not in symbols:
+            return ("quotient", total, part)
+        symbols.remove(symbol)
+    if divisor == 0 or factor % divisor:
+        return ("quotient", total, part)
+    return product([factor // divisor, *symbols])
+
+
+def divided(total: Dim, part: Dim) -> Dim | None:
+    """``total`` by ``part``; None if that is not known to be whole."""
+    if isinstance(total, int) and isinstance(part, int) and (part == 0 or total % part):
+        return None
+    result = quotient(total, part)
+    return None if isinstance(result, tuple) and result[0] == "quotient" else result
+
+
+def _symbols(size: Dim) -> tuple[list[Dim], int]:
+    """The symbols that a product is of, and its factor."""
+    if isinstance(size, int):
+        return [], size
+    if isinstance(size, tuple) and size[0] == "product":
+        assert isinstance(size[1], int)
+        return list(size[2:]), size[1]
+    return [size], 1
+
+
+def concrete(dims: Dims) -> tuple[int, ...]:
+    """``dims`` of a run, where all of them are numbers."""
+    sizes = tuple(size for size in dims if isinstance(size, int))
+    if len(sizes) != len(dims):
+        raise BackendError(f"an axis has no size: {dims}")
+    return sizes

@@ -1,0 +1,178 @@
+"""The graph as the lowering reads it: nodes, constants, and what is known of each value's type and sizes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+
+from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.sizes import Sizes
+from sift_onnx.graphs.constants import array_of
+from sift_onnx.model import Model
+from sift_onnx.operators.domains import is_standard, opset_versions
+from sift_onnx.operators.labels import node_name
+from sift_onnx.operators.traits import DRAWING
+from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
+from sift_onnx.shapes.inference import infer_values
+
+__all__ = ["GraphView", "names_read", "node_name"]
+
+
+class GraphView:
+    """A model to be lowered; read-only.
+
+    Attributes:
+        proto: the model without the data of large constants.
+        nodes: in topological order.
+        constants: initializers by name, what Constant nodes hold, and their aliases by Identity.
+        derived: values that depend on constants alone, with the index of the node that makes them; who reads one
+            brings that node along.
+        inputs: names of the graph's inputs, without those that have a default.
+        outputs: names of its outputs.
+        producers: index of the node that makes a value, by its name.
+        readers: indices of the nodes that read a value, within their subgraphs too.
+        not_finite: weights that were found to hold NaN or infinity, when they were read.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Read ``model`` and infer its types and sizes."""
+        self.proto = model.skeleton()
+        self.nodes = list(self.proto.graph.node)
+        self.constants: dict[str, gs.Constant] = model.initializers()
+        outputs = {info.name for info in self.proto.graph.output}
+        for node in self.nodes:
+            if node.op_type == "Constant" and is_standard(node.domain) and len(node.attribute) == 1:
+                constant = _constant_of(node)
+                if constant is not None:
+                    self.constants[node.output[0]] = constant
+            elif node.op_type == "Identity" and is_standard(node.domain):
+                # torch.onnx stores equal parameters once.
+                constant = self.constants.get(node.input[0])
+                if constant is not None and node.output[0] not in outputs:
+                    self.constants[node.output[0]] = constant
+        initializers = {t.name for t in self.proto.graph.initializer}
+        self.derived = _derived(self.proto.graph, initializers)
+        self.inputs = [info.name for info in self.proto.graph.input if info.name not in initializers]
+        self.outputs = [info.name for info in self.proto.graph.output]
+        self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        for i, node in enumerate(self.nodes):
+            for name in dict.fromkeys(names_read(node)):
+                self.readers[name].append(i)
+        self.not_finite: set[str] = set()
+
+    @cached_property
+    def opset(self) -> int:
+        """Of the standard operators."""
+        return opset_versions(self.proto.opset_import).get("", 1)
+
+    @cached_property
+    def _inference(self) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
+        bare = onnx.ModelProto()
+        bare.CopyFrom(self.proto)
+        forget_recorded_shapes(bare)
+        try:
+            return infer_values(bare)
+        except Exception:  # native code: a damaged model makes it fail in many ways
+            return bare, {}
+
+    @cached_property
+    def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
+        graph = self._inference[0].graph
+        return {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1])
+
+    def _inferred_dims(self, name: str) -> Dims | None:
+        if name in self.constants:
+            return tuple(int(n) for n in self.constants[name].shape)
+        info = self._inferred.get(name)
+        if info is None or not info.type.tensor_type.HasField("shape"):
+            return None
+        return tuple(
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}[{axis}]"
+            for axis, dim in enumerate(info.type.tensor_type.shape.dim)
+        )
+
+    def value_info(self, name: str) -> onnx.ValueInfoProto | None:
+        """What inference knows of a value that nodes exchange."""
+        return self._inferred.get(name)
+
+    def elem_type(self, name: str) -> int:
+        """``onnx.TensorProto.FLOAT`` and so on; UNDEFINED where it is unknown or no tensor."""
+        if name in self.constants:
+            return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.constants[name].dtype)))
+        info = self._inferred.get(name)
+        return info.type.tensor_type.elem_type if info is not None else onnx.TensorProto.UNDEFINED
+
+    def dims(self, name: str) -> Dims | None:
+        """Sizes of a value; those that inference does not know get names."""
+        return self._sizes.dims(name)
+
+    def vector(self, name: str) -> tuple[Dim, ...] | None:
+        """Elements of a small integer tensor that is a constant, or follows from sizes."""
+        return self._sizes.vector(name)
+
+    def number(self, name: str) -> float | None:
+        """The number that a tensor of one element is, if it is a constant or follows from sizes."""
+        return self._sizes.number(name)
+
+    def only_reader(self, name: str, but_shape: bool = False) -> int | None:
+        """The only node that reads a value, which is no output; with ``but_shape``, Shape does not count."""
+        readers = self.readers.get(name, [])
+        if but_shape:
+            readers = [index for index in readers if self.nodes[index].op_type != "Shape"]
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+    def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
+        """The values of a constant; None for what is none."""
+        return array_of(self.constants[name]) if name in self.constants else None
+
+
+def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:
+    outputs = {info.name for info in graph.output}
+    derived: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        if not is_standard(node.domain) or node.op_type in DRAWING or outputs.intersection(node.output):
+            continue
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            continue
+        if all(name in initializers or name in derived for name in filter(None, node.input)):
+            derived.update((name, index) for name in node.output if name)
+    return derived
+
+
+def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
+    value = onnx.helper.get_attribute_value(node.attribute[0])
+    if isinstance(value, onnx.TensorProto):
+        return gs.Constant(node.output[0], onnx.numpy_helper.to_array(value))
+    if isinstance(value, float):
+        return gs.Constant(node.output[0], np.asarray(value, np.float32))
+    if isinstance(value, int):
+        return gs.Constant(node.output[0], np.asarray(value, np.int64))
+    return None
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Values that a node reads from its graph, within its subgraphs too."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+        for graph in graphs:
+            yield from _captured(graph)
+
+
+def _captured(graph: onnx.GraphProto) -> Iterator[str]:
+    own = {t.name for t in graph.initializer} | {info.name for info in graph.input}
+    for node in graph.node:
+        yield from (name for name in names_read(node) if name not in own)
+        own.update(node.output)
+    yield from (info.name for info in graph.output if info.name not in own)

@@ -1,0 +1,135 @@
+"""Nodes as the partition sees them: what kernels could run, what they cannot, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.gelu import find_gelus
+from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.rules import NotLowered, Step, View, check_type, lower_node
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
+from sift_onnx.backends.lowering.weights import WeightMatrix
+
+__all__ = ["NodeGroup", "find_node_groups", "needed"]
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """One node, or several that are one operator.
+
+    Attributes:
+        nodes: their indices.
+        reads: values that they read, constants left out.
+        writes: values that others may read.
+        step: what kernels would do; None where they cannot.
+        reason: why not.
+    """
+
+    nodes: tuple[int, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    step: Step | None
+    reason: str = ""
+
+
+def find_node_groups(
+    graph: GraphView, read_weights: Callable[[Sequence[WeightMatrix]], None]
+) -> tuple[list[NodeGroup], dict[str, Dims]]:
+    """The groups of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make.
+
+    Args:
+        graph: the model.
+        read_weights: the back end's: it calls ``record`` of every matrix. All are read at once, after the rules, which
+            do not ask for values.
+    """
+    while True:
+        groups, dims = _node_groups(graph)
+        weights = [
+            group.step.spec.weights
+            for group in groups
+            if group.step is not None and isinstance(group.step.spec, (Conv, Depthwise, Matmul))
+        ]
+        read_weights(weights)
+        found = {matrix.name for matrix in weights if not matrix.is_finite}
+        if not found:
+            return groups, dims
+        # The nodes after such a layer may be lowered differently: kernels no longer produce their operand.
+        graph.not_finite |= found
+
+
+def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
+    gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
+    attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
+    matched = {index: found.nodes for index, found in (gelus | attentions).items()}
+    absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
+    views: dict[str, View] = {}
+    dims: dict[str, Dims] = {}
+    groups: list[NodeGroup] = []
+    made_of_constants: dict[int, dict[str, None]] = {}
+    for index, node in enumerate(graph.nodes):
+        if index in absorbed or any(graph.derived.get(name) == index for name in node.output):
+            continue
+        writes = tuple(filter(None, node.output))
+        nodes = matched.get(index, (index,))
+        try:
+            if index in gelus:
+                step = _gelu_step(graph, gelus[index].operand, nodes, views)
+            elif index in attentions:
+                step = _attention_step(graph, attentions[index], views)
+            else:
+                step = lower_node(graph, index, views, dims)
+        except NotLowered as reason:
+            groups.append(NodeGroup(nodes, _reads(graph, nodes), writes, None, str(reason)))
+            continue
+        views[step.output] = step.result_view
+        dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
+        derived = tuple(name for name in (*step.inputs, step.mask) if name in graph.derived)
+        for name in derived:
+            made_of_constants.setdefault(graph.derived[name], {})[name] = None
+        groups.append(NodeGroup(nodes, (*_reads(graph, nodes), *derived), (step.output,), step))
+    constant = [
+        NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
+        for index, names in made_of_constants.items()
+    ]
+    return needed([*constant, *groups], graph), dims
+
+
+def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+    made = {name for i in nodes for name in graph.nodes[i].output}
+    read = dict.fromkeys(name for i in nodes for name in names_read(graph.nodes[i]))
+    return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
+
+
+def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: Mapping[str, View]) -> Step:
+    check_type(graph, operand, DType.FLOAT32)
+    dims = graph.dims(operand)
+    if operand not in views and (dims is None or len(dims) < 2):
+        raise NotLowered(f"the rank of {operand!r} is unknown or below 2")
+    view = views.get(operand) or ("image" if dims is not None and len(dims) == 4 else "rows")
+    output = graph.nodes[nodes[-1]].output[0]
+    return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (operand,), output, view, view, nodes)
+
+
+def _attention_step(graph: GraphView, found: AttentionMatch, views: Mapping[str, View]) -> Step:
+    for name in found.operands:
+        if views.get(name, "rows") != "rows" or name in graph.constants:
+            raise NotLowered(f"{name!r} is a constant, or comes in the layout of images")
+        check_type(graph, name, DType.FLOAT32)
+    output = graph.nodes[found.nodes[-1]].output[0]
+    others = tuple(index for index in found.nodes if index != found.softmax)
+    return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
+
+
+def needed(groups: list[NodeGroup], graph: GraphView) -> list[NodeGroup]:
+    """The groups whose values something needs, in the same order."""
+    wanted = set(graph.outputs)
+    kept = []
+    for group in reversed(groups):
+        if wanted.intersection(group.writes):
+            wanted.update(group.reads)
+            kept.append(group)
+    return kept[::-1]

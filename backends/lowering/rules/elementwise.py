@@ -1,0 +1,113 @@
+"""Activations, arithmetic of two tensors of one shape, and with constants per channel."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
+
+__all__ = ["activation", "arithmetic"]
+
+# A few bytes can declare more; a vector of a value per channel is made.
+_CHANNELS = 1 << 24
+
+_KINDS = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+
+
+def activation(node: NodeView) -> Step:
+    """An activation on its own; operators before it take it in."""
+    view = node.operand(0)
+    spec = Elementwise("first", _activation_of(node))
+    return Step(spec, (node.input(0),), node.output, view, view, (node.index,))
+
+
+def _activation_of(node: NodeView) -> Activation:
+    match node.op:
+        case "Relu":
+            return RELU
+        case "Clip":
+            return ("clip", _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf))
+        case "LeakyRelu":
+            return ("leaky", float(node.attribute("alpha", 0.01)), 0.0)
+        case "HardSigmoid":
+            return ("hard_sigmoid", float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
+        case "HardSwish":
+            return ("hard_swish", 0.0, 0.0)
+        case "Gelu" if node.attribute("approximate", "none") == "none":
+            return ("gelu", 0.0, 0.0)
+        case "Sigmoid" | "Tanh":
+            return (node.op.lower(), 0.0, 0.0)
+    raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")
+
+
+def _bound(node: NodeView, position: int, attribute: str, default: float) -> float:
+    if not node.input(position):
+        return float(node.attribute(attribute, default))
+    value = node.array(position)
+    if value is None or value.size != 1:
+        raise NotLowered(f"its {attribute} is no constant")
+    return float(value.reshape(-1)[0])
+
+
+def arithmetic(node: NodeView) -> Step:
+    """Add, Sub, Mul and Div."""
+    constants = [node.constant(i) is not None for i in range(2)]
+    if any(constants):
+        return _with_constant(node, activation=int(constants[0]))
+    if node.op not in _KINDS:
+        raise NotLowered("no kernel divides two activations")
+    dims = node.dims(0)
+    if dims != node.dims(1):
+        raise NotLowered("its operands are not known to be of one shape")
+    # An operand that comes from outside is read as the other one is.
+    known = [node.views.get(node.input(i)) for i in range(2)]
+    view = node.operand(0, known[0] or known[1])
+    node.operand(1, view)
+    kind = _KINDS[node.op]
+    spec = Elementwise(kind)  # type: ignore[arg-type]
+    return Step(spec, (node.input(0), node.input(1)), node.output, view, view, (node.index,))
+
+
+def _with_constant(node: NodeView, activation: int) -> Step:
+    view = node.operand(activation)
+    dims = node.dims(activation)
+    axis = 1 if view == "image" else len(dims) - 1
+    channels = dims[axis]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    values = _per_channel(node, 1 - activation, view, len(dims), channels)
+    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    reverse = activation == 1
+    match node.op:
+        case "Add":
+            scale, shift = one, values
+        case "Sub":
+            scale, shift = (-one, values) if reverse else (one, -values)
+        case "Mul":
+            scale, shift = values, zero
+        case "Div" if not reverse and np.all(values != 0) and np.isfinite(1 / values).all():
+            scale, shift = (1 / values).astype(np.float32), zero
+        case _:
+            raise NotLowered("no kernel divides by zero or a constant by activations")
+    spec = ChannelScale(scale, shift)
+    return Step(spec, (node.input(activation),), node.output, view, view, (node.index,))
+
+
+def _per_channel(node: NodeView, position: int, view: View, rank: int, channels: int) -> npt.NDArray[np.float32]:
+    values = node.array(position)
+    assert values is not None
+    if values.dtype != np.float32:
+        raise NotLowered(f"the constant {node.input(position)!r} is {values.dtype}")
+    shape = (1,) * (rank - values.ndim) + values.shape
+    axis = 1 if view == "image" else rank - 1
+    if len(shape) != rank or any(size != 1 for i, size in enumerate(shape) if i != axis):
+        raise NotLowered(f"the constant {node.input(position)!r} differs within a channel: {list(values.shape)}")
+    if not np.isfinite(values).all():
+        raise NotLowered(f"the constant {node.input(position)!r} holds NaN or infinity")
+    if channels > _CHANNELS:
+        raise NotLowered(f"{channels} channels are more than kernels are made for")
+    return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (channels,)))

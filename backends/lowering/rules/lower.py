@@ -1,0 +1,59 @@
+"""Which rule an operator has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.operators.registry import Registry
+
+__all__ = ["lower_node"]
+
+_RULES: Registry[Callable[[NodeView], Step]] = Registry("a lowering rule")
+_RULES.add_table({
+    "Conv": convolution.convolution,
+    "BatchNormalization": convolution.batch_normalization,
+    "LayerNormalization": normalization.layer_normalization,
+    "MatMul": matrix.matmul,
+    "Gemm": matrix.gemm,
+    **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu"), elementwise.activation),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
+    "MaxPool": pooling.pool,
+    "AveragePool": pooling.pool,
+    "GlobalAveragePool": pooling.global_average_pool,
+    "ReduceMean": pooling.reduce_mean,
+    "Flatten": reshaping.flatten,
+    "Reshape": reshaping.reshape,
+    "Squeeze": reshaping.squeeze,
+    "Identity": reshaping.identity,
+    "Dropout": reshaping.identity,
+})  # fmt: skip
+
+
+def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+    """The step for a node of ``graph``.
+
+    Args:
+        graph: the model.
+        index: of the node.
+        views: of the values that steps before it make.
+        dims: sizes of these values.
+
+    Raises:
+        NotLowered: the kernels do not have it; the message says why.
+    """
+    node = NodeView(graph, index, views, dims)
+    rule = _RULES.find(node.op, node.proto.domain)
+    if rule is None:
+        raise NotLowered("no kernel for this operator")
+    try:
+        return rule(node)
+    except NotLowered:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # A node that contradicts itself; onnxruntime says what is wrong with it.
+        raise NotLowered(f"its operands do not fit each other: {error}") from error

@@ -1,0 +1,27 @@
+"""LayerNormalization."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.specs import LayerNormalization
+
+__all__ = ["layer_normalization"]
+
+
+def layer_normalization(node: NodeView) -> Step:
+    """LayerNormalization over the last axis, in float32."""
+    node.operand(0, "rows")
+    dims = node.dims(0)
+    if int(node.attribute("axis", -1)) % len(dims) != len(dims) - 1:
+        raise NotLowered("it normalizes over more than the last axis")
+    if int(node.attribute("stash_type", 1)) != 1:
+        raise NotLowered("it computes in another type than float")
+    channels = dims[-1]
+    if not isinstance(channels, int) or channels == 0:
+        raise NotLowered("the number of channels is unknown")
+    scale = node.float_vector(1, channels, "the scale")
+    shift = node.float_vector(2, channels, "the bias") if node.input(2) else np.zeros(channels, np.float32)
+    spec = LayerNormalization(scale, shift, float(node.attribute("epsilon", 1e-5)))
+    return Step(spec, (node.input(0),), node.output, "rows", "rows", (node.index,))

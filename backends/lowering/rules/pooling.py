@@ -1,0 +1,46 @@
+"""MaxPool, AveragePool, GlobalAveragePool, and ReduceMean where it is one."""
+
+from __future__ import annotations
+
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.rules.window import window_of
+from sift_onnx.backends.lowering.specs import GlobalPool, Pool
+
+__all__ = ["global_average_pool", "pool", "reduce_mean"]
+
+
+def pool(node: NodeView) -> Step:
+    """MaxPool and AveragePool over two axes."""
+    node.operand(0, "image")
+    shape = list(node.attribute("kernel_shape") or [])
+    if len(shape) != 2:
+        raise NotLowered(f"a window over {len(shape)} axes; the kernels are two-dimensional")
+    geometry = window_of(node, (shape[0], shape[1]))
+    spec = Pool(
+        "max" if node.op == "MaxPool" else "average",
+        geometry,
+        bool(node.attribute("ceil_mode", 0)),
+        bool(node.attribute("count_include_pad", 0)),
+    )
+    return Step(spec, (node.input(0),), node.output, "image", "image", (node.index,))
+
+
+def global_average_pool(node: NodeView) -> Step:
+    """GlobalAveragePool over two axes."""
+    node.operand(0, "image")
+    return Step(GlobalPool(), (node.input(0),), node.output, "image", "image", (node.index,))
+
+
+def reduce_mean(node: NodeView) -> Step:
+    """ReduceMean over height and width."""
+    node.operand(0, "image")
+    listed = node.array(1)
+    if node.input(1) and listed is None:
+        raise NotLowered("its axes are no constant")
+    axes = node.attribute("axes") if listed is None else [int(axis) for axis in listed.reshape(-1)]
+    if sorted(axis % 4 for axis in axes or ()) != [2, 3]:
+        raise NotLowered(f"a mean over the axes {axes}; the kernels have that over height and width")
+    keep_axes = bool(node.attribute("keepdims", 1))
+    return Step(
+        GlobalPool(keep_axes), (node.input(0),), node.output, "image", "image" if keep_axes else "rows", (node.index,)
+    )

@@ -1,0 +1,96 @@
+"""Operators that only change the axes: Flatten, Reshape, Squeeze, Identity, Dropout."""
+
+from __future__ import annotations
+
+from sift_onnx.backends.lowering.dims import product
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.specs import Reshaped, result_dims
+
+__all__ = ["flatten", "identity", "reshape", "squeeze"]
+
+
+def identity(node: NodeView) -> Step:
+    """Identity, and Dropout at inference."""
+    view = node.operand(0)
+    if node.op == "Dropout" and node.input(2):
+        training = node.array(2)
+        if training is None or bool(training):
+            raise NotLowered("it may be in training mode")
+    return Step(Reshaped(), (node.input(0),), node.output, view, view, (node.index,))
+
+
+def flatten(node: NodeView) -> Step:
+    """Flatten all axes after the batch."""
+    dims = node.dims(0)
+    axis = int(node.attribute("axis", 1)) % max(len(dims), 1)
+    if axis != 1 and not (axis == len(dims) - 1 and axis):
+        raise NotLowered(f"it flattens from axis {axis}; the kernels keep rows or images apart")
+    return _step(node, ((0, axis), (axis, len(dims))))
+
+
+def reshape(node: NodeView) -> Step:
+    """Reshape to constant sizes that keep rows, or images, apart."""
+    listed = node.array(1)
+    if listed is None:
+        return _step(node, _computed_target(node))
+    dims = node.dims(0)
+    target: list[int | tuple[int, int]] = []
+    for axis, size in enumerate(int(n) for n in listed.reshape(-1)):
+        if size == 0 and not node.attribute("allowzero", 0):
+            if axis >= len(dims):
+                raise NotLowered("its target copies an axis that is not there")
+            target.append((axis, axis + 1))
+        else:
+            target.append(size)
+    return _step(node, tuple(target))
+
+
+def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
+    """Where the target is computed from sizes that the operand has as well."""
+    sizes = node.graph.vector(node.input(1))
+    if sizes is None:
+        raise NotLowered("its target is computed during the run")
+    dims = node.dims(0)
+    target: list[int | tuple[int, int]] = []
+    for size in sizes:
+        if isinstance(size, int):
+            target.append(size)
+        elif size in dims:
+            target.append((dims.index(size), dims.index(size) + 1))
+        elif size == product(dims[:-1]):
+            target.append((0, len(dims) - 1))
+        else:
+            raise NotLowered("its target is computed during the run")
+    return tuple(target)
+
+
+def squeeze(node: NodeView) -> Step:
+    """Squeeze of height and width that are one pixel."""
+    dims = node.dims(0)
+    listed = node.array(1)
+    if node.input(1) and listed is None:
+        raise NotLowered("its axes are no constant")
+    axes = node.attribute("axes") if listed is None else [int(axis) for axis in listed.reshape(-1)]
+    if not axes:
+        raise NotLowered("which axes it drops depends on the run")
+    dropped = {axis % len(dims) for axis in axes}
+    if any(dims[axis] != 1 for axis in dropped):
+        raise NotLowered("it drops axes that are not known to be 1")
+    return _step(node, tuple((axis, axis + 1) for axis in range(len(dims)) if axis not in dropped))
+
+
+def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
+    """The step to axes ``target``, which keeps the first axis of images, and all that are rows of a matrix."""
+    view = node.operand(0)
+    dims = node.dims(0)
+    if len(target) < 2:
+        raise NotLowered("the result has less than two axes")
+    if target.count(-1) > 1:
+        raise NotLowered("its target is no shape")
+    spec = Reshaped(target)
+    result = result_dims(spec, dims)
+    keeps_images = view == "image" and len(result) == 2 and result[0] == dims[0]
+    keeps_rows = view == "rows" and result[-1] == dims[-1]
+    if not (keeps_images or keeps_rows) or product(result) != product(dims):
+        raise NotLowered("it moves values between rows or images")
+    return Step(spec, (node.input(0),), node.output, view, "rows", (node.index,))

@@ -1,0 +1,192 @@
+"""A step of a region, and the node that it is made from as a rule sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.specs import Spec
+
+__all__ = ["NodeView", "NotLowered", "Step", "View", "check_type"]
+
+# How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
+# mask, which has neither images nor rows, and no layout.
+View = Literal["image", "rows", "array"]
+
+
+class NotLowered(Exception):  # noqa: N818 - an answer, not an error
+    """A node that the kernels do not have; the message is the reason that users read."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator of a region.
+
+    Attributes:
+        spec: what is done.
+        inputs: names of the operand, and of the others where there are any.
+        output: name of the result.
+        view: of the operands.
+        result_view: of the result.
+        nodes: indices of the model's nodes that it stands for, the one it is named after first.
+        mask: name of an array that is read as it is, in no layout of the kernels'; empty if there is none.
+        dtype: element type of the operands and the result.
+    """
+
+    spec: Spec
+    inputs: tuple[str, ...]
+    output: str
+    view: View
+    result_view: View
+    nodes: tuple[int, ...]
+    mask: str = ""
+    dtype: DType = DType.FLOAT32
+
+
+def check_type(graph: GraphView, name: str, dtype: DType) -> None:
+    """Refuse a value whose elements are not known to be of ``dtype``.
+
+    Raises:
+        NotLowered: the message names both types.
+    """
+    kind = graph.elem_type(name)
+    if kind != dtype.onnx_type:
+        found = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
+        raise NotLowered(f"{name!r} is {found}; the kernels are for {dtype.numpy}")
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node to be lowered.
+
+    Attributes:
+        graph: that it is in.
+        index: its place there.
+        views: of the values that nodes before it make in kernels.
+        known_dims: sizes of these values.
+    """
+
+    graph: GraphView
+    index: int
+    views: Mapping[str, View]
+    known_dims: Mapping[str, Dims]
+    _attributes: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        values = {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
+        object.__setattr__(self, "_attributes", values)
+
+    @property
+    def proto(self) -> onnx.NodeProto:
+        """As the model has it."""
+        return self.graph.nodes[self.index]
+
+    @property
+    def op(self) -> str:
+        """Its operator."""
+        return self.proto.op_type
+
+    @property
+    def output(self) -> str:
+        """Its only output that anybody could read.
+
+        Raises:
+            NotLowered: it has several.
+        """
+        names = [name for name in self.proto.output if name]
+        if len(names) != 1:
+            used = [name for name in names[1:] if self.graph.readers.get(name) or name in self.graph.outputs]
+            if used:
+                raise NotLowered(f"its output {used[0]!r} is read: only the first is made by the kernels")
+        return names[0]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """A value, strings decoded."""
+        value = self._attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def input(self, position: int) -> str:
+        """Name of an input; empty where it is left out."""
+        return self.proto.input[position] if position < len(self.proto.input) else ""
+
+    def constant(self, position: int) -> gs.Constant | None:
+        """The constant that an input is; None if it is none."""
+        return self.graph.constants.get(self.input(position))
+
+    def why_not_constant(self, position: int) -> str:
+        """What makes an input that has to be a constant, for people."""
+        producer = self.graph.producers.get(self.input(position))
+        if producer is None:
+            return "an input of the model; the kernels take stored constants"
+        return f"computed by {self.graph.nodes[producer].op_type}; the kernels take stored constants"
+
+    def array(self, position: int) -> npt.NDArray[Any] | None:
+        """The values of a constant input."""
+        return self.graph.values_of(self.input(position))
+
+    def dims(self, position: int) -> Dims:
+        """Sizes of an input.
+
+        Raises:
+            NotLowered: not even its rank is known.
+        """
+        name = self.input(position)
+        dims = self.known_dims.get(name) or self.graph.dims(name)
+        if dims is None:
+            raise NotLowered(f"the rank of {name!r} is unknown")
+        return dims
+
+    def operand(self, position: int = 0, view: View | None = None, dtype: DType = DType.FLOAT32) -> View:
+        """Check an input that is an activation, and say how kernels read it.
+
+        Args:
+            position: of the input.
+            view: that the operator needs; None takes what there is.
+            dtype: that the operator needs.
+
+        Raises:
+            NotLowered: it is of another type, rank or view.
+        """
+        name = self.input(position)
+        check_type(self.graph, name, dtype)
+        if name in self.graph.constants:
+            raise NotLowered(f"{name!r} is a constant")
+        rank = len(self.dims(position))
+        found = self.views.get(name)
+        if found is None:
+            found = view or ("image" if rank == 4 else "rows")
+        if view is not None and found != view:
+            raise NotLowered(f"{name!r} comes in the layout of {_VIEW_NAMES[found]}")
+        if found == "image" and rank != 4:
+            raise NotLowered(f"{name!r} has {rank} axes; the kernels are two-dimensional: (n, c, h, w)")
+        if rank == 0 or (found == "rows" and rank < 2):
+            raise NotLowered(f"{name!r} has {rank} axes; the kernels take two and more")
+        return found
+
+    def float_vector(self, position: int, size: int, what: str) -> npt.NDArray[np.float32]:
+        """A constant of ``size`` finite values.
+
+        Raises:
+            NotLowered: it is none.
+        """
+        values = self.array(position)
+        if values is None:
+            raise NotLowered(f"{what} {self.input(position)!r} is no constant")
+        if values.dtype != np.float32 or values.size != size:
+            raise NotLowered(f"{what} {self.input(position)!r} is {values.dtype}, {list(values.shape)}")
+        if not np.isfinite(values).all():
+            raise NotLowered(f"{what} {self.input(position)!r} holds NaN or infinity")
+        # A copy: a view may hold the whole file.
+        return np.array(values.reshape(-1), np.float32)
+
+
+_VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix", "array": "a mask"}

@@ -1,0 +1,298 @@
+"""What exporters compute of shapes, as expressions of the axes that are known before a run.
+
+Models of any batch and length read sizes off their tensors, and put them together into targets of reshapes and scales
+of attention. ONNX's own inference gives up where a product or a quotient of two such sizes is another's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+
+from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
+from sift_onnx.graphs.constants import array_of
+from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
+
+__all__ = ["Sizes", "reshaped"]
+
+# Larger constants are no shapes.
+_MOST_ELEMENTS = 16
+
+# The result has the sizes of the first operand.
+_SAME = ELEMENTWISE_UNARY | {"Dropout", "LayerNormalization", "Softmax"}
+
+
+def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:
+    """Sizes after a Reshape to ``target``; None where what -1 stands for is no known quotient."""
+    sizes: list[Dim] = []
+    for axis, size in enumerate(target):
+        if size == 0 and copies_zeros:
+            if axis >= len(before):
+                return None
+            sizes.append(before[axis])
+        else:
+            sizes.append(size)
+    if sizes.count(-1) > 1:
+        return None
+    rest = divided(product(before), product(size for size in sizes if size != -1))
+    if -1 in sizes and rest is None:
+        return None
+    return tuple(rest if size == -1 and rest is not None else size for size in sizes)
+
+
+class Sizes:
+    """What is known of sizes, beyond what ONNX's inference has found."""
+
+    def __init__(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        inferred: Callable[[str], Dims | None],
+        constants: Mapping[str, gs.Constant],
+        evaluated: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Follow sizes through a graph.
+
+        Args:
+            nodes: in topological order.
+            inferred: sizes that ONNX's inference has found, by name.
+            constants: by name.
+            evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
+        """
+        self._dims: dict[str, Dims] = {}
+        self._vectors: dict[str, tuple[Dim, ...]] = {}
+        self._numbers: dict[str, float] = {}
+        self._inferred = inferred
+        self._constants = constants
+        self._evaluated = evaluated
+        for node in nodes:
+            if is_standard(node.domain) and node.output:
+                self._visit(node)
+
+    def dims(self, name: str) -> Dims | None:
+        """Sizes of a tensor; None if not even its rank is known."""
+        return self._dims.get(name) or self._inferred(name)
+
+    def vector(self, name: str) -> tuple[Dim, ...] | None:
+        """Elements of an integer tensor of one axis, or of none; None for what is none, or unknown."""
+        found = self._vectors.get(name)
+        values = self._constant(name) if found is None else None
+        if values is None or values.ndim > 1 or values.dtype.kind not in "iu":
+            return found
+        return tuple(int(n) for n in values.reshape(-1))
+
+    def number(self, name: str) -> float | None:
+        """The number that a tensor of one element is; None for what is none, or unknown."""
+        if name in self._numbers:
+            return self._numbers[name]
+        values = self._constant(name)
+        if values is not None and values.size == 1:
+            return float(values.reshape(-1)[0])
+        vector = self._vectors.get(name, ())
+        return float(vector[0]) if len(vector) == 1 and isinstance(vector[0], int) else None
+
+    def _constant(self, name: str) -> npt.NDArray[Any] | None:
+        evaluated, constant = self._evaluated.get(name), self._constants.get(name)
+        if evaluated is not None:
+            return evaluated if evaluated.size <= _MOST_ELEMENTS else None
+        return array_of(constant) if constant is not None and math.prod(constant.shape) <= _MOST_ELEMENTS else None
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("t")}
+        try:
+            self._infer(node, attributes)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return  # a node that contradicts itself
+
+    def _infer(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
+        name = node.output[0]
+        if node.op_type == "Split":
+            for output, dims in zip(node.output, self._dims_of_parts(node, attributes), strict=False):
+                self._know(output, dims)
+            return
+        self._know(name, self._dims_of_result(node, attributes))
+        vector = self._vector_of_result(node, attributes)
+        if vector is not None and len(vector) <= _MOST_ELEMENTS:
+            self._vectors[name] = vector
+        number = self._number_of_result(node)
+        if number is not None and math.isfinite(number):
+            self._numbers[name] = number
+
+    def _know(self, name: str, dims: Sequence[Dim | None] | None) -> None:
+        known = self._inferred(name)
+        if dims is None or (known is not None and len(known) != len(dims)):
+            return
+        unknown = known or [f"{name}[{axis}]" for axis in range(len(dims))]
+        self._dims[name] = tuple(
+            other if size is None or isinstance(other, int) else size for size, other in zip(dims, unknown, strict=True)
+        )
+
+    def _is_float(self, name: str) -> bool:
+        values = self._constant(name)
+        return name in self._numbers or (values is not None and values.dtype == np.float32)
+
+    def _dims_of_result(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> Sequence[Dim | None] | None:
+        if node.op_type in ELEMENTWISE_BINARY:
+            return self._broadcast([self.dims(name) for name in node.input])
+        first = self.dims(node.input[0]) if node.input else None
+        if first is None:
+            return None
+        if node.op_type in _SAME:
+            return first
+        match node.op_type:
+            case "Transpose":
+                order = attributes.get("perm") or range(len(first))[::-1]
+                return [first[axis] for axis in order]
+            case "Reshape":
+                target = self.vector(node.input[1])
+                return reshaped(target, first, not attributes.get("allowzero", 0)) if target is not None else None
+            case "MatMul":
+                second = self.dims(node.input[1])
+                if second is None or len(first) < 2 or len(second) < 2:
+                    return None
+                return [*(self._broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
+            case "Gather":
+                places, axis = self.dims(node.input[1]), int(attributes.get("axis", 0)) % len(first)
+                return (*first[:axis], *places, *first[axis + 1 :]) if places is not None else None
+            case "Unsqueeze":
+                axes = self._axes(node, attributes)
+                if axes is None:
+                    return None
+                left = list(first)
+                added = {axis % (len(first) + len(axes)) for axis in axes}
+                return [1 if axis in added else left.pop(0) for axis in range(len(first) + len(axes))]
+            case "Squeeze":
+                axes = self._axes(node, attributes)
+                dropped = {axis % len(first) for axis in axes} if axes is not None else set()
+                return [size for axis, size in enumerate(first) if axis not in dropped] if dropped else None
+            case "Slice":
+                return self._dims_of_slice(node, first)
+        return None
+
+    def _dims_of_slice(self, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
+        starts, ends, axes, steps = (
+            self._integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in range(1, 5)
+        )
+        if starts is None or ends is None or axes is None or steps is None:
+            return None
+        result: list[Dim | None] = list(first)
+        for i, axis in enumerate(axes or range(len(starts))):
+            size = first[axis]
+            step = steps[i] if steps else 1
+            result[axis] = len(range(size)[starts[i] : ends[i] : step]) if isinstance(size, int) else None
+        return result
+
+    def _dims_of_parts(
+        self, node: onnx.NodeProto, attributes: Mapping[str, Any]
+    ) -> Sequence[Sequence[Dim | None] | None]:
+        first = self.dims(node.input[0])
+        if first is None:
+            return ()
+        axis, count = int(attributes.get("axis", 0)) % len(first), len(node.output)
+        sizes: Sequence[Dim | None] = attributes.get("split", ())
+        if len(node.input) > 1 and node.input[1]:
+            sizes = self.vector(node.input[1]) or ()
+        if not sizes:
+            sizes = [divided(first[axis], count)] * count
+        return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
+
+    def _integers(self, name: str) -> list[int] | None:
+        vector = self.vector(name)
+        if vector is None or not all(isinstance(size, int) for size in vector):
+            return None
+        return [size for size in vector if isinstance(size, int)]
+
+    @staticmethod
+    def _broadcast(operands: Sequence[Dims | None]) -> list[Dim | None] | None:
+        rank = max((len(dims) for dims in operands if dims is not None), default=0)
+        if any(dims is None for dims in operands):
+            return None
+        result: list[Dim | None] = []
+        for axis in range(-rank, 0):
+            sizes = {dims[axis] for dims in operands if dims is not None and len(dims) >= -axis} - {1}
+            result.append(sizes.pop() if len(sizes) == 1 else (None if sizes else 1))
+        return result
+
+    def _axes(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:
+        if len(node.input) > 1 and node.input[1]:
+            listed = self.vector(node.input[1])
+            return [axis for axis in listed if isinstance(axis, int)] if listed is not None else None
+        return list(attributes["axes"]) if "axes" in attributes else None
+
+    def _vector_of_result(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> tuple[Dim, ...] | None:
+        if node.op_type == "Shape":
+            dims = self.dims(node.input[0])
+            return dims[attributes.get("start", 0) : attributes.get("end", len(dims))] if dims is not None else None
+        if node.op_type == "Concat":
+            parts = [self.vector(name) for name in node.input]
+            return None if None in parts else tuple(size for part in parts if part is not None for size in part)
+        first = self.vector(node.input[0]) if node.input else None
+        if first is None:
+            return None
+        match node.op_type:
+            case "Cast":
+                return first if attributes["to"] in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) else None
+            case "Identity" | "Squeeze" | "Unsqueeze" | "Reshape":
+                dims = self.dims(node.output[0])
+                return first if dims is not None and len(dims) <= 1 else None
+            case "Gather":
+                places = self._constant(node.input[1])
+                if places is None or places.ndim > 1:
+                    return None
+                return tuple(first[int(place)] for place in places.reshape(-1))
+            case "Slice":
+                listed = [self._constant(name) for name in node.input[1:]]
+                if any(values is None or values.size != 1 for values in listed):
+                    return None
+                start, end, *rest = (int(values.reshape(-1)[0]) for values in listed if values is not None)
+                step = rest[1] if len(rest) > 1 else 1
+                return first[start:end:step] if step > 0 else None
+            case "Mul" | "Div" | "Add" | "Sub":
+                return self._computed(node.op_type, first, self.vector(node.input[1]))
+        return None
+
+    @staticmethod
+    def _computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+        if second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
+            return None
+        count = max(len(first), len(second))
+        result: list[Dim] = []
+        for a, b in zip(first * (count // len(first)), second * (count // len(second)), strict=True):
+            value: Dim | None = None
+            if op == "Mul":
+                value = product((a, b))
+            elif op == "Div":
+                value = divided(a, b)
+            elif isinstance(a, int) and isinstance(b, int):
+                value = a + b if op == "Add" else a - b
+            if value is None:
+                return None
+            result.append(value)
+        return tuple(result)
+
+    def _number_of_result(self, node: onnx.NodeProto) -> float | None:
+        if node.op_type not in ("Cast", "Sqrt", "Reciprocal", "Div", "Mul"):
+            return None
+        if node.op_type == "Cast":
+            to_float = any(a.i == onnx.TensorProto.FLOAT for a in node.attribute if a.name == "to")
+            return self.number(node.input[0]) if to_float else None
+        if not self._is_float(node.input[0]):
+            return None
+        numbers = [self.number(name) for name in node.input]
+        if any(number is None for number in numbers):
+            return None
+        first, *rest = (np.float32(number) for number in numbers if number is not None)
+        match node.op_type:
+            case "Sqrt":
+                return float(np.sqrt(first)) if first >= 0 else None
+            case "Reciprocal":
+                return float(np.float32(1) / first) if first else None
+            case "Mul":
+                return float(first * rest[0])
+        return float(first / rest[0]) if rest[0] else None

@@ -1,0 +1,209 @@
+"""What the kernels are asked to do, before a layout is chosen: one frozen dataclass per operator.
+
+The sizes of a spec's result follow from its operand's, known or not yet known (:func:`result_dims`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sift_onnx.backends.lowering.dims import Dims, product, quotient, window
+from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
+
+__all__ = [
+    "NO_ACTIVATION",
+    "RELU",
+    "Activation",
+    "Attention",
+    "ChannelScale",
+    "Conv",
+    "Depthwise",
+    "Elementwise",
+    "Geometry",
+    "GlobalPool",
+    "LayerNormalization",
+    "Layout",
+    "Matmul",
+    "Pool",
+    "Reshaped",
+    "Spec",
+    "result_dims",
+]
+
+Activation = tuple[str, float, float]
+Layout = Literal["planes", "images16"]
+Pair = tuple[int, int]
+
+NO_ACTIVATION: Activation = ("none", 0.0, 0.0)
+RELU: Activation = ("clip", 0.0, float("inf"))
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A sliding window; ``pads`` are top, left, bottom, right."""
+
+    kernel: Pair
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def positions(self, dims: Dims, ceil_mode: bool = False) -> Dims:
+        """Height and width of the result for an operand of ``dims`` = (n, c, h, w)."""
+        top, left, bottom, right = self.pads
+        pads = ((top, bottom), (left, right))
+        return tuple(
+            window(dims[2 + i], self.kernel[i], self.stride[i], self.dilation[i], pads[i], ceil_mode) for i in range(2)
+        )
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Maximum or mean of a sliding window."""
+
+    kind: Literal["max", "average"]
+    geometry: Geometry
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+
+
+@dataclass(frozen=True)
+class Conv:
+    """pool(activation(conv(x) + bias + second)), pool and second not together."""
+
+    weights: WeightMatrix
+    bias: Floats | None
+    geometry: Geometry
+    groups: int = 1
+    activation: Activation = NO_ACTIVATION
+    pool: Pool | None = None
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """activation(x @ weights.T + bias + second), x [..., columns]."""
+
+    weights: WeightMatrix
+    bias: Floats | None
+    activation: Activation = NO_ACTIVATION
+
+
+@dataclass(frozen=True)
+class Depthwise:
+    """activation(depthwise convolution + bias)."""
+
+    weights: WeightMatrix
+    bias: Floats | None
+    geometry: Geometry
+    activation: Activation = NO_ACTIVATION
+
+
+@dataclass(frozen=True)
+class GlobalPool:
+    """Mean over height and width."""
+
+    keep_axes: bool = True
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """activation(x kind second); ``first`` is the activation of x alone."""
+
+    kind: Literal["first", "add", "subtract", "multiply"]
+    activation: Activation = NO_ACTIVATION
+
+
+@dataclass(frozen=True)
+class ChannelScale:
+    """activation(x * scale + shift), both [c]."""
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    activation: Activation = NO_ACTIVATION
+
+
+@dataclass(frozen=True)
+class LayerNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, over the last axis; scale and shift are [c]."""
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(scale q k^T + mask) v, head by head; q, k and v are [..., tokens, channels] or [rows, channels].
+
+    Attributes:
+        heads: how many there are.
+        depth: channels of a head's queries and keys.
+        value_depth: channels of a head's values.
+        first_channels: of queries, keys and values, where the first head begins.
+        tokens: of a sequence; None: the last but one axis.
+        scale: of the scores.
+        masked: whether there is a mask, which is added to the scores [sequences, heads, tokens, tokens].
+        nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
+        joins_rows: whether the result is a matrix, whatever q is.
+    """
+
+    heads: int
+    depth: int
+    value_depth: int
+    first_channels: tuple[int, int, int]
+    tokens: int | None
+    scale: float
+    masked: bool
+    nan_to_zero: bool = False
+    joins_rows: bool = False
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """The same values in the same order under other sizes: nothing is executed.
+
+    Attributes:
+        axes: of the result: a size, -1 for what the others leave, or (first, end) for the product of the operand's axes
+            from first to before end. None keeps the operand's.
+    """
+
+    axes: tuple[int | Pair, ...] | None = None
+
+
+Spec = (
+    Conv
+    | Matmul
+    | Depthwise
+    | Pool
+    | GlobalPool
+    | Elementwise
+    | ChannelScale
+    | LayerNormalization
+    | Attention
+    | Reshaped
+)
+
+
+def result_dims(spec: Spec, dims: Dims) -> Dims:
+    """Sizes of the result for an operand of ``dims``, as ONNX has them."""
+    match spec:
+        case Conv():
+            convolved = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            return convolved if spec.pool is None else result_dims(spec.pool, convolved)
+        case Depthwise():
+            return (*dims[:2], *spec.geometry.positions(dims))
+        case Pool():
+            return (*dims[:2], *spec.geometry.positions(dims, spec.ceil_mode))
+        case GlobalPool():
+            return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
+        case Matmul():
+            return (*dims[:-1], spec.weights.rows)
+        case Attention():
+            channels = spec.heads * spec.value_depth
+            return (product(dims[:-1]), channels) if spec.joins_rows else (*dims[:-1], channels)
+        case Reshaped(axes=axes) if axes is not None:
+            target = [axis if isinstance(axis, int) else product(dims[axis[0] : axis[1]]) for axis in axes]
+            rest = quotient(product(dims), product(size for size in target if size != -1))
+            return tuple(rest if size == -1 else size for size in target)
+        case _:
+            return dims

@@ -1,0 +1,1 @@
+"""BatchNormalization: folded into layers, found where it was, and put back."""

@@ -1,0 +1,1 @@
+"""What every transform runs first, so that layers and their sizes can be found."""

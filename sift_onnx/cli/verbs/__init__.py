@@ -1,0 +1,1 @@
+"""The verbs: one file each, imported when it is called."""

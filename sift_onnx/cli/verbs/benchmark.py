@@ -1,0 +1,186 @@
+"""``sift-onnx benchmark``: how fast models run, on which back end, and how much faster than a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sift_onnx.cli.candidates import backends as known_backends
+from sift_onnx.cli.candidates import files
+from sift_onnx.cli.options import (
+    LARGEST_COUNT,
+    FilePath,
+    Number,
+    count_option,
+    file_option,
+    input_shapes_option,
+    json_option,
+    model_argument,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.verb import Verb
+from sift_onnx.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sift_onnx.records.benchmark import BenchmarkReport, BenchmarkRun, RatioOfRuns
+
+
+# A day.
+MOST_SECONDS = 86_400
+
+
+class Batches(click.ParamType[Any]):
+    """``1,64``."""
+
+    name = "N,N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            batches = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            batches = ()
+        if not batches or min(batches) < 1:
+            self.fail(f"{value!r} is not of the form 1,64", param, ctx)
+        if max(batches) > LARGEST_COUNT:
+            self.fail(f"{max(batches)} is above {LARGEST_COUNT}", param, ctx)
+        return tuple(dict.fromkeys(batches))
+
+
+@click.command(cls=Verb)
+@model_argument("models", type=FilePath(), metavar="MODEL...", nargs=-1, required=True)
+@click.option(
+    "--backend",
+    "backends",
+    metavar="NAME",
+    multiple=True,
+    default=("onnxruntime",),
+    show_default=True,
+    shell_complete=files(".py", names=known_backends),
+    help="Back end to time on: cpu, onnxruntime, dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
+    "(repeatable).",
+)
+@file_option(
+    "--baseline",
+    completes=files(".onnx"),
+    type=FilePath(),
+    metavar="MODEL",
+    help="Model to compare with; timed on the same back ends.",
+)
+@click.option("--batch", "batches", type=Batches(), help="Batch sizes, e.g. 1,64.  [default: the model's own, or 1]")
+@count_option("--threads", help="Threads.  [default: cores this process may use]")
+@click.option(
+    "--seconds",
+    type=Number(min=0, min_open=True, max=MOST_SECONDS),
+    metavar="X",
+    default=3.0,
+    show_default=True,
+    help="Seconds to measure each run for.",
+)
+@click.option(
+    "--warmup",
+    type=Number(min=0, max=MOST_SECONDS),
+    metavar="X",
+    default=0.5,
+    show_default=True,
+    help="Seconds to run each for before.",
+)
+@click.option(
+    "--max-latency-ms",
+    type=Number(min=0, min_open=True),
+    metavar="X",
+    help="Gate: fail if the median of a MODEL is above this.",
+)
+@click.option(
+    "--min-speedup",
+    type=Number(min=0, min_open=True),
+    metavar="X",
+    help="Gate: fail if a MODEL is not this much faster than --baseline on the same back end.",
+)
+@input_shapes_option
+@seed_option
+@json_option
+@verbosity_options
+def benchmark(
+    models: tuple[str, ...],
+    backends: tuple[str, ...],
+    baseline: str | None,
+    batches: tuple[int, ...] | None,
+    threads: int | None,
+    seconds: float,
+    warmup: float,
+    max_latency_ms: float | None,
+    min_speedup: float | None,
+    input_shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Time MODELs on one or more back ends, and compare them with a baseline.
+
+    All models and back ends of a batch take turns in short slices within one process; ratios are taken slice by slice,
+    so that they hold where the machine's speed drifts. Inputs are random.
+
+    Examples:
+        sift-onnx benchmark wide.onnx --baseline resnet18.onnx --batch 1,64
+        sift-onnx benchmark wide.onnx --backend cpu --backend onnxruntime --threads 4
+        sift-onnx benchmark wide.onnx --backend cpu --max-latency-ms 50
+    """
+    from sift_onnx.backends.base import CompileOptions, get_backend
+    from sift_onnx.backends.measure import host
+    from sift_onnx.cli import comparison
+    from sift_onnx.records.benchmark import BenchmarkReport
+    from sift_onnx.report.active_zeros import zeros_line
+    from sift_onnx.report.benchmark import ratio_line, runs_table
+
+    if min_speedup is not None and baseline is None:
+        raise UsageError("--min-speedup needs --baseline: faster than what?")
+    chosen = {name: get_backend(name) for name in backends}
+    with status_line("reading models", verbosity):
+        subjects = comparison.subjects_of(models, baseline, input_shapes)
+    batches = batches or (comparison.own_batch(subjects),)
+    for batch in batches:  # all of them, before any time is spent
+        comparison.check_batch(subjects, batch)
+    runs: list[BenchmarkRun] = []
+    ratios: list[RatioOfRuns] = []
+    missed: list[str] = []
+    assumed: list[str] = []
+    for batch in batches:
+        entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
+        assumed += comparison.assumptions(entries)
+        timings = comparison.time_in_turns(entries, seconds, warmup, verbosity)
+        compared = comparison.ratios_to_baseline(entries, timings)
+        runs += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
+        ratios += [comparison.ratio_record(*pair) for pair in compared]
+        missed += comparison.latencies_missed(entries, timings, max_latency_ms)
+        missed += comparison.speedups_missed(compared, min_speedup)
+
+    report = BenchmarkReport(
+        host=host(),
+        runs=tuple(runs),
+        ratios=tuple(ratios),
+        warnings=tuple(comparison.zero_warnings(subjects)),
+        assumed=tuple(dict.fromkeys(assumed)) or None,
+    )
+
+    def in_words(report: BenchmarkReport) -> Iterator[RenderableType]:
+        yield runs_table(report)
+        counts = {run.model: (run.active_weights, run.active_zeros) for run in report.runs}
+        for name, count in counts.items():
+            yield from zeros_line(name, *count)
+        yield from map(ratio_line, report.ratios)
+
+    deliver(report, json_path, in_words)
+    for line in report.assumed or ():
+        note(line, verbosity)
+    for warning in report.warnings:
+        note(f"Warning: {warning}", verbosity)
+    if missed:
+        raise CheckError("; ".join(missed))

@@ -1,0 +1,93 @@
+"""``sift-onnx check``: whether a model is sound, and computes what a reference computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sift_onnx.cli.options import (
+    FilePath,
+    Number,
+    input_shapes_option,
+    json_option,
+    model_argument,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.verb import Verb
+from sift_onnx.errors import CheckError
+
+if TYPE_CHECKING:
+    from sift_onnx.backends.base import Program
+
+
+@click.command(cls=Verb)
+@model_argument("model", type=FilePath())
+@model_argument("reference", type=FilePath(), metavar="[REFERENCE]", required=False)
+@click.option(
+    "--atol",
+    type=Number(min=0),
+    metavar="X",
+    default=1e-4,
+    show_default=True,
+    help="Outputs may differ by ATOL + RTOL * |reference|.",
+)
+@click.option("--rtol", type=Number(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
+@input_shapes_option
+@seed_option
+@json_option
+@verbosity_options
+def check(
+    model: str,
+    reference: str | None,
+    atol: float,
+    rtol: float,
+    input_shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Check MODEL: valid ONNX, strict shape inference, for inference, runs in onnxruntime, outputs are finite.
+
+    For inference is what computes each sample by itself: no node is in training mode or draws random numbers, and
+    samples give the same alone and in a batch.
+
+    With REFERENCE, its outputs must be the same ones, and equal within --atol and --rtol on the same random inputs.
+
+    Examples:
+        sift-onnx check wide.onnx
+        sift-onnx check trained.onnx trained-optimized.onnx --atol 1e-3
+    """
+    from msgspec.structs import replace
+
+    from sift_onnx.backends.base import get_backend
+    from sift_onnx.report.check import checks_table
+    from sift_onnx.verify.checks import check_model
+
+    backend = get_backend("onnxruntime")
+
+    def compile_model(path: Path) -> Program:
+        if verbosity > 0:
+            note(f"loading {path} in onnxruntime")
+        return backend.compile(path)
+
+    with status_line(f"checking {model}", verbosity):
+        result = check_model(
+            model,
+            reference,
+            compile_model=compile_model,
+            input_shapes=input_shapes,
+            seed=seed,
+            atol=atol,
+            rtol=rtol,
+        )
+    result = replace(result, model=model, reference=reference)
+    deliver(result, json_path, lambda shown: [checks_table(shown)])
+    for line in result.assumed or ():
+        note(line, verbosity)
+    if not result.ok:
+        failed = [entry for entry in result.checks if not entry.ok]
+        raise CheckError(f"{model}: check {failed[0].name!r} failed: {failed[0].detail}")

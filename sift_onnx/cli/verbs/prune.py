@@ -1,0 +1,72 @@
+"""``sift-onnx prune``: masks on a model as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sift_onnx.cli.options import (
+    choice_option,
+    dry_run_option,
+    force_option,
+    in_out_arguments,
+    input_shapes_option,
+    json_option,
+    mask_options,
+    seed_option,
+    selection_options,
+    storage_option,
+    verbosity_options,
+)
+from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.verb import Verb
+
+
+@click.command(cls=Verb)
+@in_out_arguments
+@click.option("--sparsity", metavar="S", required=True, help="Share of the weights to leave out, 0 <= S < 1.")
+@choice_option("--method", "magnitude", "random", help="Which weights stay: the largest of each layer, or random ones.")
+@mask_options
+@selection_options
+@storage_option
+@input_shapes_option
+@dry_run_option
+@seed_option
+@force_option
+@json_option
+@verbosity_options
+def prune(
+    source: Path, target: Path, storage: Any, json_path: str | None, verbosity: int, dry_run: bool, force: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Mask a share of the weights of the model IN, without widening it, and write it to OUT.
+
+    The first and the last layers and embeddings stay dense. A model that has masks gets sparser ones within them.
+
+    Examples:
+        sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.9
+        sift-onnx prune resnet18.onnx sparse.onnx --sparsity 0.5 --pattern 2:4
+    """
+    from sift_onnx.passes import Prune
+    from sift_onnx.report.masks import mask_tables
+
+    pass_ = Prune(options.pop("sparsity"), **options)
+    title = f"Pruned to a sparsity of {float(pass_.sparsity):g} ({pass_.method}, {pass_.masking.pattern})"
+    run(
+        pass_,
+        source,
+        target,
+        doing="pruning",
+        tables=lambda report: mask_tables(report, title),
+        outcome=lambda _: (
+            f"{target} has lost the weights outside of its masks and wants fine-tuning. "
+            f"Next: sift-onnx inspect {target}"
+        ),
+        storage=storage,
+        dry_run=dry_run,
+        force=force,
+        json_path=json_path,
+        verbosity=verbosity,
+    )

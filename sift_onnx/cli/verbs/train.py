@@ -1,0 +1,219 @@
+"""``sift-onnx train``: trains a model, with masks that stay or evolve, and writes it back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from click.core import ParameterSource
+
+from sift_onnx.cli.candidates import files, folders, words
+from sift_onnx.cli.options import (
+    WrittenPath,
+    count_option,
+    file_option,
+    force_option,
+    in_out_arguments,
+    json_option,
+    place_option,
+    seed_option,
+    verbosity_options,
+)
+from sift_onnx.cli.output import deliver, note, progress_bar
+from sift_onnx.cli.verb import Verb
+from sift_onnx.errors import MissingExtraError, OutputError, UsageError
+
+
+@click.command(cls=Verb)
+@in_out_arguments
+@file_option(
+    "--recipe",
+    "recipe_file",
+    completes=files(".yaml", ".yml"),
+    help="Settings under the key 'training', in YAML: loss, optimizer, schedule, sparsity and so on.",
+)
+@click.option(
+    "--data",
+    required=True,
+    metavar="FILE.py:FUNCTION|FILE.npz",
+    shell_complete=files(".npz", ".py"),
+    help="A function that returns a DataLoader or any iterable of (inputs..., target); or arrays by the names of the "
+    "model's inputs, and 'target', with 'val_' in front for validation.",
+)
+@count_option("--epochs", help="Passes over the data, whatever the recipe says.")
+@file_option("--resume", completes=folders, metavar="DIR", help="Go on from the newest checkpoint in DIR.")
+@place_option(
+    "--checkpoints",
+    completes=folders,
+    metavar="DIR",
+    help="Where checkpoints go, if the recipe has checkpoint_every.  [default: OUT.checkpoints]",
+)
+@click.option(
+    "--device",
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    shell_complete=words(lambda: {"auto": "CUDA if there is one", "cpu": None, "cuda": None, "cuda:0": None}),
+    help="auto (CUDA if there is one), cpu, cuda or cuda:N.",
+)
+@click.option(
+    "--parallelism",
+    type=click.Choice(["ddp", "fsdp2"]),
+    help="Under torchrun: the whole model on each process, or a part of it; whatever the recipe says.",
+)
+@place_option("--log", completes=files(), type=WrittenPath(path_type=Path), help="Append log lines in JSON to FILE.")
+@place_option(
+    "--tensorboard",
+    completes=folders,
+    metavar="DIR",
+    help="Write the log's figures to DIR for TensorBoard, which has to be installed.",
+)
+@seed_option
+@force_option
+@json_option
+@verbosity_options
+def train(
+    source: Path,
+    target: Path,
+    recipe_file: Path | None,
+    data: str,
+    epochs: int | None,
+    resume: Path | None,
+    checkpoints: Path | None,
+    device: str,
+    parallelism: Literal["ddp", "fsdp2"] | None,
+    log: Path | None,
+    tensorboard: Path | None,
+    seed: int,
+    force: bool,
+    json_path: str | None,
+    verbosity: int,
+) -> None:
+    """Train the model IN, and write it to OUT with its new weights and masks, and nothing else changed.
+
+    Nodes that were exported in training mode are written in inference mode. Masks stay as they are unless the recipe's
+    sparsity says how they evolve. Runs as it is under torchrun.
+
+    Examples:
+        sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data digits.npz
+        sift-onnx train wide.onnx trained.onnx --data data.py:loader --epochs 40
+        torchrun --nproc-per-node 2 --no-python -- \
+            sift-onnx train wide.onnx trained.onnx --recipe rigl.yaml --data data.py:loader
+    """
+    from sift_onnx.recipe import Recipe
+
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("training needs torch: pip install 'sift-onnx[train]'")
+    if resume is not None and checkpoints is not None:
+        raise UsageError("--resume names the folder of the checkpoints already; leave --checkpoints out")
+    from sift_onnx.training.trainer.settings import TrainingSettings
+    from sift_onnx.training.trainer.train_file import train_file
+
+    settings = TrainingSettings()
+    if recipe_file is not None:
+        recipe = Recipe.load(recipe_file)
+        if recipe.training is None:
+            raise UsageError(f"{recipe_file} has no 'training'; its passes are for sift-onnx transform")
+        settings = TrainingSettings.of_recipe(recipe.training, str(recipe_file))
+    if epochs is not None:
+        settings = dataclasses.replace(settings, epochs=epochs, steps=None)
+    if parallelism is not None:
+        settings = dataclasses.replace(settings, parallelism=parallelism)
+    if click.get_current_context().get_parameter_source("seed") is ParameterSource.COMMANDLINE:
+        settings = dataclasses.replace(settings, seed=seed)
+    # Of several ranks the first one speaks.
+    verbosity = verbosity if os.environ.get("RANK", "0") == "0" else -1
+    with _log_lines(log, tensorboard, verbosity) as report, progress_bar(verbosity) as bar:
+        task = bar.add_task("training", total=None)
+
+        def progress(step: int, total: int, loss: float) -> None:
+            bar.update(task, completed=step, total=total, description=f"training, loss {loss:.4g}")
+
+        document = train_file(
+            source,
+            target,
+            data,
+            settings,
+            device=device,
+            checkpoints=checkpoints,
+            resume=resume,
+            force=force,
+            report=report,
+            progress=progress,
+        )
+    if document is not None:
+        summary = _what_it_is(document)
+        deliver(document, json_path, lambda _: [summary])
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        _leave_at_once()
+
+
+def _leave_at_once() -> None:
+    """End the process without the interpreter's shutdown.
+
+    Threads of torch's process groups may still be there then, and their destructors abort the process: torchrun would
+    report a failed rank after everything has been written.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> Iterator[Any]:
+    """What writes log lines to the file and for TensorBoard, and says warnings (with -v, everything) on stderr."""
+    from sift_onnx.training.trainer.tensorboard import tensorboard_log
+
+    leads = os.environ.get("RANK", "0") == "0"
+    with contextlib.ExitStack() as stack:
+        file, board = None, None
+        if tensorboard is not None and leads:
+            try:
+                board = stack.enter_context(tensorboard_log(tensorboard))
+            except MissingExtraError as error:
+                raise MissingExtraError(
+                    "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE, whose lines are JSON"
+                ) from error
+        if path is not None and leads:
+            try:
+                file = stack.enter_context(path.open("a", encoding="utf-8", buffering=1))
+            except OSError as error:
+                raise OutputError(f"cannot write {path} (--log): {error.strerror or error}") from error
+
+        def report(event: dict[str, Any]) -> None:
+            line = json.dumps(event)
+            if file is not None:
+                file.write(line + "\n")
+            if board is not None:
+                board(event)
+            if event["event"] == "warning":
+                note(f"Warning: {event['text']}", verbosity)
+            elif verbosity > 0:
+                note(line, verbosity)
+
+        yield report
+
+
+def _what_it_is(document: dict[str, Any]) -> str:
+    validation, sparsity = document["validation"], document["sparsity"]
+    steps = document["steps"]
+    parts = [
+        f"{document['out']}: {steps} step{'s' * (steps != 1)} in {document['seconds']:.1f} s on {document['device']}"
+    ]
+    if document["loss"] is not None:
+        parts.append(f"loss {document['loss']:.4g}")
+    if validation:
+        parts.append(f"validation loss {validation['loss']:.4g}")
+    if "accuracy" in validation:
+        parts.append(f"accuracy {validation['accuracy']:.2%}")
+    if sparsity["numel"]:
+        parts.append(f"{1 - sparsity['nnz'] / sparsity['numel']:.2%} of {sparsity['layers']} masked weights pruned")
+    return ", ".join(parts) + f". Next: sift-onnx check {document['out']}"

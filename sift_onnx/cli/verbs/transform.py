@@ -1,0 +1,208 @@
+"""``sift-onnx transform``: a bigger, sparser model at the same FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from sift_onnx.cli.candidates import files
+from sift_onnx.cli.options import (
+    choice_option,
+    count_option,
+    dry_run_option,
+    file_option,
+    force_option,
+    in_out_arguments,
+    input_shapes_option,
+    json_option,
+    mask_options,
+    seed_option,
+    selection_options,
+    storage_option,
+    verbosity_options,
+)
+from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.verb import Verb
+from sift_onnx.errors import UsageError
+
+if TYPE_CHECKING:
+    from sift_onnx.model import Model
+    from sift_onnx.passes.base import PassResult
+    from sift_onnx.records.transform import TransformReport
+
+FAMILIES = ("wide", "parallel", "factorized", "doped")
+# Options that some families do not have.
+_ONLY_WIDE = ("budget", "attention", "resize_output", "round_to", "strict", "distribution")
+_ONLY_LOCAL = ("activation",)
+_NOT_RECIPE = ("init", "pattern", "seed", "only", "keep_dense")
+
+
+@click.command(cls=Verb)
+@in_out_arguments
+@click.option("--wide", metavar="S", help="Sparse Wide at sparsity S: features times sqrt(1 / (1 - S)).")
+@click.option("--parallel", metavar="S", help="Sparse Parallel: 1 / (1 - S) sparse branches for each layer, summed.")
+@click.option("--factorized", metavar="S", help="Sparse Factorized: two sparse factors for each layer.")
+@click.option("--doped", metavar="S", help="Sparse Doped: a sparse matrix plus a dense low-rank pair for each layer.")
+@file_option(
+    "--recipe",
+    "recipe_file",
+    completes=files(".yaml", ".yml"),
+    help="Several passes with their settings, in YAML.",
+)
+@choice_option(
+    "--budget",
+    "model",
+    "layer",
+    "total",
+    help="What keeps its MACs: the model, with dense first and last layers repaid by the others; each layer by "
+    "itself; or the total, with attention products repaid too.",
+)
+@choice_option(
+    "--init",
+    "random",
+    "embed",
+    "svd",
+    help="How new weights start: at random; with IN in them, so that OUT computes what IN computes (--wide, where "
+    "normalizations are per channel, with exactly IN's non-zeros whatever --budget says; --parallel without "
+    "activation); or from a truncated singular value decomposition (--factorized, --doped).",
+)
+@choice_option(
+    "--activation",
+    "auto",
+    "none",
+    "bn-relu",
+    "relu",
+    "gelu",
+    help="Non-linearity in Parallel, Factorized and Doped; auto is BatchNorm and ReLU for convolutions and the model's "
+    "own function for linear layers.",
+)
+@choice_option(
+    "--attention",
+    "head-dim",
+    "heads",
+    "keep",
+    help="What grows in attention: the size of a head, the number of heads, or neither.",
+)
+@mask_options
+@selection_options
+@click.option(
+    "--resize-output",
+    metavar="GLOB",
+    multiple=True,
+    help="Outputs that may change their size (hidden states; repeatable).",
+)
+@count_option("--round-to", help="Prefer widths that are multiples of N.", default=1, show_default=True)
+@click.option("--strict", is_flag=True, help="Refuse a model with an operator that no rule covers.")
+@storage_option
+@input_shapes_option
+@dry_run_option
+@seed_option
+@force_option
+@json_option
+@verbosity_options
+def transform(
+    source: Path,
+    target: Path,
+    recipe_file: Path | None,
+    json_path: str | None,
+    verbosity: int,
+    dry_run: bool,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Make the model IN bigger and sparser at the same FLOPs, and write it to OUT.
+
+    Examples:
+        sift-onnx transform resnet18.onnx wide.onnx --wide 0.9
+        sift-onnx transform resnet18.onnx wide.onnx --wide 0.75 --only 'layer3.*' --dry-run
+        sift-onnx transform trained.onnx svd.onnx --factorized 0.75 --init svd
+        sift-onnx transform resnet18.onnx mixed.onnx --recipe mixed.yaml
+    """
+    from sift_onnx.report.transform import transform_tables
+
+    storage = options.pop("storage")
+    run(
+        _chosen(click.get_current_context(), recipe_file, options.pop("input_shapes"), options),
+        source,
+        target,
+        doing="transforming",
+        tables=transform_tables,
+        outcome=lambda report: _what_it_is(source, target, report),
+        storage=storage,
+        dry_run=dry_run,
+        force=force,
+        json_path=json_path,
+        verbosity=verbosity,
+    )
+
+
+def _chosen(
+    context: click.Context, recipe_file: Path | None, shapes: dict[str, tuple[int, ...]], options: dict[str, Any]
+) -> Callable[[Model], PassResult]:
+    """What the options ask for; the options of other families are refused if they were given."""
+    from sift_onnx.passes.pipeline import make_pass, run_recipe
+    from sift_onnx.recipe import Recipe, Step
+
+    sparsities = {family: options.pop(family) for family in FAMILIES}
+    named = {family: sparsity for family, sparsity in sparsities.items() if sparsity is not None}
+    if len(named) + (recipe_file is not None) != 1:
+        flags = ", ".join(f"--{f} S" for f in FAMILIES)
+        raise UsageError(f"name exactly one transform and its sparsity: {flags}, or --recipe FILE")
+    if recipe_file is not None:
+        _refuse(context, (*_ONLY_WIDE, *_ONLY_LOCAL, *_NOT_RECIPE), "belongs into the recipe")
+        recipe = Recipe.load(recipe_file)
+        return lambda model: run_recipe(model, recipe, shapes)
+    (family, sparsity), *_ = named.items()
+    foreign = _ONLY_LOCAL if family == "wide" else _ONLY_WIDE
+    reason = (
+        "is for --parallel, --factorized and --doped"
+        if family == "wide"
+        else f"is for --wide; --{family} replaces each layer at its own cost"
+    )
+    _refuse(context, foreign, reason)
+    settings = {key: value for key, value in options.items() if key not in foreign}
+    return make_pass(Step(family, {"sparsity": sparsity, "input_shapes": shapes, **settings}))
+
+
+def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} {reason}")
+
+
+def _what_it_is(source: Path, target: Path, report: TransformReport) -> str:
+    """What the result is, and what to do with it."""
+    from sift_onnx.records.record import json_of
+
+    steps = [step for step in report.steps or [json_of(report)] if _draws(step)]
+    starts = {step["init"] for step in steps}
+    if "random" in starts:
+        return (
+            f"{target} holds an untrained model: its new weights are random draws, so it must be trained before its "
+            f"outputs mean anything. Next: sift-onnx check {target}"
+        )
+    if any(step["init"] == "svd" and step["activation"] != "none" for step in steps):
+        return (
+            f"{target} starts from the weights of {source}, but its new non-linearities change what it computes (with "
+            f"--activation none it approximates {source}), so it must be trained. Next: sift-onnx check {target}"
+        )
+    if "svd" in starts:
+        return (
+            f"{target} approximates {source} layer by layer, as far as its factors and non-zeros go; training brings "
+            f"it nearer. Next: sift-onnx check {target}"
+        )
+    if starts:
+        return (
+            f"{target} computes what {source} computes: whatever was added is pruned, for training to grow into. "
+            f"Next: sift-onnx check {target} {source}"
+        )
+    return f"{target} has the weights of {source}, as far as its masks let them through. Next: sift-onnx check {target}"
+
+
+def _draws(report: dict[str, Any]) -> bool:
+    """Whether the pass of a report made new weights."""
+    return "init" in report and any(layer["status"] != "unchanged" for layer in report["layers"])

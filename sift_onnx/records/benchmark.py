@@ -1,0 +1,80 @@
+"""What ``benchmark`` reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sift_onnx.records.record import SCHEMA, Amount, Count, Positive, Record
+
+__all__ = ["BenchmarkReport", "BenchmarkRun", "RatioOfRuns"]
+
+
+class BenchmarkRun(Record, frozen=True, kw_only=True):
+    """A model on a back end at a batch.
+
+    Attributes:
+        model: the file, as given.
+        label: model and back end in words; ``ratios`` names runs by it.
+        baseline: whether it is what others are compared with.
+        backend: as it was chosen.
+        batch: items per run.
+        threads: that it ran on.
+        simulated: whether the times are a simulator's.
+        active_weights: of the model.
+        active_zeros: how many of them are zero.
+        median_ms: over all iterations, in milliseconds, as the next three.
+        min_ms: of the fastest iteration.
+        p90_ms: 90th percentile.
+        p99_ms: 99th percentile.
+        iterations: that were timed.
+        items_per_second: at the median.
+        nominal: shapes of inputs of which a size was assumed, by name.
+    """
+
+    model: str
+    label: str
+    baseline: bool
+    backend: str
+    batch: Count
+    threads: Count
+    simulated: bool
+    active_weights: Count = 0
+    active_zeros: Count = 0
+    median_ms: Positive
+    min_ms: Positive
+    p90_ms: Positive
+    p99_ms: Positive
+    iterations: Count
+    items_per_second: Amount
+    nominal: dict[str, tuple[Count, ...]] | None = None
+
+
+class RatioOfRuns(Record, frozen=True, kw_only=True):
+    """How long one run takes in units of another, slice by slice.
+
+    Attributes:
+        a: label of the run.
+        b: label of the run that it is compared with.
+        batch: of both.
+        median: of the ratios; above 1, ``a`` is the slower one.
+        spread: first and third quartile of the ratios.
+        slices: how many pairs of slices there were.
+    """
+
+    a: str
+    b: str
+    batch: Count
+    median: Positive
+    spread: tuple[Positive, Positive]
+    slices: Count = 0
+
+
+class BenchmarkReport(Record, frozen=True, kw_only=True):
+    """Times of models on back ends, and how they compare with the baseline's."""
+
+    schema: int = SCHEMA
+    host: dict[str, Any]
+    runs: tuple[BenchmarkRun, ...]
+    ratios: tuple[RatioOfRuns, ...]
+    warnings: tuple[str, ...] = ()
+    assumed: tuple[str, ...] | None = None

@@ -1,0 +1,346 @@
+"""Random arguments for everything that Python sees of the kernels: each call returns, or raises what Python expects.
+
+Run as a program: a memory error ends the process. For one that finds them all, build with `-DSIFT_SANITIZE=address` and
+preload the sanitizer's library.
+
+    python tests/backends/cpu/kernels/hostile_arguments.py --rounds 20000 [--module _kernels.so]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+
+# What a mistake of the caller may raise. Nothing here is a mistake of Python's.
+EXPECTED = (ValueError, TypeError, MemoryError, RuntimeError, OverflowError)
+SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33)
+EDGES = (-1, -16, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**56, 2**60, 2**62, 2**63 - 1, -(2**63))
+ISAS = ("", "", "", "", "", "portable", "portable", "avx2", "avx2", "none")
+LAYOUTS = ("planes", "images16")
+# What one call may compute.
+MOST_WORK = 1 << 22
+
+
+class Hostile:
+    """A source of arguments, most of them sensible."""
+
+    def __init__(self, kernels: Any, rng: Random) -> None:
+        self.kernels, self.rng = kernels, rng
+        self.pools = [kernels.ThreadPool(n) for n in (1, 2)]
+        # Of the attention that was made last.
+        self.rows = 0
+        self.other_sizes: list[int] = []
+
+    def size(self, edge: float = 0.01) -> int:
+        return self.rng.choice(EDGES) if self.rng.random() < edge else self.rng.choice(SMALL[self.rng.random() < 0.9 :])
+
+    def positive(self, edge: float = 0.02) -> int:
+        return self.size(1) if self.rng.random() < edge else self.rng.choice((1, 1, 1, 2, 3))
+
+    def pair(self) -> tuple[int, int]:
+        return self.positive(), self.positive()
+
+    def pads(self) -> tuple[int, ...]:
+        return tuple(self.size(1) if self.rng.random() < 0.02 else self.rng.choice((0, 0, 1, 2, 5)) for _ in range(4))
+
+    def shape(self, channels: int | None = None) -> tuple[int, ...]:
+        n, c, h, w = (self.size() for _ in range(4))
+        return (n, c if channels is None or self.rng.random() < 0.1 else channels, h, w)
+
+    def floats(self, count: int) -> Any:
+        """An array of about so many floats, aligned to 64 bytes or not, some between two floats or not contiguous."""
+        count = max(0, count + (self.rng.choice((-1, 1, 16)) if self.rng.random() < 0.03 else 0))
+        if count > MOST_WORK:
+            count = 4
+        buffer = np.zeros(count + 32, np.float32)
+        skip = -buffer.ctypes.data % 64 // 4 + (self.rng.random() < 0.02)
+        array = buffer[skip : skip + count]
+        array[:] = self.rng.choice((0.0, 1.0, -3.5, np.nan, np.inf, 1e38))
+        if self.rng.random() < 0.5:
+            array[: count // 2] = np.arange(count // 2)
+        kind = self.rng.random()
+        if kind < 0.02:
+            return np.frombuffer(b"\0" + array.tobytes(), np.float32, offset=1)
+        return np.repeat(array, 2)[::2] if kind < 0.03 else array
+
+    def layout(self) -> str:
+        return self.rng.choice(LAYOUTS) if self.rng.random() < 0.98 else "rows"
+
+    def activation(self) -> tuple[str, float, float]:
+        kinds = ("none", "none", "clip", "leaky", "hard_sigmoid", "sigmoid", "silu", "tanh", "gelu")
+        return (self.rng.choice(kinds), self.rng.choice((0.0, -1.0, float("nan"))), self.rng.choice((0.0, 6.0)))
+
+    def indices(self, rows: int, columns: int) -> Any:
+        """Sorted and in range, or anything but that."""
+        count = self.rng.choice((0, 1, 2, 10, 60))
+        size = max(1, min(rows * columns, 2**62))
+        found = sorted({self.rng.randrange(size) for _ in range(count)})
+        wrong = self.rng.choice(("shuffled", "twice", "outside", "negative", "any")) if self.rng.random() < 0.1 else ""
+        if wrong == "shuffled":
+            self.rng.shuffle(found)
+        elif wrong == "twice":
+            found += found
+        elif wrong == "outside":
+            found.append(self.rng.choice((rows * columns, rows * columns + 1, 2**63 - 1)) % 2**63)
+        elif wrong == "negative":
+            found.insert(0, -self.rng.choice((1, 2**63)))
+        elif wrong == "any":
+            found = [self.rng.randrange(-(2**63), 2**63) for _ in range(count)]
+        return np.array(found, np.int64)
+
+    def weights(self, rows: int, columns: int) -> Any:
+        if self.rng.random() < 0.6:
+            indices = self.indices(rows, columns)
+            return self.kernels.SparseWeights.from_indices(rows, columns, indices, self.floats(len(indices)))
+        dense = self.floats(rows * columns)
+        mask = self.bits(rows * columns) if self.rng.random() < 0.5 else None
+        return self.kernels.SparseWeights.from_dense(rows, columns, dense, self.rng.random() < 0.5, mask)
+
+    def bits(self, count: int) -> Any:
+        """A mask of so many weights, at times of other sizes."""
+        size = self.rng.choice((-(-count // 8),) * 4 + (-(-count // 8) + 1, count // 8, 0))
+        return np.frombuffer(self.rng.randbytes(max(0, min(size, 1 << 16))), np.uint8)
+
+    def operator(self) -> tuple[Any, int | None]:
+        """An operator, and the channels of the input that it takes, if that is known."""
+        first_layers = (self.winograd, self.pooled_winograd)
+        others = (self.matmul, self.dense_product, *first_layers, self.depthwise, self.pool, self.plain, self.attention)
+        make = self.rng.choice((self.conv, self.conv, self.conv, *others))
+        return make()
+
+    def conv(self) -> tuple[Any, int]:
+        kernel, groups = self.pair(), self.positive()
+        inputs = self.size()
+        columns = inputs * min(kernel[0] * kernel[1], 2**32)
+        weights = self.weights(groups * self.size(), min(columns, 2**63 - 1))
+        bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
+        algorithm = self.rng.choice(("auto", "auto", "single", "pair", "dense", "generated"))
+        conv = self.kernels.Conv(
+            weights, bias, kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(), groups=groups,
+            activation=self.activation(), layout=self.layout(), algorithm=algorithm, isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        return conv, inputs * groups
+
+    def winograd(self) -> tuple[Any, int]:
+        weights, channels, convolution = self.first_layer()
+        return self.kernels.Winograd(weights, **convolution), channels
+
+    def pooled_winograd(self) -> tuple[Any, int]:
+        weights, channels, convolution = self.first_layer()
+        window = self.rng.choice(((2, 2), (3, 3), self.pair()))
+        op = self.kernels.PooledWinograd(
+            weights, window=window, window_stride=self.pair(), window_pads=self.pads(),
+            ceil_mode=self.rng.random() < 0.5, **convolution,
+        )  # fmt: skip
+        return op, channels
+
+    def first_layer(self) -> tuple[Any, int, dict[str, Any]]:
+        suiting = (((3, 3), (1, 1)), ((7, 7), (2, 2)), ((4, 8), (1, 2)))
+        kernel, stride = self.rng.choice((*suiting, (self.pair(), self.pair())))
+        channels = self.rng.choice((1, 2, 3, 4, self.size()))
+        columns = channels * min(kernel[0] * kernel[1], 2**32)
+        weights = self.weights(self.size(), min(columns, 2**63 - 1))
+        bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
+        return weights, channels, {
+            "bias": bias, "kernel": kernel, "stride": stride, "pads": self.pads(), "activation": self.activation(),
+            "layout": self.layout(), "isa": self.rng.choice(ISAS),
+        }  # fmt: skip
+
+    def matmul(self) -> tuple[Any, int]:
+        columns = self.size()
+        weights = self.weights(self.size(), columns)
+        bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
+        return self.kernels.Matmul(weights, bias, activation=self.activation(), isa=self.rng.choice(ISAS)), columns
+
+    def dense_product(self) -> tuple[Any, int]:
+        columns = self.rng.choice((self.size(), 256, 1100))
+        weights = self.weights(self.rng.choice((self.size(), 90)), columns)
+        bias = self.floats(weights.rows) if self.rng.random() < 0.5 else None
+        isa = self.rng.choice(ISAS)
+        return self.kernels.DenseProduct(weights, bias, activation=self.activation(), isa=isa), columns
+
+    def depthwise(self) -> tuple[Any, int]:
+        kernel, channels = self.pair(), self.size()
+        bias = self.floats(channels) if self.rng.random() < 0.5 else None
+        weights = self.weights(channels, min(kernel[0] * kernel[1], 2**63 - 1))
+        op = self.kernels.Depthwise(
+            weights, bias, kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(),
+            activation=self.activation(), layout=self.layout(), isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        return op, channels
+
+    def pool(self) -> tuple[Any, None]:
+        window = {"kernel": self.pair(), "stride": self.pair(), "dilation": self.pair(), "pads": self.pads()}
+        if self.rng.random() < 0.5:
+            return self.kernels.MaxPool(**window, ceil_mode=self.rng.random() < 0.5, layout=self.layout()), None
+        inside, ceil = self.rng.random() < 0.5, self.rng.random() < 0.5
+        op = self.kernels.AveragePool(**window, ceil_mode=ceil, count_include_pad=inside, layout=self.layout())
+        return op, None
+
+    def plain(self) -> tuple[Any, int | None]:
+        kind = self.rng.choice(("elementwise", "scale", "norm", "reorder", "global"))
+        if kind == "elementwise":
+            names = ("first", "add", "subtract", "multiply", "divide")
+            return self.kernels.Elementwise(self.rng.choice(names), layout=self.layout()), None
+        if kind == "reorder":
+            return self.kernels.Reorder(self.layout()), None
+        if kind == "global":
+            return self.kernels.GlobalAveragePool(layout=self.layout()), None
+        channels = self.size()
+        scale, shift = self.floats(channels), self.floats(channels)
+        if kind == "scale":
+            return self.kernels.ChannelScale(scale, shift, layout=self.layout()), channels
+        return self.kernels.LayerNormalization(scale, shift, 1e-5, layout=self.layout()), channels
+
+    def attention(self) -> tuple[Any, int]:
+        heads, depth, value_depth = self.positive(), self.positive(), self.positive()
+        sequences, tokens = self.positive(), self.positive()
+        channels = []
+        for size in (depth, depth, value_depth):
+            before = self.rng.choice((0, 0, 3))
+            wrong = self.rng.choice((-1, 1, 2**62, -(2**62))) if self.rng.random() < 0.02 else 0
+            channels.append((before + heads * size + self.rng.choice((0, 2)), before + wrong))
+        self.rows = sequences * tokens
+        mask = None
+        if self.rng.random() < 0.5:
+            mask = tuple(self.rng.choice((1, size)) for size in (sequences, heads, tokens))
+            mask = (*mask, self.rng.choice((tokens, tokens, 1, 2**62)))
+        op = self.kernels.Attention(
+            sequences=sequences, tokens=tokens, heads=heads, depth=depth, value_depth=value_depth,
+            scale=self.rng.choice((1.0, 0.0, float("nan"))), queries=channels[0], keys=channels[1], values=channels[2],
+            mask=mask, nan_to_zero=self.rng.random() < 0.5, layout=self.layout(), isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        self.other_sizes = [
+            _count((self.rows, channels[1][0], 1, 1), op.input_layout),
+            _count((self.rows, channels[2][0], 1, 1), op.input_layout),
+            math.prod(mask) if mask else 0,
+        ]
+        return op, channels[0][0]
+
+    # Calls.
+
+    def run(self) -> None:
+        op, channels = self.operator()
+        if isinstance(op, self.kernels.Attention):
+            self.attend(op, channels)
+            return
+        shape = self.shape(channels)
+        out_shape = op.output_shape(shape)
+        if _work(shape) > MOST_WORK or _work(out_shape) > MOST_WORK:
+            return
+        second = self.floats(_count(out_shape, op.output_layout)) if self.rng.random() < 0.4 else None
+        source, out = self.floats(_count(shape, op.input_layout)), self.floats(_count(out_shape, op.output_layout))
+        op.run(self.rng.choice(self.pools), shape, source, out, second)
+        if hasattr(op, "source"):
+            op.release_source()
+            op.source()
+            op.run(self.rng.choice(self.pools), shape, source, out, second)
+
+    def attend(self, op: Any, channels: int | None) -> None:
+        shape = (self.rows, channels or 1, 1, 1)
+        out_shape = op.output_shape(shape)
+        if max(map(_work, (shape, out_shape, (max(self.other_sizes), 1, 1, 1)))) > MOST_WORK:
+            return
+        others = [self.floats(size) if size and self.rng.random() < 0.98 else None for size in self.other_sizes]
+        if self.rng.random() < 0.02:
+            others[self.rng.randrange(3)] = self.floats(self.size())
+        source, out = self.floats(_count(shape, op.input_layout)), self.floats(_count(out_shape, op.output_layout))
+        op.run(self.rng.choice(self.pools), shape, source, out, *others)
+
+    def look(self) -> None:
+        op, channels = self.operator()
+        shape = self.shape(channels)
+        op.output_shape(self.shape())
+        if _work(shape) <= MOST_WORK and hasattr(op, "describe"):
+            threads = self.rng.choice((-1, 0, 1, 3, 64, 2**31 - 1))
+            op.describe(shape, threads)
+            op.prepare(shape, threads)
+        _ = op.weight_bytes
+
+    def sequence(self) -> None:
+        steps, places = [], [self.rng.choice((100, 1000, self.size())) for _ in range(3)]
+        for _ in range(self.rng.choice((1, 2, 3))):
+            op, channels = self.operator()
+            shape = self.shape(channels)
+            if isinstance(op, self.kernels.Attention) and self.rng.random() < 0.9:
+                shape = (self.rows, channels or 1, 1, 1)
+            if _work(shape) > MOST_WORK or _work(op.output_shape(shape)) > MOST_WORK:
+                return
+            others = tuple(self.place() if self.rng.random() < 0.3 else None for _ in range(3))
+            steps.append((op, shape, self.place(), others, self.place()))
+        scratch = self.rng.choice((0, 1000, 10_000, self.size()))
+        sequence = self.kernels.Sequence(steps, scratch, places)
+        if scratch > MOST_WORK:
+            return
+        arrays = [self.floats(n) for n in places]
+        seconds = np.zeros(self.rng.choice((len(steps), 1))) if self.rng.random() < 0.3 else None
+        sequence.run(self.pools[0], self.kernels.Workspace(), arrays, seconds)
+
+    def place(self) -> tuple[int, int]:
+        return self.rng.choice((-1, 0, 1, 2, 2, 3, -2, 2**40)), self.rng.choice((0, 0, 0, 16, 5, -16, self.size()))
+
+    def matrix(self) -> None:
+        weights = self.weights(self.size(), self.size())
+        assert 0 <= weights.nnz <= max(1, weights.rows * weights.columns)
+        weights.scaled(self.floats(weights.rows))
+        self.kernels.count_weights(self.floats(self.size()))
+
+
+def _work(shape: tuple[int, ...]) -> int:
+    n, *rest = shape
+    count = (n + 15) // 16 * 16
+    for size in rest:
+        count *= max(size, 1)
+    return count
+
+
+def _count(shape: tuple[int, ...], layout: str) -> int:
+    n, c, h, w = shape
+    return ((n + 15) // 16 * 16 if layout == "images16" else n) * c * h * w
+
+
+def calls(kernels: Any, rng: Random) -> Iterator[Callable[[], None]]:
+    hostile = Hostile(kernels, rng)
+    while True:
+        yield rng.choice((hostile.run, hostile.run, hostile.run, hostile.look, hostile.sequence, hostile.matrix))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--module", help="file of the kernels, if not those that are installed")
+    parser.add_argument("--memory", type=int, default=4 << 30, help="bytes of address space; 0 for no limit")
+    options = parser.parse_args()
+    if options.module:
+        spec = importlib.util.spec_from_file_location("_kernels", options.module)
+        assert spec is not None
+        assert spec.loader is not None
+        kernels = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(kernels)
+    else:
+        from sift_onnx.backends.cpu import _kernels as kernels
+    if options.memory:
+        resource.setrlimit(resource.RLIMIT_AS, (options.memory, options.memory))
+    rng = Random(options.seed)
+    done = refused = 0
+    for _, call in zip(range(options.rounds), calls(kernels, rng), strict=False):
+        try:
+            call()
+            done += 1
+        except EXPECTED:
+            refused += 1
+    sys.stdout.write(f"{done} calls done, {refused} refused\n")
+    return 0 if done and refused else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

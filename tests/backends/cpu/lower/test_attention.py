@@ -1,0 +1,285 @@
+"""Attention as exporters spell it: what the kernels take, what they leave alone, and that both are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from attention_nets import BATCH, DEPTH, HEADS, TOKENS, WIDTH, AttentionNet, attentions_of
+from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime, assert_same_at_batches, places
+
+from sift_onnx.backends.cpu.lower import plan
+from sift_onnx.backends.cpu.lower.profitability import is_sparse
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import Attention
+from sift_onnx.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+LEAST = float(np.finfo(np.float32).min)
+
+
+def plain() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
+
+
+def scaled(where: str) -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    half, root = net.constant(0.5), net.constant([0.5**0.5])
+    if where == "queries":
+        q = net.op("Mul", q, half)
+    q, k, v = net.parted(q), net.parted(k, turned=True), net.parted(v)
+    if where == "both":
+        q, k = net.op("Mul", q, root), net.op("Mul", root, k)
+    scores = net.op("MatMul", q, k)
+    if where == "scores":
+        scores = net.op("Div", scores, net.constant(2.0))
+    weighed = net.op("MatMul", net.op("Softmax", scores, axis=-1), v)
+    return net.ends(net.joined(weighed))
+
+
+def keys_turned_twice() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    turned = net.op("Transpose", net.parted(k), perm=[0, 1, 3, 2])
+    return net.ends(net.joined(net.attend(net.parted(q), turned, net.parted(v))))
+
+
+def keys_turned_as_three_axes() -> AttentionNet:
+    """As torch.onnx writes a transpose of the last two axes: sizes come from Shape, which somebody has to read."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    parted = net.parted(k)
+    sizes = net.op("Shape", parted)
+    front, back = net.constant([0]), net.constant([2])
+    batch = net.op("Slice", sizes, front, back, front)
+    flat = net.op("Reshape", parted, net.constant([-1, TOKENS, DEPTH], dtype=np.int64))
+    target = net.op("Concat", batch, net.constant([DEPTH]), net.constant([TOKENS]), axis=0)
+    turned = net.op("Reshape", net.op("Transpose", flat, perm=[0, 2, 1]), target)
+    return net.ends(net.joined(net.attend(net.parted(q), turned, net.parted(v))))
+
+
+def split_of_one_layer() -> AttentionNet:
+    net = AttentionNet()
+    x = net.dense(net.x, WIDTH, 3 * WIDTH)
+    q, k, v = net.op("Split", x, net.constant([WIDTH] * 3), outputs=3, axis=-1)
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
+
+
+def stacked(form: str) -> AttentionNet:
+    """Vision transformers: [n, tokens, 3, heads, depth], turned so that the three come first."""
+    net = AttentionNet()
+    shape = net.constant([-1, TOKENS, 3, HEADS, DEPTH], dtype=np.int64)
+    x = net.op("Reshape", net.dense(net.x, WIDTH, 3 * WIDTH), shape)
+    x = net.op("Transpose", x, perm=[2, 0, 3, 1, 4])
+    first = net.constant([0])
+    if form == "Split":
+        parts = net.op("Split", x, net.constant([1, 1, 1]), outputs=3, axis=0)
+    elif form == "Gather":
+        parts = [net.op("Gather", x, net.constant(i), axis=0) for i in range(3)]
+    else:
+        parts = [net.op("Slice", x, net.constant([i]), net.constant([i + 1]), first) for i in range(3)]
+    q, k, v = parts if form == "Gather" else (net.op("Squeeze", part, first) for part in parts)
+    return net.ends(net.joined(net.attend(q, net.op("Transpose", k, perm=[0, 1, 3, 2]), v)))
+
+
+def result_is_a_matrix() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    weighed = net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))
+    return net.ends(net.joined(weighed, -1, WIDTH))
+
+
+def masked(kind: str) -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    rng = np.random.default_rng(3)
+    if kind == "by key":
+        mask = net.input("mask", BATCH, 1, 1, TOKENS, declared=["n", 1, 1, TOKENS])
+    elif kind == "by query and head":
+        mask = net.input("mask", BATCH, HEADS, TOKENS, TOKENS, declared=["n", HEADS, TOKENS, TOKENS])
+    else:
+        size = 2 * TOKENS if kind == "causal table" else TOKENS
+        if kind == "the same for all keys":
+            mask = net.constant(rng.standard_normal((HEADS, TOKENS, 1)))
+            return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+        causal = np.where(np.arange(size) <= np.arange(size)[:, None], 0.0, LEAST)
+        mask = net.constant(rng.standard_normal(TOKENS) if kind == "constant by key" else causal)
+        if kind == "causal table":
+            mask = net.op("Slice", mask, net.constant([0, 0]), net.constant([TOKENS, TOKENS]), net.constant([0, 1]))
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+
+
+def nan_to_zero() -> AttentionNet:
+    net = AttentionNet()
+    q, k, v = net.projections()
+    nothing = np.zeros((TOKENS, TOKENS))
+    nothing[4] = -np.inf
+    heads = net.parted(q), net.parted(k, turned=True), net.parted(v)
+    return net.ends(net.joined(net.attend(*heads, net.constant(nothing), nan_to_zero=True)))
+
+
+def mask_of_the_region() -> AttentionNet:
+    """The mask is made by a layer that the kernels run as well."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    mask = net.op("Transpose", net.dense(net.x, WIDTH, 1), perm=[0, 2, 1])
+    mask = net.op("Unsqueeze", mask, net.constant([1]))
+    return net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+
+
+class DynamicNet(AttentionNet):
+    """Batch and length are known to a run only, and read off the tensors."""
+
+    def __init__(self) -> None:
+        super(AttentionNet, self).__init__(17)
+        self.tokens = TOKENS
+        stem = self.dense(self.input("x", BATCH, TOKENS, 5, declared=["n", "t", 5]), 5, WIDTH, name="stem")
+        self.x = str(self.op("Relu", stem))
+
+    def target(self, value: str, *rest: int) -> str:
+        shape = self.op("Shape", value)
+        sizes = [self.op("Gather", shape, self.constant(axis), axis=0) for axis in range(2)]
+        vectors = [self.op("Unsqueeze", size, self.constant([0])) for size in sizes]
+        return str(self.op("Concat", *vectors, self.constant(rest, dtype=np.int64), axis=0))
+
+    def parted(self, value: str, turned: bool = False) -> str:
+        parted = self.op("Reshape", value, self.target(value, -1, DEPTH))
+        return str(self.op("Transpose", parted, perm=[0, 2, 3, 1] if turned else [0, 2, 1, 3]))
+
+    def joined(self, value: str, *shape: int) -> str:
+        turned = self.op("Transpose", value, perm=[0, 2, 1, 3])
+        return str(self.op("Reshape", turned, self.target(turned, WIDTH), name="joined"))
+
+
+def dynamic_net() -> DynamicNet:
+    """As torch.onnx exports scaled_dot_product_attention: the fourth root of a scale that is computed from sizes."""
+    net = DynamicNet()
+    q, k, v = net.projections()
+    q, k, v = net.parted(q), net.parted(k, turned=True), net.parted(v)
+    last = net.op("Slice", net.op("Shape", q), net.constant([-1]), net.constant([2**63 - 1]))
+    root = net.op("Sqrt", net.op("Cast", last, to=onnx.TensorProto.FLOAT))
+    scale = net.op("Div", net.constant([1.0]), root)
+    q, k = (net.op("Mul", y, net.op("Sqrt", scale)) for y in (q, k))
+    mask = net.input("mask", BATCH, 1, 1, TOKENS, declared=["masks", "heads", "queries", "keys"])
+    net.ends(net.joined(net.attend(q, k, v, mask, nan_to_zero=True)))
+    return net
+
+
+def test_sizes_that_only_a_run_knows() -> None:
+    model = dynamic_net().model()
+    program = CpuProgram(model, ONE_THREAD)
+    assert len(attentions_of(program)) == 1
+    for batch, tokens, heads, queries in ((1, 5, 1, 1), (2, 40, HEADS, 1), (3, 17, 1, 17), (2, 1, 1, 1)):
+        rng = np.random.default_rng(tokens)
+        shapes = {"x": (batch, tokens, 5), "mask": (batch, heads, queries, tokens)}
+        feeds = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+        assert_same_as_onnxruntime(model, feeds, program)
+        feeds["mask"] = feeds["mask"][..., :1]
+        assert_same_as_onnxruntime(model, feeds, program)
+
+
+def test_a_mask_larger_than_the_scores_is_refused_in_the_run() -> None:
+    program = CpuProgram(dynamic_net().model(), ONE_THREAD)
+    feeds = {"x": np.ones((1, 7, 5), np.float32), "mask": np.ones((2, 1, 1, 7), np.float32)}
+    with pytest.raises(UsageError, match=r"mask of attention is \[2, 1, 1, 7\], the scores .* are \[1, 3, 7, 7\]"):
+        program.run(feeds)
+
+
+SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
+    "plain": plain,
+    "queries are scaled": lambda: scaled("queries"),
+    "queries and keys are scaled": lambda: scaled("both"),
+    "scores are scaled": lambda: scaled("scores"),
+    "keys are turned twice": keys_turned_twice,
+    "keys are turned as three axes": keys_turned_as_three_axes,
+    "split of one layer": split_of_one_layer,
+    "stacked, then split": lambda: stacked("Split"),
+    "stacked, then sliced": lambda: stacked("Slice"),
+    "stacked, then gathered": lambda: stacked("Gather"),
+    "result is a matrix": result_is_a_matrix,
+    "mask by key": lambda: masked("by key"),
+    "mask by query and head": lambda: masked("by query and head"),
+    "causal": lambda: masked("causal"),
+    "mask the same for all keys": lambda: masked("the same for all keys"),
+    "causal table": lambda: masked("causal table"),
+    "constant by key": lambda: masked("constant by key"),
+    "nan to zero": nan_to_zero,
+    "mask of the region": mask_of_the_region,
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_runs_in_the_kernels(name: str) -> None:
+    program = assert_same_at_batches(SPELLINGS[name]().model(), [1, 2, 3, 16])
+    assert len(attentions_of(program)) == 1
+    assert places(program)["softmax" if "scaled" not in name else "joined"] == "kernels"
+
+
+def test_no_sequences() -> None:
+    assert len(attentions_of(assert_same_at_batches(masked("by key").model(), [0, 2]))) == 1
+
+
+def test_sequences_share_blocks_of_lanes() -> None:
+    for tokens in (1, 3, 16, 17, 40):
+        net = AttentionNet(tokens=tokens)
+        q, k, v = net.projections()
+        net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v))))
+        assert len(attentions_of(assert_same_at_batches(net.model(), [1, 2, 5, 33]))) == 1
+
+
+def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a region of its own, and the layers one before it and one behind it, each to be judged by itself."""
+    judged: list[int] = []
+
+    def why_not_profitable(steps: list[Step], *_: object) -> str:
+        judged.append(len(steps))
+        return "" if any(is_sparse(step) for step in steps) else "no sparse layer near it runs in the kernels"
+
+    monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
+    net = AttentionNet()
+    q, k, v = net.projections()
+    given = net.input("given", BATCH, 1, 1, TOKENS, declared=["n", 1, 1, TOKENS])
+    mask = net.op("Mul", net.op("Sub", net.constant(1.0), given), net.constant(-10.0))
+    net.ends(net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask)))
+    program = assert_same_at_batches(net.model(), [1, 3])
+    assert len([part for part in program.parts if isinstance(part, RegionProgram)]) == 1
+    assert len(attentions_of(program)) == 1
+    assert judged[0] == 2  # subtraction and product
+    assert len(judged) == 2
+
+
+def test_a_value_is_followed_through_as_many_nodes_as_exporters_need() -> None:
+    """A chain of any length is no reason to recurse as deep."""
+    net = AttentionNet()
+    q, k, v = net.projections()
+    turned = net.parted(q)
+    for _ in range(3000):
+        turned = net.op("Mul", turned, net.constant(1.0))
+    net.ends(net.joined(net.attend(turned, net.parted(k, turned=True), net.parted(v))))
+    assert not attentions_of(CpuProgram(net.model(), ONE_THREAD))
+
+
+def test_attention_that_is_given_up_takes_its_mask_of_constants_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask that is a table of weights behind nodes, as relative positions are."""
+    net = AttentionNet()
+    net.x = net.op("Sin", net.x)
+    q, k, v = net.projections()
+    mask = net.op("Unsqueeze", net.weight(HEADS, TOKENS, TOKENS, fan_in=1), net.constant([0], dtype=np.int64))
+    joined = net.joined(net.attend(net.parted(q), net.parted(k, turned=True), net.parted(v), mask))
+    net.ends(net.op("Sin", joined))
+
+    def why_not_profitable(steps: list[Step], *_: object) -> str:
+        return "given up" if any(isinstance(step.spec, Attention) for step in steps) else ""
+
+    monkeypatch.setattr(plan, "why_not_profitable", why_not_profitable)
+    program = assert_same_at_batches(net.model(), [1, 3])
+    assert places(program)["stem"] == places(program)["head"] == "kernels"
+    assert places(program)["softmax"] == "onnxruntime"

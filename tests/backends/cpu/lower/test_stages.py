@@ -1,0 +1,43 @@
+"""Regions whose tensors are larger than the last-level cache run image by image, then in lanes."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from nets import Net
+
+from sift_onnx.backends.base import CompileOptions, get_backend
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower import stages
+
+
+def pooled_net(rng):
+    net = Net()
+    x = net.input("x", 16, 8, 24, 24)
+    weights = {}
+    for i in range(2):
+        weights[i] = rng.standard_normal((8, 8, 3, 3), np.float32)
+        weights[i][rng.random(weights[i].shape) < 0.8] = 0
+        x = net.op("Relu", net.op("Conv", x, net.constant(weights[i], f"w{i}"), pads=[1, 1, 1, 1]))
+        x = net.op("MaxPool", x, kernel_shape=[4, 4], strides=[4, 4]) if i == 0 else x
+    net.output(x)
+    return net.model()
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize(("cache", "layouts"), [(1 << 40, {"images16"}), (64 << 10, {"planes", "images16"})])
+def test_what_fits_in_the_cache_runs_in_lanes(monkeypatch, cache, layouts):
+    rng = np.random.default_rng(0)
+    model = pooled_net(rng)
+    monkeypatch.setattr(stages, "_LARGE_BYTES", cache)
+    program = get_backend("cpu").compile(model, CompileOptions(2))
+    feeds = {"x": rng.standard_normal((16, 8, 24, 24), np.float32)}
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    (found,) = program.run(feeds).values()
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    kernels = [node.kernel for node in program.profile(feeds).nodes if node.op == "Conv"]
+    assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+
+
+def test_the_system_says_how_large_caches_are():
+    first, second, last = _kernels.cache_bytes()
+    assert 16 << 10 <= first < second <= last

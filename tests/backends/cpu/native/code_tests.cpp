@@ -1,0 +1,84 @@
+#include <cstddef>
+#include <vector>
+
+#include "jit/generated_rows.h"
+#include "jit/x86_emitter.h"
+#include "suites.h"
+
+namespace sift::cpu {
+namespace {
+
+// Against what GNU as 2.40 makes of the same instructions.
+void test_encodings() {
+  std::byte written[128];
+  X86Emitter code(written);
+  code.load(31, {Pointer::operands, 8128});
+  code.load(28, {Pointer::operands, 8192});
+  code.store_aligned({Pointer::place, 64}, 9);
+  code.store({Pointer::place, 64}, 17);
+  code.store_non_temporal({Pointer::place, -64}, 1);
+  code.broadcast(30, {Pointer::place, -512});
+  code.add(20, 20, {Pointer::weights, 64});
+  code.max(13, 28, 13);
+  code.min(26, 29, 26);
+  code.multiply_add(27, 31, {Pointer::weights, -512});
+  code.multiply_add(12, 3, {Pointer::weights, 2});
+  code.prefetch({Pointer::place, 0x12340});
+  code.advance(Pointer::operands, 16384);
+  code.subtract(Pointer::place, Pointer::step);
+  code.move(Pointer::call, Pointer::argument);
+  code.load(Pointer::place, {Pointer::call, 0x1234});
+  code.jump({Pointer::call, 0x1234});
+  code.finish();
+  const int expected[]{
+      0x62, 0x61, 0x7c, 0x48, 0x28, 0x7f, 0x7f,                    // vmovaps 0x1fc0(%rdi),%zmm31
+      0x62, 0x61, 0x7c, 0x48, 0x28, 0xa7, 0x00, 0x20, 0x00, 0x00,  // vmovaps 0x2000(%rdi),%zmm28
+      0x62, 0x71, 0x7c, 0x48, 0x29, 0x4a, 0x01,                    // vmovaps %zmm9,0x40(%rdx)
+      0x62, 0xe1, 0x7c, 0x48, 0x11, 0x4a, 0x01,                    // vmovups %zmm17,0x40(%rdx)
+      0x62, 0xf1, 0x7c, 0x48, 0x2b, 0x4a, 0xff,                    // vmovntps %zmm1,-0x40(%rdx)
+      0x62, 0x62, 0x7d, 0x48, 0x18, 0x72, 0x80,                    // vbroadcastss -0x200(%rdx),%zmm30
+      0x62, 0xe1, 0x5c, 0x40, 0x58, 0x66, 0x01,                    // vaddps 0x40(%rsi),%zmm20,%zmm20
+      0x62, 0x51, 0x1c, 0x40, 0x5f, 0xed,                          // vmaxps %zmm13,%zmm28,%zmm13
+      0x62, 0x01, 0x14, 0x40, 0x5d, 0xd2,                          // vminps %zmm26,%zmm29,%zmm26
+      0x62, 0x62, 0x05, 0x50, 0xb8, 0x5e, 0x80,                    // vfmadd231ps -0x200(%rsi){1to16},%zmm31,%zmm27
+      0x62, 0x72, 0x65, 0x58, 0xb8, 0xa6, 0x02, 0x00, 0x00, 0x00,  // vfmadd231ps 0x2(%rsi){1to16},%zmm3,%zmm12
+      0x0f, 0x18, 0x92, 0x40, 0x23, 0x01, 0x00,                    // prefetcht1 0x12340(%rdx)
+      0x48, 0x81, 0xc7, 0x00, 0x40, 0x00, 0x00,                    // add $0x4000,%rdi
+      0x48, 0x29, 0xc2,                                            // sub %rax,%rdx
+      0x48, 0x89, 0xf9,                                            // mov %rdi,%rcx
+      0x48, 0x8b, 0x91, 0x34, 0x12, 0x00, 0x00,                    // mov 0x1234(%rcx),%rdx
+      0xff, 0xa1, 0x34, 0x12, 0x00, 0x00,                          // jmp *0x1234(%rcx)
+      0xc5, 0xf8, 0x77,                                            // vzeroupper
+      0xc3,                                                        // ret
+  };
+  bool same = code.at() - written == std::ssize(expected);
+  for (std::size_t i = 0; same && i < std::size(expected); ++i)
+    same = written[i] == static_cast<std::byte>(expected[i]);
+  check(same, "encodings");
+}
+
+// A body says what it was written from.
+void test_bodies(Random& random) {
+  std::vector<CodeEntry> entries;
+  std::uint32_t offset = 0;
+  for (int column = 0; column < 900; ++column) {
+    offset += static_cast<std::uint32_t>(random.chance(0.02) ? random.between(1, 9000) : random.between(1, 3)) * 64;
+    for (std::uint32_t row = 0; row < kCodeRows; ++row) {
+      if (random.chance(0.1)) entries.push_back({offset, row});
+    }
+  }
+  std::vector<std::byte> written(most_body_bytes(entries.size(), 900) + 60 * kPrefetchBytes);
+  const std::byte* const end = write_body(written.data(), entries, 40, 20);
+  check(end <= written.data() + written.size(), "bodies have room");
+  check(read_body(written.data()) == entries, "bodies are read back");
+}
+
+}  // namespace
+
+void test_generated_code() {
+  test_encodings();
+  Random random(2);
+  test_bodies(random);
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,219 @@
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "conv/conv.h"
+#include "conv/pooled_winograd.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/global_pool.h"
+#include "ops/normalize.h"
+#include "ops/reorder.h"
+#include "ops/window_op.h"
+#include "products/dense_product.h"
+#include "products/matmul.h"
+#include "suites.h"
+
+namespace sift::cpu {
+namespace {
+
+// Values are compared with numpy elsewhere; here both layouts must agree, and stay inside their tensors.
+void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  ConvGeometry g;
+  g.kernel_h = random.between(1, 4);
+  g.kernel_w = random.between(1, 4);
+  g.stride_h = random.between(1, 3);
+  g.stride_w = random.between(1, 3);
+  g.pad_top = g.pad_bottom = g.kernel_h / 2;
+  g.pad_left = g.pad_right = g.kernel_w / 2;
+  const Shape shape{random.between(1, 18), random.between(1, 3), random.between(4, 20), random.between(4, 40)};
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  std::vector<float> values(static_cast<std::size_t>(shape.c * g.kernel_h * g.kernel_w));
+  for (float& value : values) value = random.value();
+  std::vector<std::uint8_t> mask((values.size() + 7) / 8);
+  for (std::uint8_t& byte : mask) byte = static_cast<std::uint8_t>(random.between(0, 255));
+  const auto weights = std::make_shared<const SparseWeights>(
+      SparseWeights::from_dense(shape.c, g.kernel_h * g.kernel_w, values, false, mask));
+  const auto agree = [&](const Op& nchw, const Op& nchw_n16) {
+    Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+    Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+    const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
+    for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "window, " + isa);
+  };
+  const Activation silu{ActivationKind::silu, 0, 0};
+  agree(Depthwise(weights, {}, g, silu, Layout::nchw, kernels),
+        Depthwise(weights, {}, g, silu, Layout::nchw_n16, kernels));
+  agree(MaxPool(g, true, Layout::nchw, kernels), MaxPool(g, true, Layout::nchw_n16, kernels));
+  agree(AveragePool(g, true, false, Layout::nchw, kernels), AveragePool(g, true, false, Layout::nchw_n16, kernels));
+  agree(GlobalAveragePool(Layout::nchw, kernels), GlobalAveragePool(Layout::nchw_n16, kernels));
+}
+
+// Without pixels, what comes out is made of padding, if there is any. Beside that, nothing may be read or written.
+void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shapes[]{{2, 3, 0, 5}, {2, 3, 5, 0}, {2, 3, 0, 0}, {0, 3, 5, 5}, {2, 0, 5, 5}, {0, 0, 0, 0}};
+  for (const Shape& shape : shapes) {
+    Tensor in(0);
+    for (int i = 0; i < 8; ++i) {
+      ConvGeometry g = random_geometry(random);
+      g.groups = 1;
+      for (std::int64_t* pad : {&g.pad_top, &g.pad_left, &g.pad_bottom, &g.pad_right}) *pad = random.between(0, 5);
+      if (i % 4 == 0) {
+        // The last windows end before the padding does.
+        g.kernel_h = g.kernel_w = 1;
+        g.stride_h = g.stride_w = 2;
+        g.pad_top = g.pad_left = 2;
+        g.pad_bottom = g.pad_right = 0;
+      }
+      const std::int64_t taps = g.kernel_h * g.kernel_w;
+      const bool fits = g.output_h(shape.h) > 0 && g.output_w(shape.w) > 0;
+      if (!fits) continue;
+      const std::vector<float> values(static_cast<std::size_t>(shape.c * taps), 1.0F);
+      const auto weights = std::make_shared<const SparseWeights>(SparseWeights::from_dense(shape.c, taps, values));
+      std::vector<float> bias(static_cast<std::size_t>(shape.c), 2.0F);
+      const auto agree = [&](const Op& nchw, const Op& nchw_n16, float expected) {
+        Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+        Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+        const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
+        for (std::int64_t j = 0; j < count; ++j) check(a[j] == expected && b[j] == expected, "empty input, " + isa);
+      };
+      agree(Depthwise(weights, bias, g, {}, Layout::nchw, kernels),
+            Depthwise(weights, bias, g, {}, Layout::nchw_n16, kernels), 2.0F);
+      agree(MaxPool(g, true, Layout::nchw, kernels), MaxPool(g, true, Layout::nchw_n16, kernels),
+            std::numeric_limits<float>::lowest());
+      agree(AveragePool(g, true, true, Layout::nchw, kernels), AveragePool(g, true, true, Layout::nchw_n16, kernels),
+            0.0F);
+      if (shape.c == 0) continue;
+      std::vector<float> rows(static_cast<std::size_t>(16 * shape.c * taps));
+      for (float& weight : rows) weight = random.chance(0.5) ? random.value() : 0.0F;
+      const auto sparse = std::make_shared<const SparseWeights>(SparseWeights::from_dense(16, shape.c * taps, rows));
+      const std::vector<float> biases(16, 3.0F);
+      ConvOptions in_nchw{.geometry = g, .activation = {}, .layout = Layout::nchw, .form = std::nullopt};
+      ConvOptions in_nchw_n16 = in_nchw;
+      in_nchw_n16.layout = Layout::nchw_n16;
+      agree(Conv(sparse, biases, in_nchw, kernels), Conv(sparse, biases, in_nchw_n16, kernels), 3.0F);
+    }
+    ConvGeometry first{.kernel_h = 3, .kernel_w = 3, .pad_top = 2, .pad_left = 2, .pad_bottom = 2, .pad_right = 2};
+    ConvGeometry window{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+    if (shape.c > 0) {
+      const std::vector<float> ones(static_cast<std::size_t>(16 * shape.c * 9), 1.0F);
+      const SparseWeights dense = SparseWeights::from_dense(16, shape.c * 9, ones);
+      for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
+        run(Winograd(dense, {}, first, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+        run(PooledWinograd(dense, {}, first, {}, window, false, layout, kernels), pool, kernels, shape, in, nullptr);
+      }
+    }
+    std::vector<float> channels(static_cast<std::size_t>(shape.c), 1.0F);
+    const Shape matrix{shape.n, shape.c};
+    Tensor rows = random_tensor(random, shape.n * shape.c);
+    for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
+      run(GlobalAveragePool(layout, kernels), pool, kernels, shape, in, nullptr);
+      run(Elementwise(BinaryKind::add, {}, layout, kernels), pool, kernels, shape, in, &in);
+      run(ChannelScale(channels, channels, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+      if (shape.c == 0) continue;
+      run(LayerNormalization(channels, channels, 1e-3F, layout, kernels), pool, kernels, matrix, rows, nullptr);
+    }
+  }
+  const std::vector<float> ones(std::size_t{70} * 300, 1.0F);
+  const auto weights = std::make_shared<const SparseWeights>(SparseWeights::from_dense(70, 300, ones));
+  Tensor nothing(0);
+  // The convolution has no output, the pooling behind it has: of padding.
+  const Shape low{2, 3, 2, 5};
+  Tensor few = random_tensor(random, element_count(low, Layout::nchw));
+  const SparseWeights dense = SparseWeights::from_dense(16, 27, std::span(ones).first(16 * 27));
+  const ConvGeometry unpadded{.kernel_h = 3, .kernel_w = 3};
+  const ConvGeometry padded{.kernel_h = 2, .kernel_w = 2, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+  for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
+    const PooledWinograd op(dense, {}, unpadded, {}, padded, false, layout, kernels);
+    const std::int64_t count = element_count(op.output_shape(low), Layout::nchw);
+    Tensor y = run(op, pool, kernels, low, few, nullptr);
+    check(count > 0, "there is padding to pool");
+    for (std::int64_t i = 0; i < count; ++i) {
+      check(y[i] == std::numeric_limits<float>::lowest(), "pooled padding, " + isa);
+    }
+  }
+  run(Matmul(weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
+  run(DenseProduct(*weights, {}, {}, kernels), pool, kernels, {0, 300}, nothing, nullptr);
+}
+
+void test_normalization(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shape{random.between(1, 35), random.between(1, 70), 1, 1};
+  std::vector<float> scale(static_cast<std::size_t>(shape.c));
+  for (float& value : scale) value = random.value();
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  Tensor a = run(LayerNormalization(scale, scale, 1e-3F, Layout::nchw, kernels), pool, kernels, shape, in, nullptr);
+  Tensor b = run(LayerNormalization(scale, scale, 1e-3F, Layout::nchw_n16, kernels), pool, kernels, shape, in, nullptr);
+  for (std::int64_t i = 0; i < shape.n * shape.c; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "normalization, " + isa);
+}
+
+double score(Tensor& queries, Tensor& keys, std::int64_t query, std::int64_t key, std::int64_t channels,
+             std::int64_t depth) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < depth; ++c) {
+    sum += double{queries[query * channels + c]} * double{keys[key * channels + c]};
+  }
+  return sum;
+}
+
+void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  AttentionOptions options;
+  options.sequences = random.between(1, 3);
+  options.tokens = random.between(1, 40);
+  options.heads = random.between(1, 3);
+  options.depth = random.between(1, 9);
+  options.value_depth = options.depth;
+  const std::int64_t channels = options.heads * options.depth;
+  options.queries = options.keys = options.values = {channels, 0};
+  options.mask = MaskShape{options.sequences, 1, random.chance(0.5) ? options.tokens : 1, options.tokens};
+  const Shape shape{options.sequences * options.tokens, channels};
+  Tensor x[3]{random_tensor(random, shape.n * channels), random_tensor(random, shape.n * channels),
+              random_tensor(random, shape.n * channels)};
+  Tensor mask = random_tensor(random, options.mask->size());
+  const std::int64_t lanes = element_count(shape, Layout::nchw_n16);
+  Tensor blocks[4]{Tensor(lanes), Tensor(lanes), Tensor(lanes), Tensor(lanes)};
+  for (int i = 0; i < 3; ++i) Reorder(Layout::nchw, kernels).run(pool, shape, x[i].data(), {}, blocks[i].data());
+  Attention(options, kernels)
+      .run(pool, shape, blocks[0].data(), {blocks[1].data(), blocks[2].data(), mask.data()}, blocks[3].data());
+  Tensor in_lanes(shape.n * channels);
+  Reorder(Layout::nchw_n16, kernels).run(pool, shape, blocks[3].data(), {}, in_lanes.data());
+  options.layout = Layout::nchw;
+  Tensor in_nchw(shape.n * channels);
+  Attention(options, kernels).run(pool, shape, x[0].data(), {x[1].data(), x[2].data(), mask.data()}, in_nchw.data());
+
+  // One head is compared with plain arithmetic, all of them with each other.
+  for (std::int64_t row = 0; row < shape.n; ++row) {
+    const std::int64_t sequence = row / options.tokens;
+    const std::int64_t mask_row =
+        options.mask->queries == 1 ? sequence : sequence * options.tokens + row % options.tokens;
+    double sum = 0;
+    std::vector<double> expected(static_cast<std::size_t>(options.depth));
+    for (std::int64_t token = 0; token < options.tokens; ++token) {
+      const std::int64_t key = sequence * options.tokens + token;
+      const double weight = std::exp(score(x[0], x[1], row, key, channels, options.depth) +
+                                     double{mask[mask_row * options.tokens + token]});
+      sum += weight;
+      for (std::int64_t c = 0; c < options.depth; ++c) {
+        expected[static_cast<std::size_t>(c)] += weight * double{x[2][key * channels + c]};
+      }
+    }
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const float value = in_lanes[row * channels + c];
+      check(std::abs(value - in_nchw[row * channels + c]) < 1e-5F, "attention in two layouts, " + isa);
+      if (c < options.depth) {
+        check(std::abs(value - expected[static_cast<std::size_t>(c)] / sum) < 1e-4, "attention, " + isa);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  for (int i = 0; i < 9; ++i) {
+    test_windows(random, pool, kernels, isa);
+    test_normalization(random, pool, kernels, isa);
+    test_attention(random, pool, kernels, isa);
+  }
+  test_empty(random, pool, kernels, isa);
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,103 @@
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "conv/conv.h"
+#include "suites.h"
+
+namespace sift::cpu {
+namespace {
+
+void test_pool() {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
+      pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+      for (const auto& c : calls) check(c == 1, "every index is called once");
+    }
+    std::atomic<int> nested{0};
+    pool.parallel_for(6, [&](std::int64_t) { pool.parallel_for(5, [&](std::int64_t) { ++nested; }); });
+    check(nested == 30, "loops within loops");
+    bool thrown = false;
+    try {
+      pool.parallel_for(9, [](std::int64_t i) {
+        if (i == 4) throw std::runtime_error("four");
+      });
+    } catch (const std::runtime_error&) {
+      thrown = true;
+    }
+    check(thrown, "an exception reaches the caller");
+  }
+}
+
+// More callers than loops that workers go to.
+void test_concurrent_loops() {
+  ThreadPool pool(3);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 11; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int repeat = 0; repeat < 60; ++repeat) {
+        std::vector<std::atomic<int>> calls(static_cast<std::size_t>(1 + (repeat * 7 + caller) % 50));
+        const auto count = static_cast<std::int64_t>(calls.size());
+        pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+        for (const auto& c : calls) wrong += c != 1;
+        bool thrown = false;
+        try {
+          pool.parallel_for(9, [&](std::int64_t i) {
+            if (i == caller % 9) throw std::runtime_error("one of nine");
+          });
+        } catch (const std::runtime_error&) {
+          thrown = true;
+        }
+        wrong += !thrown;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(wrong == 0, "loops of several callers at once");
+}
+
+}  // namespace
+
+// Several sessions may share a pool and a plan.
+void test_concurrent_runs(const KernelTable& kernels) {
+  Random random(7);
+  ThreadPool pool(3);
+  const Shape shape{2, 24, 14, 14};
+  std::vector<float> weights(std::size_t{40} * 24 * 9);
+  for (float& weight : weights) weight = random.chance(0.1) ? random.value() : 0.0F;
+  ConvOptions options;
+  options.geometry.kernel_h = options.geometry.kernel_w = 3;
+  options.geometry.pad_top = options.geometry.pad_left = options.geometry.pad_bottom = options.geometry.pad_right = 1;
+  options.layout = Layout::nchw;
+  const Conv conv(std::make_shared<const SparseWeights>(SparseWeights::from_dense(40, 216, weights)), {}, options,
+                  kernels);
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  Tensor expected = run(conv, pool, kernels, shape, in, nullptr);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        Tensor y = run(conv, pool, kernels, shape, in, nullptr);
+        for (std::int64_t i = 0; i < 2 * 40 * 14 * 14; ++i) wrong += y[i] != expected[i];
+        // Some pack for other shapes meanwhile, from the source or from each other's packings.
+        conv.prepare({1, 24, 14 + repeat % 3 * 9, 14 + caller * 7}, 1 + repeat % 3);
+        if (repeat == 5 + caller) conv.release_source();
+        wrong += conv.weight_bytes() == 0;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(wrong == 0, "concurrent runs give the same bits");
+}
+
+void test_threads() {
+  test_pool();
+  test_concurrent_loops();
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,44 @@
+"""Models whose exporter wrote the same mark at every open axis: they have sizes of their own."""
+
+import numpy as np
+import pytest
+from sparse_nets import SparseNet, assert_same_as_onnxruntime
+
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.session import InferenceSession
+from sift_onnx.errors import UsageError
+
+MARKS = ["?", "None", "unk__", "-1"]
+
+
+def net_of(mark):
+    net = SparseNet()
+    x = net.conv(net.input("x", 2, 4, 8, 6, declared=[mark, 4, mark, mark]), 4, 6, 3, name="stem")
+    x = net.op("Add", net.conv(net.op("Relu", x, name="act"), 6, 6, 3, name="body"), "act")
+    net.output(net.conv(net.op("Relu", x), 6, 5, 1, name="head"))
+    return net
+
+
+@pytest.mark.usefixtures("every_region_pays")
+@pytest.mark.parametrize("mark", MARKS)
+def test_an_image_need_not_be_square_nor_its_batch_as_large(mark):
+    net = net_of(mark)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert any(isinstance(part, RegionProgram) for part in program.parts)
+    for shape in ((3, 4, 12, 5), (1, 4, 5, 12)):
+        feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+        assert_same_as_onnxruntime(net.model(), feeds, program)
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_a_session_names_axes_as_the_file_does():
+    (argument,) = InferenceSession(net_of("?").model()).get_inputs()
+    assert argument.shape == ["?", 4, "?", "?"]
+
+
+@pytest.mark.usefixtures("every_region_pays")
+def test_axes_of_a_symbol_still_have_one_size():
+    program = CpuProgram(net_of("side").model())
+    with pytest.raises(UsageError, match="'side' is 2 in input 'x'"):
+        program.run({"x": np.zeros((2, 4, 8, 6), np.float32)})

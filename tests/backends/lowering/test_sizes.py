@@ -1,0 +1,109 @@
+"""What is known of sizes before a run, against what they are in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from nets import Net, run
+from random_graphs import RandomGraph, graphs
+
+from sift_onnx.backends.lowering.dims import product
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.model import Model
+
+
+def view_of(net: Net) -> GraphView:
+    return GraphView(Model.load(net.model()))
+
+
+def dynamic() -> tuple[Net, str]:
+    net = Net(opset=17)
+    return net, net.input("x", 2, 5, 12, declared=["n", "t", 12])
+
+
+def size(net: Net, x: str, axis: int) -> str:
+    """One axis of x, as torch.onnx writes it."""
+    return str(net.op("Unsqueeze", net.op("Gather", net.op("Shape", x), net.constant(axis)), net.constant([0])))
+
+
+def test_targets_of_reshapes_are_put_together_from_sizes() -> None:
+    net, x = dynamic()
+    target = net.op("Concat", size(net, x, 0), size(net, x, 1), net.constant([-1]), net.constant([3]), axis=0)
+    heads = net.op("Reshape", x, target, name="heads")
+    turned = net.op("Transpose", heads, perm=[0, 2, 3, 1], name="turned")
+    net.output(net.op("Reshape", turned, net.constant([0, -1, 3, 1]), name="whole"), 2, 20, 3, 1)
+    graph = view_of(net)
+    assert graph.dims("heads") == ("n", "t", 4, 3)
+    assert graph.dims("turned") == ("n", 4, 3, "t")
+    assert graph.dims("whole") == ("n", product((4, "t")), 3, 1)
+
+
+def test_a_part_of_a_shape_and_a_product_of_sizes() -> None:
+    net, x = dynamic()
+    shape = net.op("Shape", x)
+    front = net.op("Slice", shape, net.constant([0]), net.constant([2]))
+    rows = net.op("Mul", size(net, x, 0), size(net, x, 1))
+    flat = net.op("Reshape", x, net.op("Concat", rows, net.constant([-1]), axis=0), name="flat")
+    back = net.op("Concat", front, net.constant([12]), axis=0)
+    net.output(net.op("Reshape", flat, back, name="back"), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.dims("flat") == (product(("n", "t")), 12)
+    assert graph.dims("back") == ("n", "t", 12)
+
+
+def test_a_scale_is_computed_from_a_known_axis() -> None:
+    net, x = dynamic()
+    last = net.op("Slice", net.op("Shape", x), net.constant([-1]), net.constant([2**63 - 1]))
+    root = net.op("Sqrt", net.op("Cast", last, to=onnx.TensorProto.FLOAT))
+    net.output(net.op("Mul", x, net.op("Sqrt", net.op("Div", net.constant([1.0]), root), name="scale")), 2, 5, 12)
+    assert view_of(net).number("scale") == pytest.approx(12**-0.25)
+
+
+def test_a_division_of_integers_is_rounded_towards_zero() -> None:
+    net, x = dynamic()
+    last = net.op("Gather", net.op("Shape", x), net.constant(2))
+    fifth = net.op("Div", last, net.constant(5), name="fifth")
+    net.output(net.op("Mul", x, net.op("Cast", fifth, to=onnx.TensorProto.FLOAT, name="scale")), 2, 5, 12)
+    graph = view_of(net)
+    assert graph.vector("fifth") == (2,)
+    assert graph.number("scale") == 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ((["n", "t", 12], ["n", 1, 12]), ("n", "t", 12)),
+        ((["n", 1, 12], [12]), ("n", 1, 12)),
+        ((["n", 12], [1, 12]), ("n", 12)),
+    ],
+)
+def test_broadcasting(shapes: tuple[list[Any], list[Any]], expected: tuple[Any, ...]) -> None:
+    net = Net(opset=17)
+    sizes = {"n": 2, "t": 5}
+    names = [
+        net.input(f"x{i}", *(sizes.get(dim, dim) for dim in shape), declared=shape) for i, shape in enumerate(shapes)
+    ]
+    net.output(net.op("Identity", net.op("Add", *names, name="sum"), name="y"), *(sizes.get(d, d) for d in expected))
+    assert view_of(net).dims("sum") == expected
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(graph=graphs())
+def test_known_sizes_are_those_of_a_run(graph: RandomGraph) -> None:
+    proto = graph.model()
+    view = GraphView(Model.load(proto))
+    symbols: dict[object, int] = {}
+    for name, feed in graph.feeds.items():
+        symbols.update(zip(view.dims(name) or (), feed.shape, strict=True))
+    for name, array in run(proto, graph.feeds).items():
+        for dim, actual in zip(view.dims(name) or array.shape, array.shape, strict=True):
+            assert symbols.setdefault(dim, actual) == actual if isinstance(dim, str) else True
+            assert dim == actual or not isinstance(dim, int), (name, view.dims(name), array.shape)
+        vector = view.vector(name)
+        if vector is not None and name not in view.constants:
+            for dim, actual in zip(vector, np.atleast_1d(array), strict=True):
+                assert dim == actual or not isinstance(dim, int), (name, vector, array)
