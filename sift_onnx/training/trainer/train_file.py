@@ -117,7 +117,7 @@ def train_file(
         if keeps and ranks.leads:
             prepare_folder(folder)
         result = trainer.run()
-        state = trainer.whole_state()
+        state = trainer.full_state()
         if not ranks.leads:
             return None
         write_back_file(source, state, target, force=force)
