@@ -16,7 +16,7 @@ def identity(node: NodeView) -> Step:
         training = node.array(2)
         if training is None or bool(training):
             raise NotLowered("it may be in training mode")
-    return Step(Reshaped(), (node.input(0),), node.output, view, view, (node.index,))
+    return node.step(Reshaped(), view)
 
 
 def flatten(node: NodeView) -> Step:
@@ -93,4 +93,4 @@ def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
     keeps_rows = view == "rows" and result[-1] == dims[-1]
     if not (keeps_images or keeps_rows) or product(result) != product(dims):
         raise NotLowered("it moves values between rows or images")
-    return Step(spec, (node.input(0),), node.output, view, "rows", (node.index,))
+    return node.step(spec, view, "rows")

@@ -172,6 +172,18 @@ class NodeView:
             raise NotLowered(f"{name!r} has {rank} axes; the kernels take two and more")
         return found
 
+    def step(self, spec: Spec, view: View, result_view: View | None = None, operands: tuple[int, ...] = (0,)) -> Step:
+        """The step that does ``spec`` for this node.
+
+        Args:
+            spec: what is done.
+            view: of the operands.
+            result_view: of the result; None is that of the operands.
+            operands: positions of the inputs that are activations.
+        """
+        inputs = tuple(self.input(position) for position in operands)
+        return Step(spec, inputs, self.output, view, result_view or view, (self.index,))
+
     def float_vector(self, position: int, size: int, what: str) -> npt.NDArray[np.float32]:
         """A constant of ``size`` finite values.
 
