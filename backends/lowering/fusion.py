@@ -26,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     Depthwise,
     Elementwise,
+    LinearLayer,
     Matmul,
     Pool,
     Spec,
@@ -74,9 +75,6 @@ class _Region:
         reads = Counter(n for step in self.steps for n in step.inputs)
         if reads[name] != 1 or name in self.outputs:
             return None
-        return self.producer(name)
-
-    def producer(self, name: str) -> Step | None:
         return next((step for step in self.steps if step.output == name), None)
 
 
@@ -96,7 +94,7 @@ def _fold_scale(region: _Region, step: Step) -> _Merged:
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
         combined = ChannelScale(spec.scale * scale, spec.shift * scale + shift, step.spec.activation)
         return _merge(before, step, combined)
-    if not isinstance(spec, (Conv, Depthwise, Matmul)) or spec.activation != NO_ACTIVATION:
+    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION:
         return None
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)

@@ -11,7 +11,7 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.gelu import find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.rules import NotLowered, Step, View, check_type, lower_node
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
+from sift_onnx.backends.lowering.specs import Elementwise, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "needed"]
@@ -51,7 +51,7 @@ def find_node_groups(
         weights = [
             group.step.spec.weights
             for group in groups
-            if group.step is not None and isinstance(group.step.spec, (Conv, Depthwise, Matmul))
+            if group.step is not None and isinstance(group.step.spec, LinearLayer)
         ]
         read_weights(weights)
         found = {matrix.name for matrix in weights if not matrix.is_finite}

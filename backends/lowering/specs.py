@@ -24,6 +24,7 @@ __all__ = [
     "GlobalPool",
     "LayerNormalization",
     "Layout",
+    "LinearLayer",
     "Matmul",
     "Pool",
     "Reshaped",
@@ -170,18 +171,8 @@ class Reshaped:
     axes: tuple[int | Pair, ...] | None = None
 
 
-Spec = (
-    Conv
-    | Matmul
-    | Depthwise
-    | Pool
-    | GlobalPool
-    | Elementwise
-    | ChannelScale
-    | LayerNormalization
-    | Attention
-    | Reshaped
-)
+LinearLayer = Conv | Depthwise | Matmul
+Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Reshaped
 
 
 def result_dims(spec: Spec, dims: Dims) -> Dims:

@@ -212,7 +212,7 @@ def _kernel_reason(group: NodeGroup) -> str:
     match spec:
         case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
             return f"{1 - spec.weights.density:.0%} of its weights are pruned"
-        case Conv() | Matmul() | Depthwise():
+        case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
             return "the same values under other sizes: nothing is executed"

@@ -23,7 +23,15 @@ from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Conv,
+    Layout,
+    LinearLayer,
+    Matmul,
+    Reshaped,
+    result_dims,
+)
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -84,7 +92,7 @@ class RegionProgram:
         self._weights = {
             i: packed_weights(step.spec.weights)
             for i, step in enumerate(region.steps)
-            if isinstance(step.spec, (Conv, Depthwise, Matmul))
+            if isinstance(step.spec, LinearLayer)
         }
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
@@ -156,7 +164,7 @@ class RegionProgram:
         spec = self.region.steps[step].spec
         if isinstance(spec, Conv):
             spec = replace(spec, pool=None)
-        if not isinstance(spec, (Conv, Matmul, Depthwise)):
+        if not isinstance(spec, LinearLayer):
             return 0.0
         sizes = result_dims(spec, shape if not isinstance(spec, Matmul) else shape[:2])
         return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
@@ -280,6 +288,6 @@ def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
 
 def _without_values(step: Step) -> Step:
     spec = step.spec
-    if isinstance(spec, (Conv, Depthwise, Matmul)):
+    if isinstance(spec, LinearLayer):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))
     return step
