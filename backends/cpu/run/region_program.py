@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
 from sift_onnx.backends.cpu.run.operators import build, build_attention
-from sift_onnx.backends.cpu.run.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
+from sift_onnx.backends.cpu.run.schedule import Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
@@ -26,7 +27,6 @@ from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     Attention,
     Conv,
-    Layout,
     LinearLayer,
     Matmul,
     Reshaped,

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import View
-from sift_onnx.backends.lowering.specs import Elementwise, Layout, Reshaped
+from sift_onnx.backends.lowering.specs import Elementwise, Reshaped
 from sift_onnx.errors import BackendError
 
-__all__ = ["LANES", "Schedule", "Shape", "kernel_shape", "schedule"]
+__all__ = ["Schedule", "Shape", "kernel_shape", "schedule"]
 
-LANES = 16
 Shape = tuple[int, int, int, int]
 _SCRATCH = -1
 # Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
