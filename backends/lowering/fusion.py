@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,13 +49,13 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
     return region.steps
 
 
+@dataclass
 class _Region:
     """Steps that shrink; each rule sees the producers and readers as they are by then."""
 
-    def __init__(self, steps: list[Step], outputs: frozenset[str], pools_at_once: Callable[[Conv, Pool], bool]) -> None:
-        self.steps = steps
-        self.outputs = outputs
-        self.pools_at_once = pools_at_once
+    steps: list[Step]
+    outputs: frozenset[str]
+    pools_at_once: Callable[[Conv, Pool], bool]
 
     def apply(self, rule: _Rule) -> None:
         """Offer every step to ``rule`` in order; what it returns takes the place of the step and of those merged."""

@@ -67,10 +67,7 @@ def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
 def squeeze(node: NodeView) -> Step:
     """Squeeze of height and width that are one pixel."""
     dims = node.dims(0)
-    listed = node.array(1)
-    if node.input(1) and listed is None:
-        raise NotLowered("its axes are no constant")
-    axes = node.attribute("axes") if listed is None else [int(axis) for axis in listed.reshape(-1)]
+    axes = node.axes()
     if not axes:
         raise NotLowered("which axes it drops depends on the run")
     dropped = {axis % len(dims) for axis in axes}
