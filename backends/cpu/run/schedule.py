@@ -39,7 +39,6 @@ class Schedule:
     sequence: _kernels.Sequence
     steps: tuple[int | None, ...]
     shapes: tuple[Shape, ...]
-    ops: tuple[_kernels.Op, ...]
 
 
 def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
@@ -209,7 +208,6 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
         sequence,
         tuple(call.step for call in builder.calls),
         tuple(call.shape for call in builder.calls),
-        tuple(call.op for call in builder.calls),
     )
 
 
