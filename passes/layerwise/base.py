@@ -58,8 +58,6 @@ class LayerwisePass(SparsifyingPass):
         init: how the new weights start.
     """
 
-    family = True
-
     _: KW_ONLY
     activation: Annotated[Activation, "non-linearity between the parts of a layer"] = "auto"
     init: Annotated[str, "how new weights start"] = "random"

@@ -40,8 +40,6 @@ class WideSettings(SparsifyingPass):
             included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.widening.embedding`.
     """
 
-    family = True
-
     _: KW_ONLY
     budget: Annotated[Budget, "what keeps its multiply-accumulates"] = "model"
     round_to: Annotated[Count, "prefer widths that are multiples of N"] = 1
