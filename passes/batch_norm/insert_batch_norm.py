@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -63,7 +63,9 @@ class InsertBatchNorm(Pass):
 
     name: ClassVar[str] = "insert-batch-norm"
 
-    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"]
+    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"] = field(
+        hash=False
+    )
     _: KW_ONLY
     epsilon: Annotated[float, "of the normalizations"] = 1e-5
     momentum: Annotated[float, "share of the old running statistics that a training step keeps"] = 0.9

@@ -131,6 +131,7 @@ def test_what_is_noted_in_models_stays_as_older_builds_wrote_it(pass_: Pass, not
 def test_two_passes_with_the_same_settings_are_equal() -> None:
     assert Wide(0.9, only=["a"]) == Wide("0.90", only=("a",))
     assert Wide(0.9) != Wide(0.9, seed=1)
+    assert hash(Wide(0.9, only=["a"], input_shapes={"x": [1]})) == hash(Wide("0.90", only=("a",)))
     with pytest.raises(FrozenInstanceError):
         Wide(0.9).seed = 1  # type: ignore[misc]
 
