@@ -43,10 +43,10 @@ _WEIGHT, _BIAS = 1, 2
 @register_pass
 @dataclass(frozen=True)
 class InsertBatchNorm(Pass):
-    """Put a BatchNormalization behind every layer that a normalization was folded into.
+    """Put a BatchNormalization after every layer that a normalization was folded into.
 
     1. The layers are those that an exporter has marked. Without marks they are the convolutions that have no
-       normalization behind them, save for those that give outputs of the model or gates: there never was one.
+       normalization after them, save for those that give outputs of the model or gates: there never was one.
        :mod:`sift_onnx.passes.batch_norm.folded_batch_norms` has the rules.
     2. The model is run on ``data`` by onnxruntime, and the mean and variance of each channel are measured.
     3. The bias, if there is one, goes into the normalization, which is set to change nothing on average.

@@ -21,12 +21,12 @@ Array = npt.NDArray[Any]
 # The input that is the weight of these.
 _WEIGHT_INPUT = 1
 # Between an initializer and the node that multiplies by it; neither changes a value.
-_CARRIERS = ("Identity", "Transpose")
+_PASSING = ("Identity", "Transpose")
 
 
 @dataclass(frozen=True)
 class Occurrence:
-    """One place in the graph where a layer is applied.
+    """One position in the graph at which a layer is applied.
 
     Attributes:
         product: the Conv, Gemm or MatMul.
@@ -59,7 +59,7 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """A weight layer and every place where it is applied.
+    """A weight layer and every position at which it is applied.
 
     The weight is a matrix ``[D_out, D_in]`` (paper, section 2.2); of a convolution ``D_in`` is
     ``C_in / groups * k_h * k_w`` (appendix A.1).
@@ -239,12 +239,12 @@ def _permutation(tensor: gs.Tensor, constant: gs.Constant) -> tuple[int, ...] | 
     """How the axes of ``constant`` are ordered in ``tensor``; None where something else lies between them."""
     steps: list[list[int]] = []
     while tensor.name != constant.name:
-        if len(tensor.inputs) != 1 or tensor.inputs[0].op not in _CARRIERS:
+        if len(tensor.inputs) != 1 or tensor.inputs[0].op not in _PASSING:
             return None
-        carrier = tensor.inputs[0]
-        if carrier.op == "Transpose":
-            steps.append(carrier.attrs.get("perm") or list(range(len(shape_of(constant))))[::-1])
-        tensor = carrier.inputs[0]
+        passing = tensor.inputs[0]
+        if passing.op == "Transpose":
+            steps.append(passing.attrs.get("perm") or list(range(len(shape_of(constant))))[::-1])
+        tensor = passing.inputs[0]
     permutation = tuple(range(len(shape_of(constant))))
     for step in reversed(steps):
         permutation = tuple(permutation[axis] for axis in step)

@@ -8,10 +8,10 @@ import onnx_graphsurgeon as gs
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
 from sift_onnx.passes.node_builder import NodeBuilder
 
-__all__ = ["drop_unread", "place", "release"]
+__all__ = ["drop_unread", "release", "splice"]
 
 
-def place(graph: gs.Graph, builder: NodeBuilder, occurrence: Occurrence, result: gs.Variable) -> None:
+def splice(graph: gs.Graph, builder: NodeBuilder, occurrence: Occurrence, result: gs.Variable) -> None:
     """Put the builder's nodes where the occurrence's nodes are; ``result`` becomes what they made."""
     old, output = occurrence.nodes, occurrence.output
     index = next(i for i, node in enumerate(graph.nodes) if node is old[-1])
@@ -45,7 +45,7 @@ def release(layer: LinearLayer, part: gs.Constant) -> None:
 
 
 def drop_unread(graph: gs.Graph) -> None:
-    """Remove what carried or made the weights that nobody reads any more."""
+    """Remove what carried or made the weights that nothing reads any more."""
     ends = {id(t) for t in graph.outputs}
     while True:
         unread = {

@@ -24,7 +24,7 @@ _COARSEST = 1 << 16
 
 @dataclass(frozen=True)
 class WideSettings(SparsifyingPass):
-    """What Sparse Wide is told.
+    """The settings of Sparse Wide.
 
     A layer that the blocks of a pattern do not divide stays dense.
 
