@@ -118,7 +118,7 @@ def export(
         raise MissingExtraError(
             "onnxscript, which exporter='dynamo' needs, is not installed: pip install 'sift-onnx[train]'"
         )
-    from sift_onnx.models.fold_batch_norm import fold_into_weights
+    from sift_onnx.models.fold_batch_norm import fold_batch_norm
     from sift_onnx.models.trace import to_onnx
     from sift_onnx.passes.base import record
     from sift_onnx.passes.batch_norm.fold_batch_norm import FoldBatchNorm
@@ -138,7 +138,7 @@ def export(
     # Before any memory is taken: a width of 30 is one keystroke away from one of 3.0, and takes 40 GB.
     _check_memory(name, make(device="meta"))
     module = make()
-    folded = [] if keep_batch_norm else fold_into_weights(module)
+    folded = [] if keep_batch_norm else fold_batch_norm(module)
     model = to_onnx(module, architecture, batch, exporter, version, sequence)
     if folded:
         record(model, FoldBatchNorm().identity(), folded=folded)

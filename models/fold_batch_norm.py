@@ -13,19 +13,14 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-__all__ = ["fold_batch_norm", "fold_into_weights"]
+__all__ = ["fold_batch_norm"]
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def fold_batch_norm(module: nn.Module) -> int:
-    """Call :func:`fold_into_weights` and return how many were folded."""
-    return len(fold_into_weights(module))
-
-
 @torch.no_grad()
-def fold_into_weights(module: nn.Module) -> list[str]:
+def fold_batch_norm(module: nn.Module) -> list[str]:
     """Fold, in place, every batch normalization that is the only reader of a convolution.
 
     A normalization that was folded becomes ``nn.Identity``, and its convolution has a bias. A module called more than

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sift_onnx.errors import UsageError
 from sift_onnx.models.sizes import MAX_SIZE, check_size
 
-__all__ = ["InvertedResidual", "MobileNetV2", "convolution", "mobilenetv2"]
+__all__ = ["InvertedResidual", "MobileNetV2", "convolution", "initialize", "mobilenetv2"]
 
 # Expansion, channels, blocks and stride of each stage.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -41,6 +41,16 @@ def convolution(
         nn.BatchNorm2d(outputs),
         activation(),
     )
+
+
+def initialize(module: nn.Module, std: float) -> None:
+    """Draw convolutions after Kaiming He (fan-out), and linear layers from a normal distribution of ``std``."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out")
+        elif isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=std)
+            nn.init.zeros_(part.bias)
 
 
 class InvertedResidual(nn.Module):
@@ -98,12 +108,7 @@ class MobileNetV2(nn.Module):
         self.features = nn.Sequential(*layers)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(last, num_classes))
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out")
-            elif isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=0.01)
-                nn.init.zeros_(module.bias)
+        initialize(self, std=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sift_onnx.models.attention import attend
-from sift_onnx.models.mobilenetv2 import InvertedResidual, convolution
+from sift_onnx.models.mobilenetv2 import InvertedResidual, convolution, initialize
 from sift_onnx.models.sizes import check_size, scaled
 
 __all__ = ["MobileVit", "MobileVitBlock", "mobilevit_s"]
@@ -112,12 +112,7 @@ class MobileVit(nn.Module):
         self.head = convolution(widths[-1], last, 1, nn.SiLU)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(last, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out")
-            elif isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        initialize(self, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stage2(self.stage1(self.stem(x)))

@@ -54,22 +54,14 @@ class Architecture:
     outputs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"logits": ("batch",)})
 
 
-def _resnet(name: str, depth: int, stem: str, paper: str) -> Architecture:
-    imagenet = stem == "imagenet"
-    return Architecture(
-        name=name,
-        description=f"ResNet-{depth}, stem 7x7/2 and pooling" if imagenet else f"ResNet-{depth}, stem 3x3",
-        paper=paper,
-        input_shape=(3, 224, 224) if imagenet else (3, 32, 32),
-        num_classes=1000 if imagenet else 100,
-        builder=f"sift_onnx.models.resnet:resnet{depth}",
-        arguments={"stem": stem},
-        options=("zero_init_residual",),
-    )
-
-
-def _mobile(
-    name: str, builder: str, image_size: int, description: str, arguments: Mapping[str, Any], paper: str
+def _classifier(
+    name: str,
+    builder: str,
+    image_size: int,
+    description: str,
+    arguments: Mapping[str, Any],
+    paper: str,
+    options: tuple[str, ...] = (),
 ) -> Architecture:
     return Architecture(
         name=name,
@@ -79,20 +71,14 @@ def _mobile(
         num_classes=100 if name.endswith("-cifar") else 1000,
         builder=f"sift_onnx.models.{builder}",
         arguments=arguments,
+        options=options,
     )
 
 
-def _botnet(name: str, image_size: int, stem: str, description: str, paper: str) -> Architecture:
-    return Architecture(
-        name=name,
-        description=description,
-        paper=paper,
-        input_shape=(3, image_size, image_size),
-        num_classes=1000 if stem == "imagenet" else 100,
-        builder="sift_onnx.models.botnet:botnet50",
-        arguments={"image_size": image_size, "stem": stem},
-        options=("zero_init_residual",),
-    )
+def _residual(name: str, builder: str, description: str, paper: str, **arguments: Any) -> Architecture:
+    stem, image_size = ("cifar", 32) if name.endswith("-cifar") else ("imagenet", 224)
+    arguments["stem"] = stem
+    return _classifier(name, builder, image_size, description, arguments, paper, ("zero_init_residual",))
 
 
 def _gpt(name: str, builder: str, description: str, paper: str) -> Architecture:
@@ -145,14 +131,14 @@ _DEEPLAB = Architecture(
 ARCHITECTURES: Mapping[str, Architecture] = {
     row.name: row
     for row in (
-        _resnet("resnet18", 18, "imagenet", "Tables 6 and 7, Figure 3"),
-        _resnet("resnet34", 34, "imagenet", "Table 6"),
-        _resnet("resnet50", 50, "imagenet", "- (BoTNet-50 is built on it)"),
-        _resnet("resnet18-cifar", 18, "cifar", "Tables 2, 3, 4, 9 and 11"),
-        _resnet("resnet34-cifar", 34, "cifar", "-"),
-        _resnet("resnet50-cifar", 50, "cifar", "-"),
-        _mobile("mobilenetv2", "mobilenetv2:mobilenetv2", 224, "MobileNetV2", {}, "-"),
-        _mobile(
+        _residual("resnet18", "resnet:resnet18", "ResNet-18, stem 7x7/2 and pooling", "Tables 6 and 7, Figure 3"),
+        _residual("resnet34", "resnet:resnet34", "ResNet-34, stem 7x7/2 and pooling", "Table 6"),
+        _residual("resnet50", "resnet:resnet50", "ResNet-50, stem 7x7/2 and pooling", "- (BoTNet-50 is built on it)"),
+        _residual("resnet18-cifar", "resnet:resnet18", "ResNet-18, stem 3x3", "Tables 2, 3, 4, 9 and 11"),
+        _residual("resnet34-cifar", "resnet:resnet34", "ResNet-34, stem 3x3", "-"),
+        _residual("resnet50-cifar", "resnet:resnet50", "ResNet-50, stem 3x3", "-"),
+        _classifier("mobilenetv2", "mobilenetv2:mobilenetv2", 224, "MobileNetV2", {}, "-"),
+        _classifier(
             "mobilenetv2-cifar",
             "mobilenetv2:mobilenetv2",
             32,
@@ -160,8 +146,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             {"stem_stride": 1},
             "Tables 5 and 10",
         ),
-        _mobile("mobilevit-s", "mobilevit:mobilevit_s", 256, "MobileViT-S", {"image_size": 256}, "-"),
-        _mobile(
+        _classifier("mobilevit-s", "mobilevit:mobilevit_s", 256, "MobileViT-S", {"image_size": 256}, "-"),
+        _classifier(
             "mobilevit-s-cifar",
             "mobilevit:mobilevit_s",
             32,
@@ -169,8 +155,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             {"image_size": 32, "small_images": True},
             "Tables 5 and 10",
         ),
-        _botnet("botnet50", 224, "imagenet", "BoTNet-50, attention at 14x14 and 7x7", "Table 6"),
-        _botnet("botnet50-cifar", 32, "cifar", "BoTNet-50, stem 3x3, attention at 8x8 and 4x4", "Tables 5 and 10"),
+        _residual("botnet50", "botnet:botnet50", "BoTNet-50, attention at 14x14 and 7x7", "Table 6", image_size=224),
+        _residual(
+            "botnet50-cifar",
+            "botnet:botnet50",
+            "BoTNet-50, stem 3x3, attention at 8x8 and 4x4",
+            "Tables 5 and 10",
+            image_size=32,
+        ),
         _gpt("gpt3-small", "gpt3_small", "GPT-3, 12 layers of 768", "Tables 8, 14, 15, 18 and 19"),
         _gpt("gpt3-medium", "gpt3_medium", "GPT-3, 24 layers of 1024", "Table 15"),
         _gpt("gpt3-1.3b", "gpt3_1_3b", "GPT-3, 24 layers of 2048", "-"),

@@ -60,11 +60,6 @@ class BasicBlock(nn.Module):
         self.downsample = _projection(inputs, width, stride)
         self.relu = nn.ReLU(inplace=True)
 
-    @property
-    def last_norm(self) -> nn.BatchNorm2d:
-        """The normalization that ends the residual branch."""
-        return self.bn2
-
     def forward(self, x: Tensor) -> Tensor:
         residual = self.relu(self.bn1(self.conv1(x)))
         residual = self.bn2(self.conv2(residual))
@@ -89,11 +84,6 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(outputs)
         self.downsample = _projection(inputs, outputs, stride)
         self.relu = nn.ReLU(inplace=True)
-
-    @property
-    def last_norm(self) -> nn.BatchNorm2d:
-        """The normalization that ends the residual branch."""
-        return self.bn3
 
     def forward(self, x: Tensor) -> Tensor:
         residual = self.relu(self.bn1(self.conv1(x)))
@@ -186,7 +176,8 @@ def initialize_residual(module: nn.Module, zero_init_residual: bool) -> None:
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
         elif zero_init_residual and isinstance(part, BasicBlock | Bottleneck):
-            nn.init.zeros_(part.last_norm.weight)
+            last_norm = part.bn3 if isinstance(part, Bottleneck) else part.bn2
+            nn.init.zeros_(last_norm.weight)
 
 
 class ResNet(Backbone):

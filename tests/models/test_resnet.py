@@ -43,7 +43,7 @@ def test_zero_initialized_residuals_make_every_block_begin_as_the_identity(block
 
 def test_residuals_can_begin_with_a_scale_of_one():
     model = ResNet(BasicBlock, (1, 1, 1, 1), base_width=4, zero_init_residual=False)
-    assert all(bool((block.last_norm.weight == 1).all()) for block in model.modules() if isinstance(block, BasicBlock))
+    assert all(bool((block.bn2.weight == 1).all()) for block in model.modules() if isinstance(block, BasicBlock))
 
 
 def test_convolutions_begin_after_kaiming_he():
