@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NoReturn, Union
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
 from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
 from sift_onnx.records.profile import NodeProfile, Placement
@@ -34,7 +33,6 @@ __all__ = [
     "Profile",
     "Program",
     "available_backends",
-    "default_threads",
     "get_backend",
     "one_line",
     "plugin_backend",
@@ -51,11 +49,6 @@ _BACKENDS = {
     "cpu": "sift_onnx.backends.cpu.run.program:CpuBackend",
     "dataflow": "sift_onnx.backends.dataflow.backend:DataflowBackend",
 }
-
-
-def default_threads() -> int:
-    """Threads where a user does not say how many: :func:`sift_onnx.backends.processors.usable_processors`."""
-    return usable_processors()
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from sift_onnx.backends.base import (
     Placement,
     Profile,
     Program,
-    default_threads,
 )
 from sift_onnx.backends.forks import keep_for_ever, renew_in_children
+from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, ModelReadError, UnsupportedError
 from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
@@ -69,10 +69,7 @@ class OnnxRuntimeProgram(Program):
     """
 
     def __init__(
-        self,
-        model: ModelSource,
-        options: CompileOptions,
-        initializers: Mapping[str, npt.NDArray[Any]] | None = None,
+        self, model: ModelSource, options: CompileOptions, initializers: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> None:
         """Load and optimise ``model``.
 
@@ -81,7 +78,7 @@ class OnnxRuntimeProgram(Program):
             options: as above.
             initializers: values of those that the model says lie elsewhere; they are not copied.
         """
-        self.threads = options.threads or default_threads()
+        self.threads = options.threads or usable_processors()
         self._options = options
         self._initializers = {
             name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (initializers or {}).items()

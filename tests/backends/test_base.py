@@ -9,9 +9,9 @@ from sift_onnx.backends.base import (
     Profile,
     Program,
     available_backends,
-    default_threads,
     get_backend,
 )
+from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, MissingExtraError, UnsupportedError, UsageError
 
 USER_BACKEND = """
@@ -138,7 +138,7 @@ def test_options_start_at_one(options):
 
 
 def test_there_is_a_thread():
-    assert default_threads() >= 1
+    assert usable_processors() >= 1
 
 
 def test_profile_sums_its_nodes():

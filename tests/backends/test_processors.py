@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sift_onnx.backends import processors
-from sift_onnx.backends.base import default_threads
+from sift_onnx.backends.cpu.run.pool import ThreadPool
 from sift_onnx.backends.measure import host
 from sift_onnx.backends.processors import cgroup_quota
 from sift_onnx.cli.verbs.doctor import inspect_host
@@ -86,7 +86,7 @@ def test_threads_are_the_allowed_processors_within_the_quota(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr(processors, "cgroup_quota", lambda: quota)
     assert processors.usable_processors() == threads
-    assert default_threads() == threads
+    assert ThreadPool().threads == threads
     assert inspect_host()["threads"] == threads
     assert host()["usable_processors"] == threads
     assert host()["affinity"] == 8
@@ -133,12 +133,12 @@ def test_a_process_in_a_real_group_of_one_processor_has_one_thread(group_of_one_
     program = """
 import os, sys
 open(os.path.join(sys.argv[1], "cgroup.procs"), "w").write(str(os.getpid()))
-from sift_onnx.backends.base import CompileOptions, default_threads
+from sift_onnx.backends.processors import usable_processors
 from sift_onnx.backends.cpu.run.session import InferenceSession
 from sparse_nets import SparseNet
 net = SparseNet()
 net.output(net.conv(net.input("x", 1, 4, 8, 8), 4, 4, 3))
-print(default_threads(), InferenceSession(net.model()).threads)
+print(usable_processors(), InferenceSession(net.model()).threads)
 """
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     done = subprocess.run(

@@ -18,7 +18,7 @@ __all__ = ["is_sparse", "why_not_profitable"]
 # GFLOP/s per core, of non-zeros: the middle of what ResNet stages reach.
 _SPARSE_GFLOPS = 75.0
 _PAIRED_GFLOPS = 95.0
-_OWN_DENSE_GFLOPS = 95.0
+# Of dense layers, in the kernels as in onnxruntime.
 _DENSE_GFLOPS = 95.0
 _PAIRED_ABOVE = 0.18
 _BORDER_SECONDS = 20e-6
@@ -69,13 +69,11 @@ def _estimate(step: Step, dims: Mapping[str, Dims], batch: str | None) -> tuple[
     weights = step.spec.weights
     sizes = [_size(dim, batch) for dim in result_dims(step.spec, dims[step.inputs[0]])]
     positions = math.prod(sizes) // weights.rows
-    density = weights.density
-    rate = _PAIRED_GFLOPS if density > _PAIRED_ABOVE else _SPARSE_GFLOPS
-    if density > SPARSE_BELOW:
-        own = 2e-9 * weights.size * positions / _OWN_DENSE_GFLOPS
-    else:
-        own = 2e-9 * weights.nnz * positions / rate
-    return own, 2e-9 * weights.size * positions / _DENSE_GFLOPS
+    dense = 2e-9 * weights.size * positions / _DENSE_GFLOPS
+    if not is_sparse(step):
+        return dense, dense
+    rate = _PAIRED_GFLOPS if weights.density > _PAIRED_ABOVE else _SPARSE_GFLOPS
+    return 2e-9 * weights.nnz * positions / rate, dense
 
 
 def _size(dim: Dim, batch: str | None) -> int:

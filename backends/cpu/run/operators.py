@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypedDict
+from dataclasses import asdict
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
@@ -15,7 +15,6 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     Depthwise,
     Elementwise,
-    Geometry,
     GlobalPool,
     LayerNormalization,
     Matmul,
@@ -25,13 +24,6 @@ from sift_onnx.backends.lowering.specs import (
 from sift_onnx.errors import UsageError
 
 __all__ = ["build", "build_attention"]
-
-
-class _Window(TypedDict):
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    pads: tuple[int, int, int, int]
 
 
 def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
@@ -58,7 +50,7 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         case Conv() if weights is not None:
             return _kernels.Conv(
                 weights, spec.bias, groups=spec.groups, activation=spec.activation, layout=layout, isa=isa,
-                **_window(spec.geometry),
+                **asdict(spec.geometry),
             )  # fmt: skip
         case Matmul() if weights is not None:
             if layout == "planes":
@@ -70,14 +62,14 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         case Depthwise() if weights is not None:
             return _kernels.Depthwise(
                 weights, spec.bias, activation=spec.activation, layout=layout, isa=isa,
-                **_window(spec.geometry),
+                **asdict(spec.geometry),
             )  # fmt: skip
         case Pool(kind="max"):
-            return _kernels.MaxPool(ceil_mode=spec.ceil_mode, layout=layout, isa=isa, **_window(spec.geometry))
+            return _kernels.MaxPool(ceil_mode=spec.ceil_mode, layout=layout, isa=isa, **asdict(spec.geometry))
         case Pool():
             return _kernels.AveragePool(
                 ceil_mode=spec.ceil_mode, count_include_pad=spec.count_include_pad, layout=layout, isa=isa,
-                **_window(spec.geometry),
+                **asdict(spec.geometry),
             )  # fmt: skip
         case GlobalPool():
             return _kernels.GlobalAveragePool(layout=layout, isa=isa)
@@ -130,12 +122,3 @@ def build_attention(
         layout=layout,
         isa=isa,
     )
-
-
-def _window(geometry: Geometry) -> _Window:
-    return {
-        "kernel": geometry.kernel,
-        "stride": geometry.stride,
-        "dilation": geometry.dilation,
-        "pads": geometry.pads,
-    }

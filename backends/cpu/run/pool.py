@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 
-from sift_onnx.backends.base import CompileOptions, default_threads
+from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import UsageError
 
 __all__ = ["ThreadPool", "pool_of"]
@@ -31,7 +32,7 @@ class ThreadPool:
         Raises:
             UsageError: ``threads`` is below 1, or above what is ever started.
         """
-        self.threads = CompileOptions(threads).threads or default_threads()
+        self.threads = CompileOptions(threads).threads or usable_processors()
         self.kernels = _kernels.ThreadPool(self.threads)
 
 
@@ -45,7 +46,7 @@ def pool_of(threads: int | None, pool: ThreadPool | None = None) -> ThreadPool:
         UsageError: ``pool`` is no pool, or has another number of threads.
     """
     if pool is None:
-        count = threads or default_threads()
+        count = threads or usable_processors()
         return _shared.get(count) or _shared.setdefault(count, ThreadPool(count))
     if not isinstance(pool, ThreadPool):
         raise UsageError(f"pool is a {type(pool).__name__}; pass a sift_onnx.ThreadPool")

@@ -45,17 +45,16 @@ def profile_region(
             if item.step is not None:
                 flops[item.step] = flops.get(item.step, 0.0) + program.flops(item.step, item.shape)
                 shapes.setdefault(item.step, item)
-        for step, seconds in per_step.items():
-            sums[step].append(seconds)
+        for timed, seconds in per_step.items():
+            sums[timed].append(seconds)
     nodes = []
-    for number, (name, op) in enumerate(zip(program.region.names, program.region.ops, strict=True)):
+    region = program.region
+    for number, (step, name, op) in enumerate(zip(region.steps, region.names, region.ops, strict=True)):
         if number not in sums:
             continue
         seconds = statistics.median(sums[number])
-        spec = program.region.steps[number].spec
-        is_linear = isinstance(spec, LinearLayer)
-        gflops = flops[number] / seconds / 1e9 if is_linear and seconds else None
-        fused = len(program.region.steps[number].nodes) - 1
+        layer = step.spec if isinstance(step.spec, LinearLayer) else None
+        fused = len(step.nodes) - 1
         reason = reasons.get(name, "")
         nodes.append(
             NodeProfile(
@@ -65,8 +64,8 @@ def profile_region(
                 reason=f"{reason}; {fused} nodes behind it are fused into it" if fused else reason,
                 ms=1e3 * seconds,
                 kernel=program.kernel_name(number, shapes[number].shape, shapes[number].layout),
-                density=spec.weights.density if isinstance(spec, LinearLayer) else None,
-                gflops=gflops,
+                density=layer.weights.density if layer else None,
+                gflops=flops[number] / seconds / 1e9 if layer and seconds else None,
             )
         )
     if None in sums:

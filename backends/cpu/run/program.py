@@ -32,6 +32,7 @@ from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import nbytes_of
@@ -139,7 +140,7 @@ class CpuProgram(Program):
             del loaded, graph, plan
             gc.collect()
 
-    def _program(self, part: Any) -> RegionProgram | OnnxRuntimeProgram:
+    def _program(self, part: Region | Subgraph) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):
             return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self._options, part.arrays)

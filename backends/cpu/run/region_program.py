@@ -24,14 +24,7 @@ from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import (
-    Attention,
-    Conv,
-    LinearLayer,
-    Matmul,
-    Reshaped,
-    result_dims,
-)
+from sift_onnx.backends.lowering.specs import Attention, Conv, LinearLayer, Matmul, Reshaped, result_dims
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -48,7 +41,6 @@ _POOLED_BYTES = 1 << 18
 class _Prepared:
     """A region for one set of input shapes."""
 
-    shapes: dict[str, Shape]
     outputs: tuple[tuple[tuple[int, ...], DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
 
@@ -240,6 +232,7 @@ class RegionProgram:
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
         whole = any(isinstance(step.spec, Attention) for step in self.region.steps)
+        only_rows = all(step.view == "rows" for step in self.region.steps)
 
         def op_of(index: int, layout: Layout) -> _kernels.Op:
             step = self.region.steps[index]
@@ -249,13 +242,13 @@ class RegionProgram:
             mask = shapes[input_key(step.mask, "array")] if step.mask else None
             return build_attention(step.spec, operands, mask, layout, self.isa)
 
-        for slab in cut(count, self._bytes_of_group(shapes), self._only_rows(), self.region.single, whole):
+        for slab in cut(count, self._bytes_of_group(shapes), only_rows, self.region.single, whole):
             key = (slab.count, slab.layout)
             if key not in made:
                 part = {name: shape if slab.is_all else (slab.count, *shape[1:]) for name, shape in shapes.items()}
                 made[key] = schedule(self.region, part, slab.layout, op_of, self.isa)
             slabs.append((slab, made[key]))
-        return _Prepared(shapes, outputs, tuple(slabs))
+        return _Prepared(outputs, tuple(slabs))
 
     def _bytes_of_group(self, shapes: Mapping[str, Shape]) -> int:
         """Of the operands and the result of the largest step, for 16 images or rows."""
@@ -266,9 +259,6 @@ class RegionProgram:
                 elements = sum(math.prod(shapes[name][1:]) for name in (*names, step.output))
                 most = max(most, step.dtype.itemsize * elements)
         return LANES * most
-
-    def _only_rows(self) -> bool:
-        return all(step.view == "rows" for step in self.region.steps)
 
 
 def _as_kernels_read(array: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
@@ -22,6 +22,7 @@ Shape = tuple[int, int, int, int]
 _SCRATCH = -1
 # Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
 _SCRATCH_UNIT = DType.FLOAT32.itemsize
+_COPY = Elementwise("first")
 _Place = tuple[int, int] | None
 _OtherPlaces = tuple[_Place, _Place, _Place]
 
@@ -68,8 +69,6 @@ class _Call:
 class _Builder:
     """Collects calls. Values are named after the model's, with a layout as suffix."""
 
-    layout: Layout
-    isa: str
     calls: list[_Call] = field(default_factory=list)
     nbytes: dict[str, int] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -92,11 +91,7 @@ class _Builder:
 
 
 def schedule(
-    region: Region,
-    shapes: Mapping[str, Shape],
-    layout: Layout,
-    op_of: Callable[[int, Layout], _kernels.Op],
-    isa: str,
+    region: Region, shapes: Mapping[str, Shape], layout: Layout, op_of: Callable[[int, Layout], _kernels.Op], isa: str
 ) -> Schedule:
     """The schedule of ``region``.
 
@@ -109,22 +104,14 @@ def schedule(
         op_of: the operator of a step in a layout; the schedules of a region share them.
         isa: instruction set.
     """
-    builder = _Builder(layout, isa)
-    array_sizes: list[int] = []
-    where: dict[tuple[str, View | None], str] = {}
+    builder = _Builder()
+    where: dict[tuple[str, View | None], str] = {(name, view): f"{name}:{view}:array" for name, view in region.inputs}
+    direct = {name: f"{name}:array" for name in region.outputs}
+    builder.places.update((array, (number, 0)) for number, array in enumerate([*where.values(), *direct.values()]))
+    keys = [*(input_key(name, view) for name, view in region.inputs), *region.outputs]
+    array_sizes = [math.prod(shapes[key]) for key in keys]
     made = {step.output for step in region.steps}
     dtypes = region.dtypes
-    for name, view in region.inputs:
-        array = f"{name}:{view}:array"
-        builder.places[array] = (len(array_sizes), 0)
-        array_sizes.append(math.prod(shapes[input_key(name, view)]))
-        where[name, view] = array
-    direct: dict[str, str] = {}
-    for name in region.outputs:
-        array = f"{name}:array"
-        builder.places[array] = (len(array_sizes), 0)
-        array_sizes.append(math.prod(shapes[name]))
-        direct[name] = array
 
     def operand(name: str, view: View) -> str:
         """The value in the layout; an input is brought into it when it is first read."""
@@ -154,11 +141,9 @@ def schedule(
         where[step.output, None] = result
         if step.output in direct and result != direct[step.output]:
             out = direct[step.output]
-            if layout == "images16" and not builder.places.get(result):
-                builder.call(_kernels.Reorder("images16", isa=isa), shapes[step.output], (result,), out, step.dtype)
-            else:
-                copy = build(Elementwise("first"), "planes", None, isa)
-                builder.call(copy, shapes[step.output], (result,), out, step.dtype)
+            leaves_lanes = layout == "images16" and not builder.places.get(result)
+            copy = _kernels.Reorder("images16", isa=isa) if leaves_lanes else build(_COPY, "planes", None, isa)
+            builder.call(copy, shapes[step.output], (result,), out, step.dtype)
     return _placed(builder, array_sizes)
 
 
@@ -185,30 +170,19 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
     lifetimes: dict[str, Lifetime] = {}
     for name, owner in home.items():
         ends = last.get(name, first[name])
-        known = lifetimes.get(owner)
-        begin = first[name] if known is None else known.first
-        lifetimes[owner] = Lifetime(builder.nbytes[owner], begin, ends if known is None else max(known.last, ends))
+        known = lifetimes.get(owner, Lifetime(builder.nbytes[owner], first[name], ends))
+        lifetimes[owner] = replace(known, last=max(known.last, ends))
     offsets, total = pack(lifetimes)
     places = builder.places | {name: (_SCRATCH, offsets[owner] // _SCRATCH_UNIT) for name, owner in home.items()}
     sequence = _kernels.Sequence(
         [
-            (
-                call.op,
-                call.shape,
-                places[call.inputs[0]],
-                _others(call, places),
-                places[call.output],
-            )
+            (call.op, call.shape, places[call.inputs[0]], _others(call, places), places[call.output])
             for call in builder.calls
         ],
         total // _SCRATCH_UNIT,
         array_sizes,
     )
-    return Schedule(
-        sequence,
-        tuple(call.step for call in builder.calls),
-        tuple(call.shape for call in builder.calls),
-    )
+    return Schedule(sequence, tuple(call.step for call in builder.calls), tuple(call.shape for call in builder.calls))
 
 
 def _others(call: _Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:

@@ -24,7 +24,7 @@ from sift_onnx.backends.dataflow.cycles.fast import RowCosts, axpy_cycles, layer
 from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
 from sift_onnx.backends.dataflow.cycles.mapping import Mapping, map_product
 from sift_onnx.backends.dataflow.machines.machine import GridMachine
-from sift_onnx.backends.dataflow.workloads.pattern import csr_of
+from sift_onnx.backends.dataflow.workloads.pattern import coordinates
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct
 from sift_onnx.errors import UnsupportedError
 
@@ -67,9 +67,8 @@ def simulate_product_by_events(
             f"{product.name!r} ({product.step}) takes {steps:,} events, fidelity 'event' takes {_STEP_LIMIT:,}; choose "
             "fast, a smaller batch or a smaller grid"
         )
-    csr = csr_of(product.pattern)
-    shard = mapping.shard[csr.columns]
-    rows = np.repeat(np.arange(matrix.rows), np.diff(csr.indptr))
+    rows, columns = coordinates(product.pattern)
+    shard = mapping.shard[columns]
     log = EventLog(passes=mapping.token_passes * product.sequential)
     for part in range(mapping.parts):
         inside = shard // mapping.columns_used == part
@@ -78,7 +77,7 @@ def simulate_product_by_events(
     demands: dict[Bound, float] = {
         "sram" if costs.sram_limited else "compute": float(per_column.max()) * costs.axpy,
         "reduce": float(matrix.rows * costs.reduce),
-        "stream": len(csr.columns) * (costs.index_bytes + costs.value_bytes) / machine.edge_bytes_per_cycle,
+        "stream": len(columns) * (costs.index_bytes + costs.value_bytes) / machine.edge_bytes_per_cycle,
     }
     most: Bound = max(demands, key=lambda name: demands[name])
     layer = layer_of(product, machine, mapping, costs, {most: log.cycles * log.passes}, per_column)

@@ -24,14 +24,13 @@ import numpy.typing as npt
 
 from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
 from sift_onnx.backends.dataflow.cycles.mapping import Mapping, map_product
-from sift_onnx.backends.dataflow.machines.machine import GridMachine
+from sift_onnx.backends.dataflow.machines.machine import PICOJOULE, GridMachine
 from sift_onnx.backends.dataflow.workloads.pattern import Pattern, ShardCounts, shard_counts
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, subject_of
 
 __all__ = ["RowCosts", "axpy_cycles", "layer_of", "pass_limits", "row_costs", "simulate_product", "window_limits"]
 
 Array = npt.NDArray[Any]
-_PJ = 1e-12
 Counter = Callable[[Pattern, Array, int], ShardCounts]
 
 
@@ -228,7 +227,7 @@ def layer_of(
     weight_bytes = machine.link_bytes if math.isfinite(machine.link_bytes) else machine.edge_value_bytes
     sent = product.pattern.nnz * runs
     mean = float(column_busy.mean())
-    seconds = machine.core_cycle_pj * _PJ
+    core_cycle_j = machine.core_cycle_pj * PICOJOULE
     edge = (costs.index_bytes * sent, costs.value_bytes * sent)
     return LayerResult(
         **subject_of(product),
@@ -244,9 +243,9 @@ def layer_of(
         + float(matrix.rows) * product.tokens * product.sequential * machine.value_bytes,
         edge_index_bytes=edge[0],
         edge_value_bytes=edge[1],
-        busy_energy_j=busy * seconds,
-        idle_energy_j=max(0.0, float(cycles) * machine.cores - busy) * seconds * machine.idle_fraction,
-        edge_energy_j=(edge[0] + edge[1]) * machine.edge_byte_pj * _PJ,
+        busy_energy_j=busy * core_cycle_j,
+        idle_energy_j=max(0.0, float(cycles) * machine.cores - busy) * core_cycle_j * machine.idle_fraction,
+        edge_energy_j=(edge[0] + edge[1]) * machine.edge_byte_pj * PICOJOULE,
         notes=mapping.notes,
         column_busy=column_busy,
         column_wavelets=per_column * runs,

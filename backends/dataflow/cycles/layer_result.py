@@ -19,7 +19,7 @@ Bound = Literal["compute", "reduce", "stream", "sram"]
 BOUNDS: tuple[Bound, ...] = ("compute", "reduce", "stream", "sram")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerResult:
     """One node in one step of training.
 
@@ -63,26 +63,26 @@ class LayerResult:
     kind: str
     step: Step
     storage: str
-    rows: int
-    columns: int
-    tokens: int
-    size: int
-    nnz: int
+    rows: int = 0
+    columns: int = 0
+    tokens: int = 0
+    size: int = 0
+    nnz: int = 0
     macs: int
     cycles: int
     limits: Mapping[Bound, float]
     busy_cycles: float
     mean_busy_cycles: float
     utilization: float
-    imbalance: float
-    wavelets: int
-    fabric_bytes: float
-    sram_bytes: float
-    edge_index_bytes: float
-    edge_value_bytes: float
-    busy_energy_j: float
-    idle_energy_j: float
-    edge_energy_j: float
+    imbalance: float = 1.0
+    wavelets: int = 0
+    fabric_bytes: float = 0.0
+    sram_bytes: float = 0.0
+    edge_index_bytes: float = 0.0
+    edge_value_bytes: float = 0.0
+    busy_energy_j: float = 0.0
+    idle_energy_j: float = 0.0
+    edge_energy_j: float = 0.0
     notes: tuple[str, ...] = ()
     column_busy: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
     column_wavelets: npt.NDArray[np.int64] = field(
@@ -113,31 +113,9 @@ class LayerResult:
 
     def report(self) -> SimulatedLayer:
         """One of ``layers`` of what ``simulate`` reports."""
+        alike = set(SimulatedLayer.__struct_fields__) - {"limits", "energy_parts_j"}
         return SimulatedLayer(
-            name=self.name,
-            node=self.node,
-            op=self.op,
-            kind=self.kind,
-            step=self.step,
-            storage=self.storage,
-            rows=self.rows,
-            columns=self.columns,
-            tokens=self.tokens,
-            nnz=self.nnz,
-            macs=self.macs,
-            cycles=self.cycles,
-            bound=self.bound,
-            utilization=self.utilization,
-            imbalance=self.imbalance,
-            stall_cycles=self.stall_cycles,
-            wavelets=self.wavelets,
-            fabric_bytes=self.fabric_bytes,
-            sram_bytes=self.sram_bytes,
-            edge_index_bytes=self.edge_index_bytes,
-            edge_value_bytes=self.edge_value_bytes,
-            energy_j=self.energy_j,
-            size=self.size,
+            **{name: getattr(self, name) for name in alike},
             limits={name: self.limits.get(name, 0.0) for name in BOUNDS},
             energy_parts_j={"busy": self.busy_energy_j, "idle": self.idle_energy_j, "edge": self.edge_energy_j},
-            notes=self.notes,
         )

@@ -9,32 +9,34 @@ from __future__ import annotations
 import math
 
 from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
-from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
-from sift_onnx.backends.dataflow.workloads.workload import WeightlessOp
+from sift_onnx.backends.dataflow.machines.machine import PICOJOULE, GridMachine, Machine
+from sift_onnx.backends.dataflow.workloads.workload import Subject, WeightlessOp
 
 __all__ = ["simulate_weightless"]
-
-_PJ = 1e-12
 
 
 def simulate_weightless(op: WeightlessOp, machine: Machine) -> LayerResult:
     """Cycles, traffic and energy of ``op``; on a machine without a grid, of its operations at peak."""
+    subject = Subject(
+        name=op.node, node=op.node, op=op.op, kind=op.kind, step=op.step, storage="none", macs=op.operations
+    )
     if isinstance(machine, GridMachine):
-        return _on_grid(op, machine)
+        return _on_grid(op, subject, machine)
     operations = max(op.operations, 1)
     cycles = max(1, math.ceil(operations / machine.peak_macs_per_cycle))
-    return _result(
-        op,
-        cycles,
-        {"compute": float(cycles)},
-        operations / (cycles * machine.peak_macs_per_cycle),
-        (0.0, float((op.elements_in + op.elements_out) * machine.value_bytes), 0.0),
-        (float(cycles), float(cycles)),
-        (operations * machine.mac_pj * _PJ, 0.0, 0.0),
+    return LayerResult(
+        **subject,
+        cycles=cycles,
+        limits={"compute": float(cycles)},
+        busy_cycles=float(cycles),
+        mean_busy_cycles=float(cycles),
+        utilization=operations / (cycles * machine.peak_macs_per_cycle),
+        sram_bytes=float((op.elements_in + op.elements_out) * machine.value_bytes),
+        busy_energy_j=operations * machine.mac_pj * PICOJOULE,
     )
 
 
-def _on_grid(op: WeightlessOp, machine: GridMachine) -> LayerResult:
+def _on_grid(op: WeightlessOp, subject: Subject, machine: GridMachine) -> LayerResult:
     cores = machine.cores
     steps = math.ceil(math.ceil(op.operations / cores) / machine.simd_lanes)
     compute = steps * machine.cycles_per_vector
@@ -43,11 +45,13 @@ def _on_grid(op: WeightlessOp, machine: GridMachine) -> LayerResult:
         # Each multiply-accumulate reads an operand, and reads and writes a partial sum, as in an AXPY.
         moved = op.operations * (machine.value_bytes + 2 * machine.partial_sum_bytes)
     sram = math.ceil(moved / cores) / machine.sram_port_bytes
-    per_core = -(-max(op.elements_in, 1) // cores)
-    ring = machine.columns > 1 and op.ring_passes
-    # Sums of a token come together along a row of cores, and their result goes back.
-    reduce = ring * (2 * (machine.columns - 1) * machine.hop_cycles + _words(per_core, machine)) if ring else 0.0
-    fabric = float(ring * (machine.columns - 1) * machine.rows * machine.link_bytes) if ring else 0.0
+    reduce = fabric = 0.0
+    if machine.columns > 1 and op.ring_passes:
+        # Sums of a token come together along a row of cores, and their result goes back.
+        per_core = -(-max(op.elements_in, 1) // cores)
+        words = math.ceil(per_core * machine.partial_sum_bytes / machine.link_bytes)
+        reduce = op.ring_passes * (2 * (machine.columns - 1) * machine.hop_cycles + words)
+        fabric = float(op.ring_passes * (machine.columns - 1) * machine.rows * machine.link_bytes)
     edge = 0.0
     if op.kind == "lookup":
         # Each row of the table that is asked for is broadcast once; at most, all of them are.
@@ -63,70 +67,25 @@ def _on_grid(op: WeightlessOp, machine: GridMachine) -> LayerResult:
     }
     bound: Bound = max(demands, key=lambda name: demands[name])
     cycles = max(1, math.ceil(demands[bound]))
-    used = {
+    used = demands | {
         "compute": op.operations * machine.cycles_per_vector / (cores * machine.simd_lanes),
         "sram": moved / (cores * machine.sram_port_bytes),
-        "reduce": demands["reduce"],
-        "stream": demands["stream"],
     }
     share = max(used.values()) / cycles
     busy = max(compute, sram)
-    seconds = machine.core_cycle_pj * _PJ
-    return _result(
-        op,
-        cycles,
-        {bound: float(cycles)},
-        # An operator that does nothing measurable still takes its cycle.
-        share if share > 0 else 1.0 / (cycles * cores),
-        (fabric, float(moved), edge),
-        (min(busy, cycles), min(busy, cycles)),
-        (
-            busy * cores * seconds,
-            max(0.0, cycles - busy) * cores * seconds * machine.idle_fraction,
-            edge * machine.edge_byte_pj * _PJ,
-        ),
-    )
-
-
-def _words(elements: int, machine: GridMachine) -> int:
-    return math.ceil(elements * machine.partial_sum_bytes / machine.link_bytes)
-
-
-def _result(
-    op: WeightlessOp,
-    cycles: int,
-    limits: dict[Bound, float],
-    utilization: float,
-    traffic: tuple[float, float, float],
-    busy: tuple[float, float],
-    energy: tuple[float, float, float],
-) -> LayerResult:
-    """``traffic``: fabric, SRAM and edge bytes; ``busy``: of the busiest core and on average."""
+    core_cycle_j = machine.core_cycle_pj * PICOJOULE
     return LayerResult(
-        name=op.node,
-        node=op.node,
-        op=op.op,
-        kind=op.kind,
-        step=op.step,
-        storage="none",
-        rows=0,
-        columns=0,
-        tokens=0,
-        size=0,
-        nnz=0,
-        macs=op.operations,
+        **subject,
         cycles=cycles,
-        limits=limits,
-        busy_cycles=busy[0],
-        mean_busy_cycles=busy[1],
-        utilization=utilization,
-        imbalance=1.0,
-        wavelets=0,
-        fabric_bytes=traffic[0],
-        sram_bytes=traffic[1],
-        edge_index_bytes=0.0,
-        edge_value_bytes=traffic[2],
-        busy_energy_j=energy[0],
-        idle_energy_j=energy[1],
-        edge_energy_j=energy[2],
+        limits={bound: float(cycles)},
+        busy_cycles=min(busy, cycles),
+        mean_busy_cycles=min(busy, cycles),
+        # An operator that does nothing measurable still takes its cycle.
+        utilization=share if share > 0 else 1.0 / (cycles * cores),
+        fabric_bytes=fabric,
+        sram_bytes=float(moved),
+        edge_value_bytes=edge,
+        busy_energy_j=busy * cores * core_cycle_j,
+        idle_energy_j=max(0.0, cycles - busy) * cores * core_cycle_j * machine.idle_fraction,
+        edge_energy_j=edge * machine.edge_byte_pj * PICOJOULE,
     )

@@ -7,13 +7,11 @@ import math
 import numpy as np
 
 from sift_onnx.backends.dataflow.cycles.layer_result import LayerResult
-from sift_onnx.backends.dataflow.machines.machine import ArrayMachine, IdealMachine
+from sift_onnx.backends.dataflow.machines.machine import PICOJOULE, ArrayMachine, IdealMachine
 from sift_onnx.backends.dataflow.workloads.pattern import shard_counts
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, subject_of
 
 __all__ = ["simulate_product_without_grid", "systolic_cycles"]
-
-_PJ = 1e-12
 
 
 def systolic_cycles(summed: int, features: int, tokens: int, rows: int, columns: int) -> int:
@@ -56,14 +54,9 @@ def simulate_product_without_grid(product: SparseProduct, machine: ArrayMachine 
         busy_cycles=min(busy, cycles),
         mean_busy_cycles=min(busy, cycles),
         utilization=executed / (cycles * machine.peak_macs_per_cycle),
-        imbalance=1.0,
-        wavelets=0,
-        fabric_bytes=0.0,
         sram_bytes=float((matrix.rows + matrix.columns) * product.tokens * product.sequential * value_bytes),
         edge_index_bytes=float(nnz * value_bytes if product.is_sparse else 0),
         edge_value_bytes=float(nnz * value_bytes),
-        busy_energy_j=executed * machine.mac_pj * _PJ,
-        idle_energy_j=0.0,
-        edge_energy_j=0.0,
+        busy_energy_j=executed * machine.mac_pj * PICOJOULE,
         notes=notes,
     )

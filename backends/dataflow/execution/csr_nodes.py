@@ -42,13 +42,8 @@ def csr_node(node: gs.Node) -> CsrNode | str:
     """How to execute ``node`` as CSR; where it cannot be, the reason."""
     if not is_standard(node.domain):
         return f"operators of {node.domain} are not executed as CSR"
-    if node.op == "Conv":
-        return _conv(node)
-    if node.op == "Gemm":
-        return _gemm(node)
-    if node.op == "MatMul":
-        return _matmul(node)
-    return f"{node.op} is not executed as CSR"
+    make = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}.get(node.op)
+    return f"{node.op} is not executed as CSR" if make is None else make(node)
 
 
 def _stored(tensor: gs.Tensor, axes: int | None = None) -> SparseWeight | None:

@@ -11,11 +11,13 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnxruntime as ort
 
-from sift_onnx.backends.base import Placement, default_threads, one_line
+from sift_onnx.backends.base import Placement, one_line
 from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.execution.csr_nodes import CsrNode, csr_node
 from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
 from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.lowering.graph import names_read
+from sift_onnx.backends.processors import usable_processors
 from sift_onnx.errors import BackendError, UnsupportedError
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constant_tensors import full_tensor
@@ -38,6 +40,7 @@ class FunctionalModel:
             multiply-accumulate, in the order in which weights and partial sums arrive.
         threads: of onnxruntime, for nodes without weights.
         inputs: what :meth:`run` takes.
+        constants: initializers by name.
     """
 
     def __init__(
@@ -51,18 +54,13 @@ class FunctionalModel:
         if arithmetic == "float16" and not isinstance(machine, GridMachine):
             raise UnsupportedError(f"{machine.name} has no grid, and so no order in which partial sums arrive")
         self.machine, self.arithmetic = machine, arithmetic
-        self.threads = threads or default_threads()
+        self.threads = threads or usable_processors()
         self.inputs = graph_inputs(model.origin)
         self._skeleton = model.skeleton()
-        self._constants = model.initializers()
+        self.constants = model.initializers()
         nodes = {tuple(t.name for t in node.outputs): node for node in model.graph.nodes}
         self._placements: list[Placement] = []
         self._pieces = self._cut(nodes)
-
-    @property
-    def constant_names(self) -> frozenset[str]:
-        """Names of the initializers."""
-        return frozenset(self._constants)
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -116,13 +114,13 @@ class FunctionalModel:
 
     def open_session(self, nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Array], outputs: Sequence[str]) -> Any:
         """A session of onnxruntime on some of the nodes."""
-        used = {name for node in nodes for name in _reads(node)}
+        used = {name for node in nodes for name in names_read(node)}
         graph = onnx.helper.make_graph(
             list(nodes),
             "piece",
             [onnx.helper.make_tensor_value_info(n, data_type_of(a.dtype), [None] * a.ndim) for n, a in inputs.items()],
             [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
-            [full_tensor(self._constants[name]) for name in sorted(used & self._constants.keys())],
+            [full_tensor(self.constants[name]) for name in sorted(used & self.constants.keys())],
         )
         model = onnx.helper.make_model(
             graph,
@@ -155,9 +153,8 @@ class _Piece:
         self._session: Any = None
         self.made = [name for node in nodes for name in node.output if name]
         inside = set(self.made)
-        read = dict.fromkeys(name for node in nodes for name in _reads(node))
-        constants = model.constant_names
-        self.reads = [name for name in read if name not in inside and name not in constants]
+        read = dict.fromkeys(name for node in nodes for name in names_read(node))
+        self.reads = [name for name in read if name not in inside and name not in model.constants]
         self.outputs: list[str] = []
         self.dead: list[str] = []
 
@@ -178,16 +175,3 @@ class _Piece:
 
 def _has_weight(node: gs.Node) -> bool:
     return len(node.inputs) > 1 and node.op in ("Conv", "Gemm", "MatMul") and isinstance(node.inputs[1], gs.Constant)
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    """What a node reads, and what its subgraphs read from outside."""
-    names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-        for graph in graphs:
-            own = {value.name for value in graph.input} | {t.name for t in graph.initializer}
-            own |= {name for inner in graph.node for name in inner.output}
-            names += [name for inner in graph.node for name in _reads(inner) if name not in own]
-            names += [value.name for value in graph.output if value.name not in own]
-    return names

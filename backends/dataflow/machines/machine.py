@@ -16,14 +16,9 @@ from msgspec import Meta
 
 from sift_onnx.errors import UsageError
 
-__all__ = [
-    "ArrayMachine",
-    "GridMachine",
-    "IdealMachine",
-    "Machine",
-    "Parameter",
-    "with_grid",
-]
+__all__ = ["PICOJOULE", "ArrayMachine", "GridMachine", "IdealMachine", "Machine", "Parameter", "with_grid"]
+
+PICOJOULE = 1e-12
 
 # What a value may be: files are checked against these types.
 Count = Annotated[int, Meta(gt=0)]

@@ -113,16 +113,7 @@ class Simulation:
                 energy_j=self.energy_j,
                 weight_macs=sum(layer.macs for layer in layers if layer.storage != "none"),
                 limits={name: sum(layer.limits.get(name, 0.0) for layer in layers) for name in BOUNDS},
-                macs=sum(layer.macs for layer in layers),
-                stall_cycles=sum(layer.stall_cycles for layer in layers),
-                wavelets=sum(layer.wavelets for layer in layers),
-                fabric_bytes=sum(layer.fabric_bytes for layer in layers),
-                sram_bytes=sum(layer.sram_bytes for layer in layers),
-                edge_index_bytes=sum(layer.edge_index_bytes for layer in layers),
-                edge_value_bytes=sum(layer.edge_value_bytes for layer in layers),
-                busy_energy_j=sum(layer.busy_energy_j for layer in layers),
-                idle_energy_j=sum(layer.idle_energy_j for layer in layers),
-                edge_energy_j=sum(layer.edge_energy_j for layer in layers),
+                **{name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED},
             ),
             speedup=Speedups(
                 vs_dense_wide=_value(self.vs_dense_wide),
@@ -137,6 +128,11 @@ class Simulation:
         )
 
 
+# Totals that are sums over the layers.
+_SUMMED = (
+    "macs", "stall_cycles", "wavelets", "fabric_bytes", "sram_bytes", "edge_index_bytes", "edge_value_bytes",
+    "busy_energy_j", "idle_energy_j", "edge_energy_j",
+)  # fmt: skip
 _ENERGY = ("core_cycle_pj", "idle_fraction", "edge_byte_pj", "mac_pj")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from sift_onnx.backends.dataflow.cycles.event import simulate_product_by_events
@@ -13,10 +14,10 @@ from sift_onnx.backends.dataflow.cycles.layer_result import Bound, LayerResult
 from sift_onnx.backends.dataflow.cycles.weightless import simulate_weightless
 from sift_onnx.backends.dataflow.cycles.without_grid import simulate_product_without_grid
 from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
-from sift_onnx.backends.dataflow.machines.machine import GridMachine, Machine
+from sift_onnx.backends.dataflow.machines.machine import PICOJOULE, GridMachine, Machine
 from sift_onnx.backends.dataflow.simulation.band import band_of, corners
 from sift_onnx.backends.dataflow.simulation.result import Simulation, Speedup
-from sift_onnx.backends.dataflow.workloads.pattern import CountMemory, as_full, identity_of
+from sift_onnx.backends.dataflow.workloads.pattern import CountMemory, FullPattern, identity_of
 from sift_onnx.backends.dataflow.workloads.training_step import (
     MaskUpdates,
     backward_weightless,
@@ -32,7 +33,6 @@ __all__ = ["Fidelity", "Settings", "Weights", "simulate_workload"]
 Fidelity = Literal["functional", "fast", "event"]
 Weights = Literal["streamed", "resident"]
 ProductModel = Callable[[SparseProduct], LayerResult]
-_PJ = 1e-12
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def speedup(
 
 def as_dense(workload: Workload) -> Workload:
     """The same model with no zeros, every weight streamed in order."""
-    return replace(workload, products=tuple(replace(p, pattern=as_full(p.pattern)) for p in workload.products))
+    return replace(workload, products=tuple(replace(p, pattern=FullPattern(p.pattern.map)) for p in workload.products))
 
 
 def activation_bytes(workload: Workload, machine: Machine) -> int:
@@ -171,17 +171,15 @@ def _once_each(model: ProductModel) -> ProductModel:
 
 
 def _product_model(workload: Workload, machine: Machine, settings: Settings, count: CountMemory) -> ProductModel:
-    resident = settings.weights == "resident"
     if not isinstance(machine, GridMachine):
         if settings.fidelity == "event":
             raise UnsupportedError(f"{machine.name} has no grid, which fidelity 'event' needs; choose fast")
-        plain = machine
-        return lambda product: simulate_product_without_grid(product, plain)
-    grid = machine
-    held = _resident_bytes(workload, grid) if resident else 0.0
+        return partial(simulate_product_without_grid, machine=machine)
+    resident = settings.weights == "resident"
+    held = _resident_bytes(workload, machine) if resident else 0.0
     if settings.fidelity == "event":
-        return lambda product: simulate_product_by_events(product, grid, resident=resident, resident_bytes=held)
-    return lambda product: simulate_product(product, grid, resident=resident, resident_bytes=held, count=count)
+        return partial(simulate_product_by_events, machine=machine, resident=resident, resident_bytes=held)
+    return partial(simulate_product, machine=machine, resident=resident, resident_bytes=held, count=count)
 
 
 def _resident_bytes(workload: Workload, machine: GridMachine) -> float:
@@ -232,7 +230,7 @@ def _mask_update(
         return None
     whole_cycles = max(1, math.ceil(cycles))
     split, total = index_bytes / (index_bytes + value_bytes), sum(shares.values())
-    idle = machine.cores * machine.core_cycle_pj * machine.idle_fraction * _PJ
+    idle = machine.cores * machine.core_cycle_pj * machine.idle_fraction * PICOJOULE
     return LayerResult(
         **subject_of(replace(product, step="mask_update", tokens=0)),
         cycles=whole_cycles,
@@ -241,14 +239,9 @@ def _mask_update(
         mean_busy_cycles=0.0,
         # Of the cycles that it is given, which are whole ones; where the edge is free, of nothing to speak of.
         utilization=cycles / whole_cycles if cycles else 1.0 / machine.cores,
-        imbalance=1.0,
-        wavelets=0,
-        fabric_bytes=0.0,
-        sram_bytes=0.0,
         edge_index_bytes=moved * split,
         edge_value_bytes=moved * (1 - split),
-        busy_energy_j=0.0,
         idle_energy_j=whole_cycles * idle,
-        edge_energy_j=moved * machine.edge_byte_pj * _PJ,
+        edge_energy_j=moved * machine.edge_byte_pj * PICOJOULE,
         notes=(f"mean over {updates.every} steps, {updates.drop_fraction:.0%} dropped and grown ({updates.grow})",),
     )

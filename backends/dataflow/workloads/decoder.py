@@ -31,6 +31,8 @@ Count = Annotated[int, Meta(ge=1)]
 _FOLDER = Path(__file__).parent / "decoders"
 # Steps of a SIMD lane per element, as weightless_costs.py has them.
 _NORM, _SOFTMAX, _GELU = 8, 8, 10
+# Which of the three shapes each matrix of a layer has.
+_MATRICES = dict.fromkeys(("q", "k", "v", "proj"), "attention") | {"up": "up", "down": "down"}
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,7 @@ def decoder_workload(
         )
     ]
     for layer in range(decoder.layers):
-        for name, key in (
-            ("q", "attention"),
-            ("k", "attention"),
-            ("v", "attention"),
-            ("proj", "attention"),
-            ("up", "up"),
-            ("down", "down"),
-        ):
+        for name, key in _MATRICES.items():
             pattern, backward = patterns[key]
             label = f"layers.{layer}.{name}"
             products.append(SparseProduct(label, label, "MatMul", "matmul", pattern, backward, tokens))

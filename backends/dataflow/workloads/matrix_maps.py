@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IndexMap", "conv_maps", "conv_transpose_maps", "matrix_maps"]
+__all__ = ["IndexMap", "Table", "conv_maps", "conv_transpose_maps", "matrix_maps"]
 
 Array = npt.NDArray[Any]
 Table = npt.NDArray[np.int64]
@@ -75,6 +75,13 @@ def _flat_sums(tables: Sequence[Table]) -> Table:
     return total
 
 
+def _lay_out(tables: list[Table], shape: Sequence[int], axes: Sequence[int], stride: int = 1) -> None:
+    """Let positions along ``axes`` follow one another in row-major order, ``stride`` apart."""
+    for axis in reversed(axes):
+        tables[axis] = np.arange(shape[axis]) * stride
+        stride *= shape[axis]
+
+
 def matrix_maps(shape: Sequence[int], out_axis: int, in_axis: int) -> tuple[IndexMap, IndexMap]:
     """Of a matrix, or of a stack of them: forward, and for the gradient of the input (the transpose).
 
@@ -90,10 +97,7 @@ def matrix_maps(shape: Sequence[int], out_axis: int, in_axis: int) -> tuple[Inde
         rows, columns = list(zeros), list(zeros)
         rows[row_axis] = np.arange(shape[row_axis])
         columns[column_axis] = np.arange(shape[column_axis])
-        stride = shape[column_axis]
-        for axis in reversed(stack):
-            columns[axis] = np.arange(shape[axis]) * stride
-            stride *= shape[axis]
+        _lay_out(columns, shape, stack, shape[column_axis])
         maps.append(_map(rows, columns))
     return maps[0], maps[1]
 
@@ -124,10 +128,7 @@ def conv_maps(
     rows[out_axis] = o % per_group
     columns[out_axis] = (o // per_group) * (fan_in * taps)
     columns[in_axis] = np.arange(fan_in) * taps
-    stride = 1
-    for axis in reversed(spatial):
-        columns[axis] = np.arange(shape[axis]) * stride
-        stride *= shape[axis]
+    _lay_out(columns, shape, spatial)
     # A channel of a depthwise convolution is summed over its taps alone: kept in one core, it needs no reduction.
     depthwise = fan_in == 1 and groups > 1
     forward = _map(rows, columns, taps if depthwise else 1, not depthwise)
@@ -136,12 +137,10 @@ def conv_maps(
     phases = [min(s, shape[axis]) for s, axis in zip(strides, spatial, strict=True)]
     rows[in_axis] = np.arange(fan_in) * math.prod(phases)
     columns[out_axis] = o * taps
-    stride = phase_stride = 1
+    _lay_out(columns, shape, spatial)
+    phase_stride = 1
     for axis, step, phase in reversed(list(zip(spatial, strides, phases, strict=True))):
-        tap = np.arange(shape[axis])
-        columns[axis] = tap * stride
-        rows[axis] = (tap % step) * phase_stride
-        stride *= shape[axis]
+        rows[axis] = (np.arange(shape[axis]) % step) * phase_stride
         phase_stride *= phase
     backward = _map(rows, columns, taps * per_group if depthwise else 1, not depthwise)
     return forward, backward
@@ -164,10 +163,7 @@ def conv_transpose_maps(shape: Sequence[int], out_axis: int, in_axis: int, group
     depthwise = per_group == 1 and groups > 1
     features = list(zeros)
     features[out_axis] = np.arange(shape[out_axis]) * taps
-    stride = 1
-    for axis in reversed(spatial):
-        features[axis] = np.arange(shape[axis]) * stride
-        stride *= shape[axis]
+    _lay_out(features, shape, spatial)
 
     columns = list(zeros)
     columns[in_axis] = c

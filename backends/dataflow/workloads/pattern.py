@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap
+from sift_onnx.backends.dataflow.workloads.matrix_maps import IndexMap, Table
 from sift_onnx.weights.sparse import generator, sample_positions
 
 __all__ = [
     "CountMemory",
-    "Csr",
     "FullPattern",
     "Pattern",
     "SampledPattern",
     "ShardCounts",
     "StoredPattern",
-    "as_full",
-    "csr_of",
+    "coordinates",
     "identity_of",
     "shard_counts",
     "shards_of",
-    "with_map",
 ]
 
 Array = npt.NDArray[Any]
@@ -108,21 +105,6 @@ class ShardCounts:
         return total
 
 
-@dataclass(frozen=True, eq=False)
-class Csr:
-    """Compressed rows.
-
-    Attributes:
-        indptr: ``[rows + 1]``.
-        columns: ``[nnz]``, ascending within a row.
-        order: ``[nnz]``, which of the weight's values (in the order of its indices) each of them is.
-    """
-
-    indptr: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64]
-
-
 def identity_of(pattern: Pattern) -> tuple[object, ...]:
     """A key that is equal for equal patterns, valid while both are alive."""
     if isinstance(pattern, StoredPattern):
@@ -144,16 +126,6 @@ class CountMemory:
         if key not in self._known:
             self._known[key] = shard_counts(pattern, shard, shards)
         return self._known[key]
-
-
-def with_map(pattern: Pattern, index_map: IndexMap) -> Pattern:
-    """The same weights in another matrix: the transpose, say."""
-    return replace(pattern, map=index_map)
-
-
-def as_full(pattern: Pattern) -> FullPattern:
-    """The same matrix with no zeros."""
-    return FullPattern(pattern.map)
 
 
 def shards_of(index_map: IndexMap, columns: int) -> Array:
@@ -244,8 +216,11 @@ def _draw_counts(pattern: SampledPattern, full: ShardCounts) -> Array:
     return counts
 
 
-def csr_of(pattern: Pattern) -> Csr:
-    """The matrix as CSR; a sampled one is drawn position by position."""
+def coordinates(pattern: Pattern) -> tuple[Table, Table]:
+    """Rows and columns of the non-zeros, in the order in which they are streamed: row by row, columns ascending.
+
+    A sampled pattern is drawn position by position.
+    """
     if isinstance(pattern, StoredPattern):
         positions = pattern.indices
     elif isinstance(pattern, FullPattern):
@@ -254,6 +229,4 @@ def csr_of(pattern: Pattern) -> Csr:
         positions = sample_positions(pattern.map.size, pattern.nnz, generator(pattern.seed, "csr", pattern.key))
     rows, columns = pattern.map.locate(positions)
     order = np.lexsort((columns, rows))
-    indptr = np.zeros(pattern.map.rows + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=pattern.map.rows), out=indptr[1:])
-    return Csr(indptr, columns[order].astype(np.int64), order)
+    return rows[order], columns[order]

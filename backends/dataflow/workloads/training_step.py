@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sift_onnx.backends.dataflow.workloads.pattern import as_full, with_map
+from sift_onnx.backends.dataflow.workloads.pattern import FullPattern
 from sift_onnx.backends.dataflow.workloads.workload import SparseProduct, WeightlessOp, Workload
 from sift_onnx.errors import UsageError
 
@@ -54,13 +54,13 @@ class MaskUpdates:
 def gradient_products(product: SparseProduct) -> Iterator[SparseProduct]:
     """The backward products of a layer: gradient of its input, where anything needs it, and of its weight."""
     if product.needs_input_gradient:
-        yield replace(product, pattern=with_map(product.pattern, product.gradient_map), step="input_gradient")
+        yield replace(product, pattern=replace(product.pattern, map=product.gradient_map), step="input_gradient")
     yield replace(product, step="weight_gradient")
 
 
 def dense_gradient(product: SparseProduct) -> SparseProduct:
     """The gradient of every weight of a layer, active or not."""
-    return replace(product, pattern=as_full(product.pattern), step="weight_gradient")
+    return replace(product, pattern=FullPattern(product.pattern.map), step="weight_gradient")
 
 
 def mask_update_bytes(product: SparseProduct, updates: MaskUpdates, index_bytes: float, value_bytes: float) -> float:

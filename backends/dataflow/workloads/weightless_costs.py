@@ -19,18 +19,7 @@ __all__ = ["VIEWS", "cost_of"]
 VIEWS = (
     (REARRANGING - {"Transpose"})
     | SHAPE_READING
-    | {
-        *(
-            "Cast",
-            "Constant",
-            "ConstantOfShape",
-            "DequantizeLinear",
-            "Dropout",
-            "QuantizeLinear",
-            "Range",
-            "StopGradient",
-        ),
-    }
+    | set("Cast Constant ConstantOfShape DequantizeLinear Dropout QuantizeLinear Range StopGradient".split())
 )
 
 _COPIES = (MOVING - VIEWS) | frozenset(

@@ -10,7 +10,17 @@ from sift_onnx.backends.dataflow.workloads.pattern import FullPattern, Pattern
 from sift_onnx.records.simulate import Uncosted
 from sift_onnx.shapes.input_binding import BoundInputs
 
-__all__ = ["SparseProduct", "Step", "Subject", "Uncosted", "WeightlessKind", "WeightlessOp", "Workload", "subject_of"]
+__all__ = [
+    "ProductSubject",
+    "SparseProduct",
+    "Step",
+    "Subject",
+    "Uncosted",
+    "WeightlessKind",
+    "WeightlessOp",
+    "Workload",
+    "subject_of",
+]
 
 Step = Literal["forward", "input_gradient", "weight_gradient", "mask_update"]
 WeightlessKind = Literal["product", "elementwise", "reduction", "copy", "lookup"]
@@ -64,18 +74,23 @@ class Subject(TypedDict):
     kind: str
     step: Step
     storage: str
+    macs: int
+
+
+class ProductSubject(Subject):
+    """The same of a product, with the sizes of its matrix."""
+
     rows: int
     columns: int
     tokens: int
     size: int
     nnz: int
-    macs: int
 
 
-def subject_of(product: SparseProduct) -> Subject:
+def subject_of(product: SparseProduct) -> ProductSubject:
     """What ``product`` is, for its result."""
     matrix = product.pattern.map
-    return Subject(
+    return ProductSubject(
         name=product.name,
         node=product.node,
         op=product.op,

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
 
 __all__ = ["activation", "arithmetic"]
@@ -77,7 +77,7 @@ def _with_constant(node: NodeView, activation: int) -> Step:
     channels = dims[axis]
     if not isinstance(channels, int):
         raise NotLowered("the number of channels is unknown")
-    values = _per_channel(node, 1 - activation, view, len(dims), channels)
+    values = _per_channel(node, 1 - activation, axis, len(dims), channels)
     one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     reverse = activation == 1
     match node.op:
@@ -94,13 +94,12 @@ def _with_constant(node: NodeView, activation: int) -> Step:
     return node.step(ChannelScale(scale, shift), view, operands=(activation,))
 
 
-def _per_channel(node: NodeView, position: int, view: View, rank: int, channels: int) -> npt.NDArray[np.float32]:
+def _per_channel(node: NodeView, position: int, axis: int, rank: int, channels: int) -> npt.NDArray[np.float32]:
     values = node.array(position)
     assert values is not None
     if values.dtype != np.float32:
         raise NotLowered(f"the constant {node.input(position)!r} is {values.dtype}")
     shape = (1,) * (rank - values.ndim) + values.shape
-    axis = 1 if view == "image" else rank - 1
     if len(shape) != rank or any(size != 1 for i, size in enumerate(shape) if i != axis):
         raise NotLowered(f"the constant {node.input(position)!r} differs within a channel: {list(values.shape)}")
     if not np.isfinite(values).all():

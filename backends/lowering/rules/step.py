@@ -70,7 +70,6 @@ def operand_view(
     views: Mapping[str, View],
     known: Mapping[str, Dims],
     view: View | None = None,
-    dtype: DType = DType.FLOAT32,
 ) -> View:
     """Check a value that is an activation, and say how kernels read it.
 
@@ -80,15 +79,14 @@ def operand_view(
         views: of the values that nodes before it make in kernels.
         known: sizes of these values.
         view: that the operator needs; None takes what there is.
-        dtype: that the operator needs.
 
     Raises:
         NotLowered: it is of another type, rank or view; the message names both.
     """
     kind = graph.elem_type(name)
-    if kind != dtype.onnx_type:
+    if kind != DType.FLOAT32.onnx_type:
         stored = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
-        raise NotLowered(f"{name!r} is {stored}; the kernels are for {dtype.numpy}")
+        raise NotLowered(f"{name!r} is {stored}; the kernels are for {DType.FLOAT32.numpy}")
     if name in graph.constants:
         raise NotLowered(f"{name!r} is a constant")
     rank = len(dims_of(graph, name, known))
@@ -175,9 +173,9 @@ class NodeView:
         """Sizes of an input; see :func:`dims_of`."""
         return dims_of(self.graph, self.input(position), self.known_dims)
 
-    def operand(self, position: int = 0, view: View | None = None, dtype: DType = DType.FLOAT32) -> View:
+    def operand(self, position: int = 0, view: View | None = None) -> View:
         """Check an input that is an activation, and say how kernels read it; see :func:`operand_view`."""
-        return operand_view(self.graph, self.input(position), self.views, self.known_dims, view, dtype)
+        return operand_view(self.graph, self.input(position), self.views, self.known_dims, view)
 
     def axes(self) -> list[int]:
         """Axes that are an attribute or the second input; empty where neither is given.

@@ -33,7 +33,7 @@ def test_bad_decoders_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"mine\.toml needs 'hidden'"):
         load_decoder(path)
     path.write_text('name = "mine"\nlayer = 1\n', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"mine\.toml has no setting 'layer'; did you mean 'layers'"):
+    with pytest.raises(UsageError, match=r"mine\.toml has no setting 'layer'; there are .*; did you mean 'layers'"):
         load_decoder(path)
     with pytest.raises(UsageError, match="below 1"):
         decoder_workload(load_decoder("gpt3-1.3b"), 1.0)

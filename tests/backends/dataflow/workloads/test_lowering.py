@@ -15,7 +15,7 @@ from sift_onnx.backends.dataflow.workloads.pattern import (
     FullPattern,
     SampledPattern,
     StoredPattern,
-    csr_of,
+    coordinates,
     shard_counts,
     shards_of,
 )
@@ -105,9 +105,8 @@ def test_a_convolution_is_the_matrix_of_its_kernel():
     conv = workload.products[1]
     assert (conv.name, conv.kind, conv.tokens) == ("w", "conv", 2 * 5 * 5)
     dense = np.zeros((6, 36))
-    csr = csr_of(conv.pattern)
-    rows = np.repeat(np.arange(6), np.diff(csr.indptr))
-    dense[rows, csr.columns] = weight.reshape(-1)[conv.pattern.indices][csr.order]
+    rows, columns = coordinates(conv.pattern)
+    dense[rows, columns] = weight.reshape(-1)[conv.pattern.indices]
     np.testing.assert_array_equal(dense, weight.reshape(6, 36))
     assert not workload.products[0].needs_input_gradient
     assert conv.needs_input_gradient
