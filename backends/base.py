@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, NoReturn, Union
 
 import numpy.typing as npt
 import onnx
 
 from sift_onnx.errors import BackendError, MissingExtraError, PluginError, UnsupportedError, UsageError
-from sift_onnx.plugins import BACKENDS, plugin_class, plugin_names
+from sift_onnx.plugins import BACKENDS, first_line, load_file, plugin_class, plugin_names
 from sift_onnx.records.profile import NodeProfile, Placement
 from sift_onnx.records.record import json_of
 
@@ -34,7 +30,6 @@ __all__ = [
     "Program",
     "available_backends",
     "get_backend",
-    "one_line",
     "plugin_backend",
     "refuse_copies",
 ]
@@ -254,34 +249,13 @@ def _from_file(path: Path, attribute: str) -> Backend:
     if not path.is_file():
         raise BackendError(f"back end {name!r}: no such file {str(path)!r}")
     try:
-        module = _execute(path)
+        module = load_file(path)
     except Exception as error:
-        raise BackendError(f"back end {name!r}: its file does not load: {one_line(error)}") from error
+        raise BackendError(f"back end {name!r}: its file does not load: {first_line(error)}") from error
     kind = getattr(module, attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, Backend)):
         raise BackendError(f"back end {name!r}: {attribute!r} is no subclass of sift_onnx.backends.base.Backend there")
     try:
         return kind()
     except Exception as error:
-        raise BackendError(f"back end {name!r} does not start: {one_line(error)}") from error
-
-
-def _execute(path: Path) -> ModuleType:
-    # Under a unique name: two files may have the same one, and neither may shadow an installed module.
-    unique = f"_sift_onnx_backend_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(unique, path)
-    assert spec is not None and spec.loader is not None  # holds for every name that ends in .py
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[unique] = module  # dataclasses look their module up here
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[unique]
-        raise
-    return module
-
-
-def one_line(error: BaseException) -> str:
-    """``Type: first line of the message``."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        raise BackendError(f"back end {name!r} does not start: {first_line(error)}") from error

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sift_onnx.errors import UsageError
 from sift_onnx.models.sizes import MAX_SIZE, check_size
 
-__all__ = ["InvertedResidual", "MobileNetV2", "convolution", "initialize", "mobilenetv2"]
+__all__ = ["InvertedResidual", "MobileNetV2", "convolution", "initialize"]
 
 # Expansion, channels, blocks and stride of each stage.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -82,6 +82,8 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(nn.Module):
     """MobileNetV2: images ``[N, 3, H, W]`` to class scores ``[N, num_classes]``.
 
+    3,504,872 parameters at 1000 classes, 1,968,680 of them left at half the width.
+
     Args:
         width: the width multiplier of the paper: channels are multiplied by it and rounded to a multiple of 8; a factor
             below 1 leaves the last convolution (1280 channels) as it is.
@@ -120,8 +122,3 @@ def _channels(channels: int, width: float) -> int:
     wanted = channels * width
     rounded = max(8, int(wanted + 4) // 8 * 8)
     return rounded if rounded >= 0.9 * wanted else rounded + 8
-
-
-def mobilenetv2(width: float = 1.0, num_classes: int = 1000, *, stem_stride: int = 2) -> MobileNetV2:
-    """MobileNetV2: 3,504,872 parameters at 1000 classes, 1,968,680 of them left at half the width."""
-    return MobileNetV2(width, num_classes, stem_stride=stem_stride)

@@ -17,7 +17,7 @@ from sift_onnx.models.attention import attend
 from sift_onnx.models.mobilenetv2 import InvertedResidual, convolution, initialize
 from sift_onnx.models.sizes import check_size, scaled
 
-__all__ = ["MobileVit", "MobileVitBlock", "mobilevit_s"]
+__all__ = ["MobileVit", "MobileVitBlock"]
 
 STEM = 16
 STAGES = (32, 64, 96, 128, 160)
@@ -77,8 +77,10 @@ class MobileVitBlock(nn.Module):
 class MobileVit(nn.Module):
     """MobileViT-S: images ``[N, 3, image_size, image_size]`` to class scores ``[N, num_classes]``.
 
+    5.6 million parameters at 1000 classes.
+
     Args:
-        width: factor on all channels and features.
+        width: factor on the channels and features of every layer.
         num_classes: class scores per image.
         image_size: rows, and columns, of an image; a multiple of 64, or of 16 with ``small_images``.
         small_images: keep the resolution in the stem and in the second stage.
@@ -123,10 +125,3 @@ class MobileVit(nn.Module):
 
 def _mobile(inputs: int, outputs: int, stride: int) -> InvertedResidual:
     return InvertedResidual(inputs, outputs, stride, EXPANSION, nn.SiLU)
-
-
-def mobilevit_s(
-    width: float = 1.0, num_classes: int = 1000, *, image_size: int = 256, small_images: bool = False
-) -> MobileVit:
-    """MobileViT-S: 5.6 million parameters at 1000 classes; ``width`` multiplies the channels of every layer."""
-    return MobileVit(width, num_classes, image_size=image_size, small_images=small_images)

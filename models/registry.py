@@ -31,8 +31,8 @@ class Architecture:
         input_shape: shape of one input item, without the batch axis; of a sequence, its usual length.
         num_classes: classes that the model tells apart, unless another number is asked for; of a language model, its
             vocabulary.
-        builder: ``module:function``, called with ``width`` (a factor on every hidden size; 1.0 is the published model),
-            ``num_classes``, ``arguments`` and those of ``options`` that were given.
+        builder: ``module:function`` or ``module:class``, called with ``width`` (a factor on every hidden size; 1.0 is
+            the published model), ``num_classes``, ``arguments`` and those of ``options`` that were given.
         arguments: keyword arguments that the builder always gets.
         options: names of further keyword arguments that a user may give to the builder.
         example_inputs: ``module:function``, called with the architecture, a batch size and a sequence length or None;
@@ -137,19 +137,19 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         _residual("resnet18-cifar", "resnet:resnet18", "ResNet-18, stem 3x3", "Tables 2, 3, 4, 9 and 11"),
         _residual("resnet34-cifar", "resnet:resnet34", "ResNet-34, stem 3x3", "-"),
         _residual("resnet50-cifar", "resnet:resnet50", "ResNet-50, stem 3x3", "-"),
-        _classifier("mobilenetv2", "mobilenetv2:mobilenetv2", 224, "MobileNetV2", {}, "-"),
+        _classifier("mobilenetv2", "mobilenetv2:MobileNetV2", 224, "MobileNetV2", {}, "-"),
         _classifier(
             "mobilenetv2-cifar",
-            "mobilenetv2:mobilenetv2",
+            "mobilenetv2:MobileNetV2",
             32,
             "MobileNetV2, stem of stride 1",
             {"stem_stride": 1},
             "Tables 5 and 10",
         ),
-        _classifier("mobilevit-s", "mobilevit:mobilevit_s", 256, "MobileViT-S", {"image_size": 256}, "-"),
+        _classifier("mobilevit-s", "mobilevit:MobileVit", 256, "MobileViT-S", {"image_size": 256}, "-"),
         _classifier(
             "mobilevit-s-cifar",
-            "mobilevit:mobilevit_s",
+            "mobilevit:MobileVit",
             32,
             "MobileViT-S, two strides fewer",
             {"image_size": 32, "small_images": True},

@@ -94,8 +94,7 @@ class RetinaNet(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         _, c3, c4, c5 = self.backbone(x)
-        p3, p4, p5, p6, p7 = self.pyramid(c3, c4, c5)
-        levels = (p3, p4, p5, p6, p7)
+        levels = self.pyramid(c3, c4, c5)
         logits = [self.class_logits(self.class_tower(level)) for level in levels]
         deltas = [self.box_deltas(self.box_tower(level)) for level in levels]
         return (*logits, *deltas)

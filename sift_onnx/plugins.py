@@ -11,11 +11,16 @@ being found.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from sift_onnx.errors import PluginError
@@ -28,7 +33,9 @@ __all__ = [
     "SPARSITY",
     "Plugin",
     "find_plugins",
+    "first_line",
     "in_one_line",
+    "load_file",
     "plugin_class",
     "plugin_names",
     "unambiguous",
@@ -148,6 +155,28 @@ def unambiguous(offered: Sequence[Plugin]) -> Plugin:
 def in_one_line(error: BaseException) -> str:
     """An error of someone else's: its type, and its whole message in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def first_line(error: BaseException) -> str:
+    """``Type: first line of the message``."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def load_file(path: Path) -> ModuleType:
+    """Execute a Python file of the user's as a module; what it raises is raised."""
+    # Under a unique name: two files may have the same one, and neither may shadow an installed module.
+    unique = f"_sift_onnx_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    assert spec is not None and spec.loader is not None  # holds for every name that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module  # dataclasses and the workers of a DataLoader look their module up here
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[unique]
+        raise
+    return module
 
 
 def _plugins_of(distribution: metadata.Distribution) -> Iterator[Plugin]:

@@ -23,10 +23,8 @@ class DataflowBackend(Backend):
         Raises:
             UsageError: there is no such preset.
         """
-        if preset is None or not preset.endswith(".toml"):
-            super().__init__(preset)
-            return
-        super().__init__()
+        is_file = preset is not None and preset.endswith(".toml")
+        super().__init__(None if is_file else preset)
         self.preset = preset
 
     def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> DataflowProgram:

@@ -57,10 +57,9 @@ def find_attentions(graph: GraphView) -> list[AttentionMatch]:
 def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
     try:
         return _attention(graph, softmax)
-    except NoMatch:
+    except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
+        # But for the first, nodes that contradict themselves; onnxruntime says what is wrong with them.
         return None
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        return None  # nodes that contradict themselves; onnxruntime says what is wrong with them
 
 
 def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
@@ -98,7 +97,6 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
         (queries.offset, keys.offset, values.offset),
         tokens,
         scale * queries.scale * keys.scale,
-        bool(mask),
         nan_to_zero,
         joins_rows,
     )

@@ -110,8 +110,8 @@ def _gate(region: _Region, step: Step) -> _Merged:
             continue
         activation = _gated(before.spec)
         if activation is not None:
-            merged = replace(before, spec=Elementwise("first", activation), output=step.output)
-            return replace(merged, nodes=(*step.nodes, *before.nodes)), [before]
+            nodes = (*step.nodes, *before.nodes)
+            return replace(before, spec=Elementwise("first", activation), output=step.output, nodes=nodes), [before]
     return None
 
 
@@ -167,5 +167,5 @@ def _pool(region: _Region, step: Step) -> _Merged:
 
 def _merge(before: Step, step: Step, spec: Spec) -> tuple[Step, list[Step]]:
     """``before`` with ``spec`` in the place of ``step``."""
-    merged = replace(before, spec=spec, output=step.output, result_view=step.result_view)
-    return replace(merged, nodes=(*before.nodes, *step.nodes)), [before]
+    nodes = (*before.nodes, *step.nodes)
+    return replace(before, spec=spec, output=step.output, result_view=step.result_view, nodes=nodes), [before]

@@ -16,12 +16,11 @@ from sift_onnx.backends.lowering.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard, opset_versions
-from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.traits import DRAWING
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
 
-__all__ = ["GraphView", "names_read", "node_name"]
+__all__ = ["GraphView", "names_read"]
 
 
 class GraphView:

@@ -47,11 +47,8 @@ def find_node_groups(
     """
     while True:
         groups, dims = _node_groups(graph)
-        weights = [
-            group.step.spec.weights
-            for group in groups
-            if group.step is not None and isinstance(group.step.spec, LinearLayer)
-        ]
+        specs = [group.step.spec for group in groups if group.step is not None]
+        weights = [spec.weights for spec in specs if isinstance(spec, LinearLayer)]
         read_weights(weights)
         found = {matrix.name for matrix in weights if not matrix.is_finite}
         if not found:

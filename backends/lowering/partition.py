@@ -35,13 +35,11 @@ def partition(groups: Sequence[NodeGroup], graph_outputs: Sequence[str]) -> list
     All groups of one kind that can run, do, before the other kind has its turn: that makes few changes of kind, and
     never a cycle.
     """
-    turns = _turns(groups)
-    members_of: list[tuple[bool, list[NodeGroup]]] = []
-    for on_kernels, members in turns:
-        if on_kernels:
-            members_of += [(True, component) for component in _components(members)]
-        else:
-            members_of.append((False, members))
+    members_of = [
+        (on_kernels, members)
+        for on_kernels, turn in _turns(groups)
+        for members in (_components(turn) if on_kernels else [turn])
+    ]
     readers: dict[str, set[int]] = defaultdict(set)
     for number, (_, members) in enumerate(members_of):
         for group in members:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ class Sizes:
         self._evaluated = evaluated
         for node in nodes:
             if is_standard(node.domain) and node.output:
-                self._visit(node)
+                with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a node that contradicts itself
+                    self._infer(node)
 
     def dims(self, name: str) -> Dims | None:
         """Sizes of a tensor; None if not even its rank is known."""
@@ -103,14 +105,8 @@ class Sizes:
             return evaluated if evaluated.size <= _MOST_ELEMENTS else None
         return array_of(constant) if constant is not None and math.prod(constant.shape) <= _MOST_ELEMENTS else None
 
-    def _visit(self, node: onnx.NodeProto) -> None:
+    def _infer(self, node: onnx.NodeProto) -> None:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("t")}
-        try:
-            self._infer(node, attributes)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return  # a node that contradicts itself
-
-    def _infer(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
         name = node.output[0]
         if node.op_type == "Split":
             for output, dims in zip(node.output, self._dims_of_parts(node, attributes), strict=False):

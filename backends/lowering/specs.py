@@ -141,7 +141,6 @@ class Attention:
         first_channels: of queries, keys and values, where the first head begins.
         tokens: of a sequence; None: the last but one axis.
         scale: of the scores.
-        masked: whether there is a mask, which is added to the scores [sequences, heads, tokens, tokens].
         nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
         joins_rows: whether the result is a matrix, whatever q is.
     """
@@ -152,7 +151,6 @@ class Attention:
     first_channels: tuple[int, int, int]
     tokens: int | None
     scale: float
-    masked: bool
     nan_to_zero: bool = False
     joins_rows: bool = False
 

@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.partition import Part
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.graphs.constant_tensors import full_tensor
+from sift_onnx.graphs.constant_tensors import full_tensor, header_of
 from sift_onnx.graphs.constants import array_of, nbytes_of
 
 __all__ = ["Subgraph", "unexchangeable"]
@@ -90,12 +90,8 @@ def _is_large(constant: gs.Constant) -> bool:
 
 
 def _outside(constant: gs.Constant) -> onnx.TensorProto:
-    tensor = onnx.TensorProto(
-        name=constant.name,
-        dims=tuple(constant.shape),
-        data_type=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(constant.dtype)),
-        data_location=onnx.TensorProto.EXTERNAL,
-    )
+    tensor = header_of(constant)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="memory")
     return tensor
 

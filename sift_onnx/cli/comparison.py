@@ -9,11 +9,12 @@ from pathlib import Path
 
 from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings, active_zeros
 from sift_onnx.analysis.graph_analysis import fitting_inputs
-from sift_onnx.backends.base import Backend, CompileOptions, Program, one_line
+from sift_onnx.backends.base import Backend, CompileOptions, Program
 from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
 from sift_onnx.cli.output import note, progress_bar, status_line
 from sift_onnx.errors import BackendError, SiftError, UsageError
 from sift_onnx.model import Model
+from sift_onnx.plugins import first_line
 from sift_onnx.records.benchmark import BenchmarkRun, RatioOfRuns
 from sift_onnx.shapes.input_binding import BoundInputs, batch_of, bind
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
@@ -168,7 +169,7 @@ def compile_all(
             except Exception as error:
                 if ".py:" not in name:  # ours: a defect, which shows its traceback
                     raise
-                raise BackendError(f"back end {name!r} failed on {subject.path}: {one_line(error)}") from error
+                raise BackendError(f"back end {name!r} failed on {subject.path}: {first_line(error)}") from error
             entries.append(Entry(subject, name, options.batch or 1, program, feeds, bound))
     return entries
 

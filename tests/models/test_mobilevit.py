@@ -3,19 +3,19 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import UsageError
-from sift_onnx.models.mobilevit import MobileVitBlock, mobilevit_s
+from sift_onnx.models.mobilevit import MobileVit, MobileVitBlock
 
 
 def test_parameters_are_the_5_6_million_of_the_paper():
     with torch.device("meta"):
-        assert sum(p.numel() for p in mobilevit_s().parameters()) == 5_578_632
+        assert sum(p.numel() for p in MobileVit().parameters()) == 5_578_632
 
 
 @pytest.mark.parametrize(
     ("image_size", "small_images", "expected"), [(256, False, [32, 16, 8]), (32, True, [16, 8, 4])]
 )
 def test_transformers_see_even_maps(image_size, small_images, expected):
-    model = mobilevit_s(0.125, 10, image_size=image_size, small_images=small_images)
+    model = MobileVit(0.125, 10, image_size=image_size, small_images=small_images)
     sizes = []
     for module in model.modules():
         if isinstance(module, MobileVitBlock):
@@ -44,4 +44,4 @@ def test_a_sequence_holds_the_positions_with_one_place_in_their_patches():
 @pytest.mark.parametrize("width", [0.0, 0.01, float("nan")])
 def test_width_out_of_range_is_refused(width):
     with pytest.raises(UsageError, match="width"):
-        mobilevit_s(width)
+        MobileVit(width)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
@@ -23,12 +24,13 @@ from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
-from sift_onnx.backends.lowering.graph import GraphView, node_name
+from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
 from sift_onnx.backends.lowering.partition import Part, partition
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped, Spec
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
+from sift_onnx.operators.labels import node_name
 
 __all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
 
@@ -193,22 +195,21 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
 
 
 def _placements(graph: GraphView, groups: Sequence[NodeGroup]) -> tuple[Placement, ...]:
-    placed: dict[int, Placement] = {}
-    for group in groups:
-        for index in group.nodes:
-            node = graph.nodes[index]
-            place = KERNELS if group.step is not None else ONNXRUNTIME
-            placed[index] = Placement(node_name(node), node.op_type, place, group.reason or _kernel_reason(group))
-    for index, node in enumerate(graph.nodes):
-        if index not in placed:
-            placed[index] = Placement(
-                node_name(node), node.op_type, "folded", "its result is a constant, or is not needed"
-            )
-    return tuple(placed[index] for index in range(len(graph.nodes)))
+    group_of = {index: group for group in groups for index in group.nodes}
+    return tuple(_placement(node, group_of.get(index)) for index, node in enumerate(graph.nodes))
 
 
-def _kernel_reason(group: NodeGroup) -> str:
-    spec = group.step.spec if group.step is not None else None
+def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
+    if group is None:
+        place, reason = "folded", "its result is a constant, or is not needed"
+    elif group.step is None:
+        place, reason = ONNXRUNTIME, group.reason
+    else:
+        place, reason = KERNELS, _kernel_reason(group.step.spec)
+    return Placement(node_name(node), node.op_type, place, reason)
+
+
+def _kernel_reason(spec: Spec) -> str:
     match spec:
         case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
             return f"{1 - spec.weights.density:.0%} of its weights are pruned"

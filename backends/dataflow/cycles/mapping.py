@@ -31,7 +31,6 @@ class Mapping:
             a core.
         tokens_per_core: of the busiest grid row in one pass; the length of an AXPY.
         full_rows: grid rows that have that many tokens; the others have one less.
-        sram_bytes: that a core needs in one pass.
         reduced: whether partial sums of several grid columns are added up.
         notes: what was split, and why.
     """
@@ -43,7 +42,6 @@ class Mapping:
     parts: int
     tokens_per_core: int
     full_rows: int
-    sram_bytes: float
     reduced: bool
     notes: tuple[str, ...]
 
@@ -105,7 +103,6 @@ def map_product(product: SparseProduct, machine: GridMachine, resident_bytes: fl
         parts=parts,
         tokens_per_core=-(-tokens // passes),
         full_rows=product.tokens - rows_used * (tokens - 1),
-        sram_bytes=-(-tokens // passes) * per_token + fixed,
         reduced=reduced,
         notes=tuple(notes),
     )

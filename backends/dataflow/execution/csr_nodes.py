@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,22 +19,11 @@ __all__ = ["CsrNode", "csr_node"]
 
 Array = npt.NDArray[Any]
 Multiply = Callable[[CsrMatrix, Array], Array]
+# What a node does: from its input arrays by name, and a way to multiply, to its output.
+CsrNode = Callable[[Mapping[str, Array], Multiply], Array]
 
 # Floats of im2col that are held at once.
 _IM2COL = 1 << 25
-
-
-@dataclass(frozen=True, eq=False)
-class CsrNode:
-    """A node that is executed as CSR times activations.
-
-    Attributes:
-        run: from the node's input arrays by name and a way to multiply, its output.
-        matrix: the weight, ``[output features, input features]``.
-    """
-
-    run: Callable[[Mapping[str, Array], Multiply], Array]
-    matrix: CsrMatrix
 
 
 def csr_node(node: gs.Node) -> CsrNode | str:
@@ -95,7 +83,7 @@ def _conv(node: gs.Node) -> CsrNode | str:
             y += bias.reshape(-1, *[1] * len(kernel)).astype(y.dtype)
         return y
 
-    return CsrNode(run, matrix)
+    return run
 
 
 def _pads(
@@ -136,7 +124,7 @@ def _gemm(node: gs.Node) -> CsrNode | str:
             y = y + c.astype(y.dtype) * y.dtype.type(node.attrs.get("beta", 1.0))
         return y
 
-    return CsrNode(run, matrix)
+    return run
 
 
 def _matmul(node: gs.Node) -> CsrNode | str:
@@ -151,7 +139,7 @@ def _matmul(node: gs.Node) -> CsrNode | str:
         product = multiply(matrix, np.ascontiguousarray(a.reshape(-1, a.shape[-1]).T))
         return np.ascontiguousarray(product.T).reshape(*a.shape[:-1], features).astype(a.dtype)
 
-    return CsrNode(run, matrix)
+    return run
 
 
 def _optional(node: gs.Node, index: int, arrays: Mapping[str, Array]) -> Array | None:

@@ -11,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnxruntime as ort
 
-from sift_onnx.backends.base import Placement, one_line
+from sift_onnx.backends.base import Placement
 from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, multiply, multiply_in_arrival_order
 from sift_onnx.backends.dataflow.execution.csr_nodes import CsrNode, csr_node
 from sift_onnx.backends.dataflow.execution.outputs import Arithmetic
@@ -23,6 +23,7 @@ from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constant_tensors import full_tensor
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
+from sift_onnx.plugins import first_line
 from sift_onnx.shapes.random_inputs import check_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
@@ -135,7 +136,7 @@ class FunctionalModel:
             return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # whatever comes out of here is onnxruntime's
             where = f"the nodes from {nodes[0].output[0]!r} on"
-            raise BackendError(f"onnxruntime cannot load {where}: {one_line(error)}") from error
+            raise BackendError(f"onnxruntime cannot load {where}: {first_line(error)}") from error
 
 
 class _Piece:
@@ -160,7 +161,7 @@ class _Piece:
 
     def run(self, arrays: Mapping[str, Array], multiply_by: Any) -> dict[str, Array]:
         if self._csr is not None:
-            return {self._nodes[0].output[0]: self._csr.run(arrays, multiply_by)}
+            return {self._nodes[0].output[0]: self._csr(arrays, multiply_by)}
         if not self.outputs:
             return {}
         inputs = {name: arrays[name] for name in self.reads}
@@ -169,7 +170,7 @@ class _Piece:
         try:
             results = self._session.run(self.outputs, inputs)
         except Exception as error:  # as above
-            raise BackendError(f"onnxruntime cannot run up to {self.outputs[0]!r}: {one_line(error)}") from error
+            raise BackendError(f"onnxruntime cannot run up to {self.outputs[0]!r}: {first_line(error)}") from error
         return dict(zip(self.outputs, results, strict=True))
 
 

@@ -104,16 +104,13 @@ def load_decoder(name: str | Path) -> Decoder:
     return convert(document, Decoder, where=str(path))
 
 
-def decoder_workload(
-    decoder: Decoder, wide: float = 0.0, batch: int | None = None, *, dense: bool = False, seed: int = 0
-) -> Workload:
+def decoder_workload(decoder: Decoder, wide: float = 0.0, batch: int | None = None, *, seed: int = 0) -> Workload:
     """What a step of ``decoder`` asks of a machine.
 
     Args:
         decoder: the original.
         wide: sparsity of Sparse Wide; 0 is the original.
         batch: items per step; the decoder's own by default.
-        dense: keep the widths of Sparse Wide, but prune nothing.
         seed: of the sampled masks.
 
     Raises:
@@ -135,7 +132,7 @@ def decoder_workload(
     patterns: dict[str, tuple[Pattern, IndexMap]] = {}
     for key, (shape, nnz) in shapes.items():
         forward, backward = matrix_maps(shape, 0, 1)
-        full = dense or nnz == shape[0] * shape[1]
+        full = nnz == shape[0] * shape[1]
         patterns[key] = (FullPattern(forward) if full else SampledPattern(forward, nnz, seed, key), backward)
     head, head_gradient = matrix_maps((decoder.vocabulary, hidden), 0, 1)
     products: list[SparseProduct] = []
@@ -152,13 +149,12 @@ def decoder_workload(
         ops.extend(_weightless(f"layers.{layer}", decoder, items, hidden, inner))
     ops.append(_norm("norm", tokens * hidden))
     products.append(SparseProduct("head", "head", "MatMul", "matmul", FullPattern(head), head_gradient, tokens))
-    label = f"Sparse Wide {wide:.0%}" if wide else "original"
     return Workload(
-        name=f"{decoder.name}, {label}{', dense' if dense and wide else ''}",
+        name=f"{decoder.name}, {f'Sparse Wide {wide:.0%}' if wide else 'original'}",
         batch=items,
         products=tuple(products),
         weightless=tuple(ops),
-        assumptions=("layers of one shape share one sampled mask",) if wide and not dense else (),
+        assumptions=("layers of one shape share one sampled mask",) if wide else (),
     )
 
 

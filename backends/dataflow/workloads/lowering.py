@@ -182,10 +182,10 @@ def _lookups(layer: WeightLayer, analysis: AxisAnalysis, scale: Fraction) -> lis
 
 
 def _weightless(analysis: AxisAnalysis, scale: Fraction) -> tuple[tuple[WeightlessOp, ...], tuple[Uncosted, ...]]:
-    weighted = {use.index for layer in analysis.layers.values() for use in layer.uses}
+    costed = {use.index for layer in analysis.layers.values() for use in layer.uses}
+    costed |= {product.index for product in analysis.products}
     ops: list[WeightlessOp] = []
     uncosted: list[Uncosted] = []
-    multiplied: set[int] = set()
     for product in analysis.products:
         node = analysis.order[product.index]
         macs = _scaled(math.prod(analysis.system.original(size) for size in product.factors), scale)
@@ -194,9 +194,8 @@ def _weightless(analysis: AxisAnalysis, scale: Fraction) -> tuple[tuple[Weightle
         ops.append(
             WeightlessOp(product.node, node.op, "product", macs, _scaled(sum(read), scale), _scaled(sum(made), scale))
         )
-        multiplied.add(product.index)
     for index, node in enumerate(analysis.order):
-        if index in weighted or index in multiplied or _is_free(node, analysis):
+        if index in costed or _is_free(node, analysis):
             continue
         label = node_name(node)
         if any(isinstance(value, gs.Graph) for value in node.attrs.values()):

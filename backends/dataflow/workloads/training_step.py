@@ -21,9 +21,6 @@ from sift_onnx.errors import UsageError
 
 __all__ = ["MaskUpdates", "backward_weightless", "gradient_products", "mask_update_bytes"]
 
-# A product of two activations has a gradient for each; elementwise work is passed through once.
-_BACKWARD = {"product": 2, "elementwise": 1, "reduction": 1, "copy": 1, "lookup": 1}
-
 
 @dataclass(frozen=True)
 class MaskUpdates:
@@ -72,5 +69,6 @@ def mask_update_bytes(product: SparseProduct, updates: MaskUpdates, index_bytes:
 def backward_weightless(workload: Workload) -> Iterable[WeightlessOp]:
     """The backward pass of work without weights, last one first."""
     for op in reversed(workload.weightless):
-        factor = _BACKWARD[op.kind]
+        # A product of two activations has a gradient for each; other work is passed through once.
+        factor = 2 if op.kind == "product" else 1
         yield replace(op, operations=op.operations * factor, elements_in=op.elements_in * factor, step="input_gradient")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -65,11 +66,7 @@ def dims_of(graph: GraphView, name: str, known: Mapping[str, Dims]) -> Dims:
 
 
 def operand_view(
-    graph: GraphView,
-    name: str,
-    views: Mapping[str, View],
-    known: Mapping[str, Dims],
-    view: View | None = None,
+    graph: GraphView, name: str, views: Mapping[str, View], known: Mapping[str, Dims], view: View | None = None
 ) -> View:
     """Check a value that is an activation, and say how kernels read it.
 
@@ -115,11 +112,10 @@ class NodeView:
     index: int
     views: Mapping[str, View]
     known_dims: Mapping[str, Dims]
-    _attributes: dict[str, Any] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        values = {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
-        object.__setattr__(self, "_attributes", values)
+    @cached_property
+    def _attributes(self) -> dict[str, Any]:
+        return {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
 
     @property
     def proto(self) -> onnx.NodeProto:

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
+from sift_onnx.plugins import first_line
 from sift_onnx.training.trainer.arrays import read_arrays
 from sift_onnx.training.trainer.batch import Batch, InputSpec, make_batch
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
-from sift_onnx.training.trainer.user_code import first_line, load_function
+from sift_onnx.training.trainer.user_code import load_function
 
 __all__ = ["ArraySource", "DataSource", "LoaderSource", "load_data", "source_of"]
 

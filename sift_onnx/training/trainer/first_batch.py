@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import CheckError, SiftError, UsageError
+from sift_onnx.plugins import first_line
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.losses import Loss, check_targets
-from sift_onnx.training.trainer.user_code import first_line
 
 __all__ = ["try_first_batch"]
 
