@@ -1,4 +1,4 @@
-"""Padding of windows that slide over spatial axes, as convolutions and pools declare it."""
+"""Padding of spatial axes."""
 
 from __future__ import annotations
 
@@ -7,35 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["explicit_pads", "pad"]
-
-
-def explicit_pads(
-    auto_pad: str,
-    pads: Sequence[int],
-    sizes: Sequence[int],
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> tuple[int, ...]:
-    """Padding before and after each spatial axis, all begins first, in elements.
-
-    ``SAME_UPPER`` and ``SAME_LOWER`` ask for ``ceil(size / stride)`` outputs, the odd element of padding going to the
-    end or the beginning.
-    """
-    if auto_pad == "VALID" or (auto_pad == "NOTSET" and not pads):
-        return (0,) * (2 * len(sizes))
-    if auto_pad == "NOTSET":
-        return tuple(pads)
-    totals = [
-        max((-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 - size, 0)
-        for size, extent, stride, dilation in zip(sizes, window, strides, dilations, strict=True)
-    ]
-    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
+__all__ = ["pad"]
 
 
 def pad(x: Tensor, pads: Sequence[int], value: float = 0.0) -> Tensor:
-    """Pad the last axes of ``x`` with a constant; ``pads`` as :func:`explicit_pads` gives them."""
+    """Pad the last axes of ``x`` with a constant; ``pads`` are all begins, then all ends."""
     rank = len(pads) // 2
     return functional.pad(x, [n for i in reversed(range(rank)) for n in (pads[i], pads[rank + i])], value=value)

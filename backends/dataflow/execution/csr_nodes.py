@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.backends.dataflow.execution.csr_kernels import CsrMatrix, im2col, output_sizes
 from sift_onnx.graphs.constants import array_of, shape_of, sparse_weight_of
 from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.weights.sparse import SparseWeight
 
 __all__ = ["CsrNode", "csr_node"]
@@ -69,7 +70,9 @@ def _conv(node: gs.Node) -> CsrNode | str:
         x = arrays[node.inputs[0].name]
         strides = node.attrs.get("strides") or [1] * len(kernel)
         dilations = node.attrs.get("dilations") or [1] * len(kernel)
-        pads = _pads(node.attrs, x.shape[2:], kernel, strides, dilations)
+        pads = explicit_pads(
+            node.attrs.get("auto_pad", "NOTSET"), node.attrs.get("pads") or (), x.shape[2:], kernel, strides, dilations
+        )
         sizes = output_sizes(x.shape[2:], kernel, strides, dilations, pads)
         y = np.empty((x.shape[0], out, *sizes), x.dtype)
         # Image by image, or as many as fit: the im2col matrix is taps times as large as the input.
@@ -84,28 +87,6 @@ def _conv(node: gs.Node) -> CsrNode | str:
         return y
 
     return run
-
-
-def _pads(
-    attributes: Mapping[str, Any],
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> list[int]:
-    """Begins of all spatial axes, then ends."""
-    auto = attributes.get("auto_pad", "NOTSET")
-    if auto == "NOTSET":
-        return list(attributes.get("pads") or [0] * 2 * len(kernel))
-    if auto == "VALID":
-        return [0] * 2 * len(kernel)
-    begins, ends = [], []
-    for n, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
-        small, large = total // 2, total - total // 2
-        begins.append(small if auto == "SAME_UPPER" else large)
-        ends.append(large if auto == "SAME_UPPER" else small)
-    return begins + ends
 
 
 def _gemm(node: gs.Node) -> CsrNode | str:

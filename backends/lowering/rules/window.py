@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered
 from sift_onnx.backends.lowering.specs import Geometry
+from sift_onnx.operators.windows import explicit_pads
 
 __all__ = ["window_of"]
 
@@ -27,14 +28,10 @@ def window_of(node: NodeView, kernel: tuple[int, int]) -> Geometry:
     if max(*said, *stride, *dilation) > _MOST or said[0] * said[1] > _MOST:
         raise NotLowered(f"a window of {list(said)} taps, strides {list(stride)}, dilations {list(dilation)}")
     mode = node.attribute("auto_pad", "NOTSET")
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        if stride != (1, 1):
-            raise NotLowered(f"auto_pad {mode} with strides {list(stride)}: the padding depends on the input's size")
-        both = [(k - 1) * d for k, d in zip(said, dilation, strict=True)]
-        less, more = [n // 2 for n in both], [n - n // 2 for n in both]
-        pads = (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
-    else:
-        pads = tuple(node.attribute("pads") or (0, 0, 0, 0)) if mode != "VALID" else (0, 0, 0, 0)
+    if mode in ("SAME_UPPER", "SAME_LOWER") and stride != (1, 1):
+        raise NotLowered(f"auto_pad {mode} with strides {list(stride)}: the padding depends on the input's size")
+    # At strides of 1, it is the same for any size.
+    pads = explicit_pads(mode, node.attribute("pads") or (), (1, 1), said, stride, dilation)
     if len(pads) != 4 or min(pads) < 0:
         raise NotLowered(f"pads {list(pads)}; the kernels do not crop")
     return Geometry(

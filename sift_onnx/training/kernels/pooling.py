@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.host import ints
 from sift_onnx.training.registry import kernel
-from sift_onnx.training.windows import explicit_pads, pad
+from sift_onnx.training.windows import pad
 
 __all__: list[str] = []
 
