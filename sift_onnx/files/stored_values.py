@@ -128,7 +128,7 @@ def stored_bytes(tensor: onnx.TensorProto) -> int:
 
     Raises:
         ModelReadError: its dims are negative.
-        UnsupportedError: its data type is unknown, or it is no whole array.
+        UnsupportedError: its data type is unknown, or it is a part of an array.
     """
     numpy_dtype(tensor.data_type)
     if any(n < 0 for n in tensor.dims):
