@@ -73,7 +73,7 @@ package-check: $(VENV)/dev.stamp
 
 # FILES=1000 make fuzz for less
 fuzz: $(VENV)/dev.stamp
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --files $(or $(FILES),20000) --jobs 2
+	PYTHONPATH=tests:tests/support OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --files $(or $(FILES),20000) --jobs 2
 
 # Stops at a name or an annotation that does not resolve.
 api: $(VENV)/dev.stamp

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from sift_onnx.errors import MissingExtraError, UnsupportedError, UsageError
-from sift_onnx.model_files.writer import check_output
+from sift_onnx.model_files.paths import check_output
 from sift_onnx.models.exporters import Batch, Exporter, check_axis, choose_opset
 from sift_onnx.models.registry import build, find, require_torch
 

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
-from google.protobuf.message import DecodeError
 
 from sift_onnx.errors import ModelReadError, OutputError, SiftError, UnsupportedError, UsageError
+from sift_onnx.files.detached_data import CutOutData, locate_data
 from sift_onnx.files.external_data import DataFiles
-from sift_onnx.files.file_bytes import FileSlice
-from sift_onnx.files.tensor_data import locate_data
-from sift_onnx.files.wire import Place
 from sift_onnx.graphs.constant_tensors import full_tensor, header_of
 from sift_onnx.graphs.constants import MaskedConstant, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
-from sift_onnx.graphs.importing import adopt_constants, adopt_masks, copy_graph, import_model, own_arrays
+from sift_onnx.graphs.importing import copy_graph, import_model, normalize_constants, own_arrays, restore_masks
 from sift_onnx.graphs.onnx_ir_export import ir_model_of
-from sift_onnx.graphs.order import sort_nodes
+from sift_onnx.graphs.topological_order import sort_nodes
 from sift_onnx.model_files import writer as model_file
-from sift_onnx.model_files.reader import read_content
+from sift_onnx.model_files.paths import check_output
+from sift_onnx.model_files.reader import parse_model, read_model
 from sift_onnx.model_files.sparse_stream import LargeSparseTensor
-from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
+from sift_onnx.model_files.storage import (
+    IR_VERSION_OF_SPARSE_INITIALIZERS,
+    Storage,
+    add_initializer,
+    hide_sparse_initializers,
+)
 from sift_onnx.weights.mask_storage import MASKS_KEY, mask_records, text_of_masks
 
 __all__ = ["MASKS_KEY", "Model", "ModelLike", "Storage", "as_kind_of", "load", "masks", "save"]
 
 ModelLike = Union[str, Path, bytes, onnx.ModelProto, gs.Graph, "Model", Any]
-Storage = Literal["dense", "sparse"]
-
-# Before it, ONNX has no sparse_initializer.
-_IR_OF_SPARSE_INITIALIZERS = 6
 
 
 @dataclass
@@ -44,11 +42,11 @@ class Model:
     """An ONNX model that can be rewritten.
 
     Attributes:
-        graph: the graph, to be read and edited. Masked weights are :class:`~sift_onnx.graphs.constants.MaskedConstant`.
-        metadata: the model's ``metadata_props``, without the entry that this class keeps for itself.
-        origin: the model as it came; read-only, supplies what ``graph`` does not hold. Of a model from a file, large
-            initializers are left out of it and marked as external.
-        path: where it came from, if from a file.
+        graph: the graph, which can be edited. Masked weights are :class:`~sift_onnx.graphs.constants.MaskedConstant`.
+        metadata: the model's ``metadata_props``, without the entry for masks.
+        origin: the original model; read-only, has what ``graph`` does not represent. Large initializers of a model
+            from a file are left out of it, and marked as external.
+        path: of the file that it was loaded from, if any.
     """
 
     graph: gs.Graph
@@ -75,13 +73,13 @@ class Model:
                 raise ModelReadError("the name is empty; name a file")
             return _from_file(Path(source))
         if isinstance(source, bytes):
-            return _from_proto(_parse(source, f"what was passed ({len(source)} bytes)"), None)
+            return _from_proto(parse_model(source, f"what was passed ({len(source)} bytes)"), None)
         if isinstance(source, onnx.ModelProto):
             return _from_proto(source, None)
         if isinstance(source, gs.Graph):
             graph = copy_graph(source)
             sort_nodes(graph)
-            adopt_constants(graph, {})
+            normalize_constants(graph, {})
             # graphsurgeon has no place for them; as_kind_of() puts them there.
             return cls(graph, dict(vars(source).get("metadata_props", {})))
         if type(source).__module__.split(".")[0] == "onnx_ir":
@@ -105,7 +103,7 @@ class Model:
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The model with all its data, as :meth:`to_proto` gives it; files that it came from are not needed again.
+        """The model with all its data, as :meth:`to_proto` returns it, independent of files.
 
         Raises:
             UnsupportedError: it would pass 2 GB; save it to a file, and pickle the path.
@@ -123,7 +121,7 @@ class Model:
     def skeleton(self) -> onnx.ModelProto:
         """The model with the data of large tensors left out, for shape inference.
 
-        The stubs are marked as external, so that nobody takes their missing data for zeros.
+        The stubs are marked as external, so that no reader takes their missing data for zeros.
         """
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
@@ -155,14 +153,14 @@ class Model:
         model = self._fields(storage)
 
         def add(proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, main: bool) -> None:
-            _add_initializer(proto, constant, known, storage)
+            add_initializer(proto, constant, known, storage)
 
         export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)
-        _hide_sparse_initializers(model.graph)
+        hide_sparse_initializers(model.graph)
         return model
 
     def to_onnx_ir(self) -> Any:
-        """The model as an ``onnx_ir.Model`` of any size, whose large tensors are made on access."""
+        """The model as an ``onnx_ir.Model`` of any size, with lazy large tensors."""
         return ir_model_of(self.skeleton(), self.initializers(), self.masked())
 
     def save(
@@ -177,13 +175,13 @@ class Model:
         """Write the model; the target is replaced only once the new file is complete.
 
         Args:
-            path: the target. Where the model passes 2 GB, large weights go to ``<path>.data`` beside it, or to
-                ``<path>.data1`` and so on where that is taken.
+            path: the target. Where the model passes 2 GB, large weights go to ``<path>.data``, or to ``<path>.data1``
+                and so on where that file exists.
             storage: ``dense`` keeps masked weights as ordinary tensors, which every tool reads; ``sparse`` as ONNX
                 ``sparse_initializer``, which is smaller.
             force: replace an existing file.
             external_from: size in bytes from which weights go to the data file in any case.
-            progress: called now and then with the bytes of large weights that have been written, and all of them.
+            progress: called with the bytes of large weights written so far, and in all.
 
         Returns:
             The data file, if there is one.
@@ -196,7 +194,7 @@ class Model:
         target = Path(path)
         if external_from is not None and external_from < 1:
             raise UsageError(f"weights of {external_from} bytes have no data to lie elsewhere; use 1 or more")
-        model_file.check_output(target, force)
+        check_output(target, force)
         large_from = min(model_file.STREAMED_FROM, external_from or model_file.STREAMED_FROM)
         fields = self._fields(storage)
         graph = onnx.GraphProto()
@@ -208,16 +206,16 @@ class Model:
             if main and tensor.nbytes >= large_from:
                 large.append(tensor)
             else:
-                _add_initializer(proto, constant, known, storage)
+                add_initializer(proto, constant, known, storage)
 
         export_graph(self.graph, self.origin.graph, graph, add, ir_version=fields.ir_version)
         sparse_names = {tensor.constant.name for tensor in large if isinstance(tensor, LargeSparseTensor)}
-        _hide_sparse_initializers(graph, sparse_names)
+        hide_sparse_initializers(graph, sparse_names)
         parts = model_file.ModelParts(fields, graph, large)
         return model_file.write_model(parts, target, external_from=external_from, progress=progress)
 
     def _fields(self, storage: Storage) -> onnx.ModelProto:
-        """Everything but the graph, as it is with masks stored in this way."""
+        """The model without its graph, for this storage of masks."""
         if storage not in ("dense", "sparse"):
             raise UsageError(f"storage {storage!r} is unknown; choose dense or sparse")
         metadata = dict(self.metadata)
@@ -226,32 +224,12 @@ class Model:
             metadata[MASKS_KEY] = text_of_masks(masked)
         fields = export_model_fields(self.graph, self.origin, metadata)
         if masked and storage == "sparse":
-            fields.ir_version = max(fields.ir_version, _IR_OF_SPARSE_INITIALIZERS)
+            fields.ir_version = max(fields.ir_version, IR_VERSION_OF_SPARSE_INITIALIZERS)
         return fields
 
 
-def _add_initializer(
-    proto: onnx.GraphProto, constant: gs.Constant, known: onnx.TensorProto | None, storage: Storage
-) -> None:
-    if isinstance(constant, MaskedConstant) and storage == "sparse":
-        proto.sparse_initializer.append(sparse_tensor_of(constant.weight, header_of(constant, known)))
-    else:
-        proto.initializer.append(full_tensor(constant, known))
-
-
-def _hide_sparse_initializers(graph: onnx.GraphProto, others: Collection[str] = ()) -> None:
-    """Take sparse initializers, ``others`` too, out of the inputs, where they would be tensors of another type."""
-    names = {tensor.values.name for tensor in graph.sparse_initializer} | set(others)
-    inputs = [info for info in graph.input if info.name not in names]
-    if len(inputs) < len(graph.input):
-        del graph.input[:]
-        graph.input.extend(inputs)
-
-
 def _from_file(path: Path) -> Model:
-    content, cut = _read(path)
-    proto = _parse(content, str(path))
-    del content  # of a file that is laid out unusually it is all of it, and what follows copies out of the message
+    proto, cut = read_model(path)
     try:
         model = _from_proto(proto, DataFiles(path), cut)
     except SiftError as error:
@@ -266,37 +244,12 @@ def _from_pickle(content: bytes, path: Path | None) -> Model:
     return model
 
 
-def _parse(content: bytes, what: str) -> onnx.ModelProto:
-    try:
-        proto = onnx.ModelProto.FromString(content)
-    except DecodeError as error:
-        raise ModelReadError(f"{what} is not an ONNX model, or is truncated; export or copy it again") from error
-    if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelReadError(f"{what} is not an ONNX model, or is truncated: it has no graph or no opset")
-    return proto
-
-
-def _read(path: Path) -> tuple[bytes, dict[Place, memoryview | FileSlice]]:
-    try:
-        model_file.check_input(path)
-        content, cut = read_content(path, model_file.STREAMED_FROM)
-    except FileNotFoundError as error:
-        raise ModelReadError(f"{path}: no such file") from error
-    except OSError as error:
-        raise ModelReadError(f"cannot read {path}: {error.strerror or error}") from error
-    if not content:
-        raise ModelReadError(f"{path} is empty; export it again")
-    return content, cut
-
-
-def _from_proto(
-    proto: onnx.ModelProto, files: DataFiles | None, cut: Mapping[Place, memoryview | FileSlice] | None = None
-) -> Model:
+def _from_proto(proto: onnx.ModelProto, files: DataFiles | None, cut: CutOutData | None = None) -> Model:
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     records = mask_records(metadata.pop(MASKS_KEY, None))
     graph = import_model(proto, locate_data(proto, files, cut or {}))
     if records:
-        adopt_masks(graph, records)
+        restore_masks(graph, records)
     return Model(graph, metadata, proto)
 
 
@@ -310,7 +263,7 @@ def _from_onnx_ir(source: Any) -> Model:
 
 
 def as_kind_of(source: ModelLike, model: Model) -> Any:
-    """``model`` as what ``source`` is: a path gives a Model, everything else its own kind."""
+    """``model`` as the kind of model that ``source`` is; a Model where that is a path."""
     if isinstance(source, bytes):
         return model.to_proto().SerializeToString()
     if isinstance(source, onnx.ModelProto):

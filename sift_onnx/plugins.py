@@ -79,7 +79,7 @@ class Plugin:
             raise PluginError(f"{self}: {self.damage}; repair or uninstall {self.package}")
         try:
             return self._entry.load()
-        except Exception as error:  # a foreign module may raise anything at all
+        except Exception as error:  # a plug-in may raise anything
             raise PluginError(
                 f"{self} ({self.value}) does not load: {in_one_line(error)}; repair or uninstall {self.package}"
             ) from error
@@ -156,7 +156,7 @@ def _plugins_of(distribution: metadata.Distribution) -> Iterator[Plugin]:
         if not entries:
             return
         package, version = str(distribution.metadata["Name"]), str(distribution.version)
-    except Exception as error:  # its files may hold anything at all
+    except Exception as error:  # its files may hold anything
         if _mentions_us(distribution):
             package = str(getattr(distribution, "_path", "an unnamed package"))
             yield Plugin("", "", "", package, "", damage=in_one_line(error))

@@ -138,8 +138,11 @@ def table(rows: Sequence[Row]) -> list[str]:
     """Lines of a table in Markdown; its header alone, without rows."""
     lines = ["| ours : the other | ratio | should be | | times or sizes |", "|---|---:|---:|---|---|"]
     for row in rows:
-        sizes = "" if row.ours is None else f"{row.ours:.2f} : {row.theirs:.2f} {row.unit}"
-        lines.append(f"| {row.label} | {row.ratio:.3f} | {row.bound} | {row.verdict} | {sizes} |")
+        sizes = ""
+        if row.ours is not None and row.theirs is not None:
+            # Only digits that were recorded: some figures have fewer.
+            sizes = f"{round(row.ours, 2):g} : {round(row.theirs, 2):g} {row.unit}"
+        lines.append(f"| {row.label} | {round(row.ratio, 3):g} | {row.bound} | {row.verdict} | {sizes} |")
     return lines
 
 

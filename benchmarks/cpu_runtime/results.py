@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Processor:
     isa: str
     machine: str
     runs: Sequence[Run] = ()
-    stale: str = field(default="")
+    stale: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Processor:
@@ -122,12 +123,15 @@ class Processor:
         return cls(**document, runs=runs)
 
     def write(self, path: Path) -> None:
-        """Write the file; what has its default value is left out."""
+        """Write the file; default values of rows are left out."""
         document = {"schema": 1, **asdict(self)}
         for run in document["runs"]:
             run["rows"] = [_without_defaults(row) for row in run["rows"]]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        # A line for each row, so that a difference shows which one changed.
+        text = re.sub(r'\{\s+"model".*?\}', lambda row: json.dumps(json.loads(row[0])), text, flags=re.DOTALL)
+        path.write_text(text + "\n", encoding="utf-8")
 
 
 def _without_defaults(row: dict[str, Any]) -> dict[str, Any]:

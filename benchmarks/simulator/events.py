@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests/support"))
 from dataflow_cases import random_cases
 
 from sift_onnx.backends.dataflow.cycles.event import simulate_product_by_events

@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, replace_values, shape_of, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
-from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT
+from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT, feature_axes
 from sift_onnx.passes.base import Pass, PassResult, record, register_pass
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -135,11 +135,10 @@ def _fold(product: gs.Node, norm: gs.Node, builder: NodeBuilder) -> None:
 def _per_weight(product: gs.Node, factor: Array) -> Array:
     """The factors in the shape of the weight, broadcast over everything but output features."""
     shape = shape_of(product.inputs[WEIGHT])
-    if product.op == "Gemm":
-        by_feature = factor[:, None] if int(product.attrs.get("transB", 0)) else factor[None, :]
-    elif product.op == "Conv":
-        by_feature = factor.reshape(-1, *(1,) * (len(shape) - 1))
-    else:  # ConvTranspose: [C_in, C_out / groups, kernel...], the rows of a group side by side
+    axes = feature_axes(product.op, product.attrs, WEIGHT, len(shape))
+    assert axes is not None
+    by_feature = factor.reshape([-1 if axis == axes[0] else 1 for axis in range(len(shape))])
+    if product.op == "ConvTranspose":  # [C_in, C_out / groups, kernel...], the rows of a group side by side
         groups = int(product.attrs.get("group", 1))
         rows = np.repeat(factor.reshape(groups, -1), shape[0] // groups, axis=0)
         by_feature = rows.reshape(*rows.shape, *(1,) * (len(shape) - 2))

@@ -14,6 +14,7 @@ from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
 from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.domains import is_standard
+from sift_onnx.operators.labels import node_label
 from sift_onnx.operators.traits import PARAMETER_VIEWS
 from sift_onnx.operators.weight_operands import WEIGHT, feature_axes
 
@@ -179,7 +180,7 @@ class LinearLayerFinder:
             bias = product.inputs[2]
             constant = constant_values(bias)
             if product.op == "Gemm" and (constant is None or shape_of(constant) != (features,)):
-                return f"the third input of {product.op} {product.name!r} is not a stored vector of {features} biases"
+                return f"the third input of {node_label(product)} is not a stored vector of {features} biases"
         elif product.op == "MatMul":
             follower = self._only_reader(product.outputs[0])
             if follower is not None and follower.op == "Add":
@@ -227,7 +228,7 @@ def _reading(node: gs.Node, weight: gs.Constant) -> _Reading | str:
         return "its Gemm transposes the activations"
     permutation = _permutation(node.inputs[WEIGHT], weight)
     if permutation is None:
-        return f"{node.op} {node.name!r} does not read it as its second input, as it is stored"
+        return f"{node_label(node)} does not read it as its second input, as it is stored"
     shape = tuple(shape_of(weight)[axis] for axis in permutation)
     if node.op == "MatMul" and len(shape) != 2:
         return "it is a stack of matrices"

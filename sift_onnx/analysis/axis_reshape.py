@@ -22,15 +22,15 @@ def reshape(
     """The axes after a reshape of ``axes`` to the original sizes ``new_sizes``.
 
     Both lists are cut into the shortest groups of equal product. Within a group all growth sits in one axis on either
-    side: on the left the one that varies, on the right the one that its carrier overlaps.
+    side: on the left the one that varies, on the right the one that its growing part overlaps.
 
     Args:
         system: where conflicts are pinned.
         axes: the axes before.
         new_sizes: the sizes after, in the original; their product equals that of ``axes``.
         cause: makes a cause from a sentence.
-        from_inside: when several new axes overlap the carrier (a width is split in heads and head size), grow the
-            innermost (0), or the one so many places outside of it.
+        from_inside: when several new axes overlap the growing part (a width is split in heads and head size), grow the
+            innermost (0), or the one that many places outside of it.
     """
     if 0 in new_sizes:
         for axis in axes:

@@ -3,8 +3,8 @@
 Widening a network before training needs sizes only, not maps from old to new indices. Each axis of each tensor gets
 
 * a **size**, a linear expression ``const + sum(coefficient * variable)`` with rational coefficients, and
-* a **carrier**, the stride and span of the part of the axis that grows: when ``[64, 7, 7]`` is flattened to ``3136``,
-  the growing factor 64 sits at stride 49 of the merged axis, and a later reshape must find it there.
+* a **stride and span** of growth, which say where the part that grows lies in the axis: when ``[64, 7, 7]`` is
+  flattened to ``3136``, the growing factor 64 has stride 49 in the merged axis, and a later reshape must find it there.
 
 Rules about operators (:mod:`sift_onnx.analysis.rules`) state equations between sizes; :class:`AxisSystem` solves them
 by substitution, which, unlike a union of classes, also expresses sums (a concatenation) and fractions (a split). Growth
@@ -30,7 +30,7 @@ __all__ = ["Axis", "AxisError", "AxisSystem", "Size", "Solution", "size_of"]
 CauseT = TypeVar("CauseT")
 
 _ZERO = Fraction(0)
-# Widths of one size share a step if the size has at least so many of them.
+# Widths of one size share a step if the size has at least this many steps.
 _SHARED_STEPS_PER_SIZE = 16
 
 
@@ -102,7 +102,7 @@ class Axis:
     span: int = 1
 
     def with_size(self, size: Size) -> Axis:
-        """The same carrier with another size."""
+        """The same stride and span with another size."""
         return Axis(size, self.stride, self.span)
 
 
@@ -118,7 +118,7 @@ class _Elimination(Generic[CauseT]):
 class AxisSystem(Generic[CauseT]):
     """Size variables and the equations between them.
 
-    ``CauseT`` is whatever the caller wants to be told again when it asks why an axis cannot grow.
+    ``CauseT`` is what the caller gets back when it asks why an axis cannot grow.
     """
 
     _originals: list[int] = field(default_factory=list)

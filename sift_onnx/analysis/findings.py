@@ -149,7 +149,7 @@ class Product:
 
 @dataclass(frozen=True)
 class ScaleEdit:
-    """A factor of attention that is a power of the head size, to be computed anew.
+    """A factor of attention that is a power of the head size, to be recomputed.
 
     Attributes:
         node: index of the node in :attr:`AxisAnalysis.order`.
@@ -178,7 +178,7 @@ class AxisAnalysis:
         constant_edits: constants to rewrite, by the node input that reads them: flat index -> size.
         attribute_edits: ``(node index, attribute) -> size``, or sizes for a list.
         scale_edits: factors that follow the size of a head.
-        tables: constants that are computed anew at another size, by name.
+        tables: constants that are recomputed at another size, by name.
         fixed: weights in ``layers`` that are fixed functions, and why; see
             :mod:`sift_onnx.analysis.fixed_weights`.
         unknown: nodes that no rule covers.
@@ -186,7 +186,7 @@ class AxisAnalysis:
         derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
-        head_splits: nodes that split a width into heads, where they have to be told apart.
+        head_splits: nodes that split a width into heads, where they have to be distinguished.
         order: the nodes in the order they were analysed; node indices refer to it.
         inputs: the shapes of the graph's inputs that sizes are of.
     """

@@ -19,9 +19,9 @@ __all__ = ["first_and_last"]
 
 
 def first_and_last(analysis: AxisAnalysis) -> dict[str, str]:
-    """The weight layers that no other weight layer precedes, and those that none follows, be it one that is left out.
+    """The weight layers that no other weight layer precedes, and those that none follows; unanalyzed layers count too.
 
-    What no training has made is no layer here: behind its last convolutions, a detector integrates over fixed bins.
+    Weights that were not trained do not count: after its last convolutions, a detector integrates over fixed bins.
 
     Returns:
         Initializer name -> ``"first layer"`` or ``"last layer"``.

@@ -2,7 +2,7 @@
 
 A detector integrates over the bins of a distribution, a speech model begins with a Fourier transform, an anti-aliased
 one blurs before it samples. To prune such a weight, to draw it again or to train it would be wrong. Names do not tell,
-but values do; each of the patterns below is one that training does not leave behind:
+but values do; training produces none of the patterns below:
 
 * all values are the same (a mean, a sum);
 * the single feature has an arithmetic or geometric progression for its weights (the bins of an integral, frequencies);

@@ -18,7 +18,7 @@ from sift_onnx.analysis.rules.shape_values import evaluate
 from sift_onnx.analysis.subgraphs import captured
 from sift_onnx.errors import SiftError, UnsupportedError, UsageError
 from sift_onnx.graphs.constants import constant_values
-from sift_onnx.graphs.order import runnable_order, waits_in_a_circle
+from sift_onnx.graphs.topological_order import index_in_cycle, topological_order
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import opset_versions
 from sift_onnx.operators.labels import node_label, node_name, operator_name
@@ -192,7 +192,7 @@ def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
 
 
 def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
-    """Fixed sizes, as pinned variables, so that whatever meets them can be told why it cannot grow."""
+    """Fixed sizes, as pinned variables, so that an axis that meets them knows why it cannot grow."""
     cause = Cause(name, "input", f"it is the graph input {name!r}")
     return tuple(Axis(system.fixed(n, cause)) for n in dims)
 
@@ -247,9 +247,9 @@ def _topological(graph: gs.Graph) -> list[gs.Node]:
         {makers[t.name] for t in node.inputs if t.name and t.name in makers and t.name not in produced}
         for node in graph.nodes
     ]
-    order = runnable_order(needs)
+    order = topological_order(needs)
     if len(order) < len(needs):
-        node = graph.nodes[waits_in_a_circle(needs, order)]
+        node = graph.nodes[index_in_cycle(needs, order)]
         raise UnsupportedError(f"the graph has a cycle through node {node_label(node)}")
     return [graph.nodes[i] for i in order]
 

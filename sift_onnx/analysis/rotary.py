@@ -1,4 +1,4 @@
-"""Tables of rotary position embeddings: recognised, and computed anew at another head size.
+"""Tables of rotary position embeddings: recognised, and recomputed at another head size.
 
 A head of size ``d`` is rotated by the angles ``t * base ** (-2 i / d)`` for position ``t`` and pair ``i``. Exporters
 leave either the frequencies ``base ** (-2 i / d)`` in the graph or whole tables of cosines and sines, over half the

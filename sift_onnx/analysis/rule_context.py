@@ -243,7 +243,7 @@ class RuleContext:
             out_axis: output features, as an axis of the node's input.
             positions: see :class:`WeightUse`.
             in_axis: input features, as an axis of the node's input. Where it is left out: of a convolution the first
-                axis beside ``out_axis``, which the kernel follows; of any other layer the last, which a stack precedes.
+                axis other than ``out_axis``, before the kernel; of any other layer the last, after those of a stack.
         """
         constant, permutation = parameter
         use = WeightUse(self.label, self.node.op, self.index, tuple(positions))
@@ -292,7 +292,7 @@ def sizes_behind(element: Element | Number) -> tuple[Size, ...]:
 
 
 def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) -> Axes:
-    """The axes of a constant: a variable each for floating-point data, which can be drawn anew at any size."""
+    """The axes of a constant: a variable each for floating-point data, which can be drawn at any size."""
     floating = dtype_of(constant).kind not in "iubOUS"
     axes: list[Axis] = []
     for i, n in enumerate(shape_of(constant)):

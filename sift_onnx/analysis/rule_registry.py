@@ -1,4 +1,4 @@
-"""Which axis rule covers which operator: ours, one that a program registers, or a plug-in's."""
+"""Which axis rule covers which operator: a built-in one, one that a program registers, or one of a plug-in."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load_axis_rules(plugin: Plugin) -> None:
                 loaded()
             elif not isinstance(loaded, ModuleType):
                 raise PluginError(f"{plugin}: {plugin.value} is neither a module nor a function")
-    except Exception as error:  # a foreign function may raise anything at all
+    except Exception as error:  # a plug-in may raise anything
         taken = _taken(error)
         if taken is not None:
             raise PluginError(f"{plugin} has a rule for {taken.operator}, and so has someone else") from error

@@ -1,6 +1,6 @@
-"""Weight layers that the axis analysis could not take in, since it does not know the shape of what they read.
+"""Weight layers that the axis analysis cannot handle, since it does not know the shape of what they read.
 
-No pass changes them and nobody can say what they cost; but a model that has them is not one without weights.
+No pass changes them and their cost is unknown. They are reported, never dropped silently.
 """
 
 from __future__ import annotations

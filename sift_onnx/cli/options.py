@@ -110,7 +110,7 @@ def place_option(*names: str, completes: Candidates, help: str, **settings: Any)
     """A :func:`file_option` of what is written while a verb works, which may be there already, and is not stdout."""
 
     def check(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-        from sift_onnx.model_files.writer import refuse_dash
+        from sift_onnx.model_files.paths import refuse_dash
 
         if value is not None:
             refuse_dash(value)

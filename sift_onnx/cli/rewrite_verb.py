@@ -50,7 +50,7 @@ def run(
     """
     from sift_onnx.analysis.training_mode import mode_note
     from sift_onnx.model import Model
-    from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.reading import read_record
     from sift_onnx.records.transform import TransformReport
 

@@ -33,7 +33,7 @@ __all__ = [
     "supports_device",
 ]
 
-# run_node() is told an operator but not its version.
+# run_node() gets an operator but not its version.
 _NODE_OPSET = 21
 _NODE_IR_VERSION = 10
 

@@ -1,4 +1,4 @@
-"""Which rule places the features behind which operator."""
+"""Which rule says where the features of the original lie in the output of which operator."""
 
 from __future__ import annotations
 

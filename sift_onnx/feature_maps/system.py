@@ -8,7 +8,7 @@ the old features are a prefix of the new axis; what cuts it are operators that j
 
 Each such operator is one relation: an axis is *composed* of pieces, each of which is another axis whose features are
 ``inner`` places wide. Cuts flow through relations in both directions until nothing changes, so that whatever joins an
-axis far behind cuts it where it is made. They only ever become more, and there are finitely many, so that this ends.
+axis further on cuts it where it is made. They only ever become more, and there are finitely many, so that this ends.
 
 Nothing in this module knows ONNX.
 """
@@ -70,7 +70,7 @@ class _Relation(Generic[CauseT]):
 class PlacementSystem(Generic[CauseT]):
     """Axes, and relations between their placements.
 
-    ``CauseT`` is whatever the caller wants to be told again when relations contradict each other.
+    ``CauseT`` is what the caller gets back when relations contradict each other.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""What lies in files: the wire format, tensors left where they are, external data, writing without assembling."""
+"""Files: the wire format of protobuf, tensors that are read when they are used, external data, atomic writes."""

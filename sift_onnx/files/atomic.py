@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under another name, and renamed when they are on the disk."""
+"""Atomic writes: a file is written under a temporary name, and renamed once it is on the disk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import BinaryIO
 
 from sift_onnx.errors import OutputError
 
-__all__ = ["atomic_file", "behind_links", "sync"]
+__all__ = ["atomic_file", "resolve_links", "sync"]
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends without an error, and vanishes otherwise.
+    """A file that replaces ``path`` when the block ends without an error, and is removed otherwise.
 
     Its content is on the disk before it gets the name, and the name before this returns: a machine that loses power
     comes back with the old file or the new one. Where ``path`` is a link, the file that it points to is replaced.
@@ -26,9 +26,9 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """
     temporary = None
     try:
-        target = behind_links(path)
+        target = resolve_links(path)
         temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
-        # Opened by the system's own rules, so that the file gets the permissions that the umask leaves.
+        # Not by tempfile, so that the file gets the permissions that the umask leaves.
         with open(temporary, "xb", buffering=1 << 20) as file:
             yield file
             sync(file)
@@ -64,8 +64,8 @@ def _sync_names(folder: Path) -> None:
             os.close(descriptor)
 
 
-def behind_links(path: Path) -> Path:
-    """What ``path`` leads to, there or not.
+def resolve_links(path: Path) -> Path:
+    """The path that ``path`` links to, whether or not a file is there.
 
     Raises:
         OSError: links in a circle.

@@ -1,7 +1,7 @@
 """ONNX data types and the numpy dtypes that stand for them.
 
-onnx before 1.19 reads bfloat16 and the 8-bit floats as float32; here every data type has a dtype of its own, so that a
-tensor that is read is written again as it was.
+onnx before 1.19 reads bfloat16 and the 8-bit floats as float32; here each data type has its own dtype, so that a
+tensor is written as it was read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def numpy_dtype(data_type: int) -> np.dtype[Any]:
     """The dtype of an ONNX data type; ``object`` for strings.
 
     Raises:
-        UnsupportedError: nothing installed knows the type.
+        UnsupportedError: neither numpy nor ml_dtypes has the type.
     """
     name = type_name(data_type)
     if name == "STRING":
@@ -92,5 +92,5 @@ def data_type_of(dtype: np.dtype[Any]) -> int:
 
 
 def bits_of(data_type: int) -> int:
-    """Bits that one element takes in ``raw_data``; 0 for strings, which cannot lie there."""
+    """Bits that one element takes in ``raw_data``; 0 for strings, which cannot be stored there."""
     return _TYPES.get(type_name(data_type), ("", 0))[1]

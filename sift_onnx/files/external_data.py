@@ -1,4 +1,4 @@
-"""Tensor data that lies in files beside the model: found, checked, and read when it is asked for."""
+"""External data: files next to the model are found, checked, and read when a tensor is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DataFiles:
     """The data files of one model file."""
 
     def __init__(self, model: Path) -> None:
-        """The files beside ``model``, or beside the file that it is a link to."""
+        """The files in the folder of ``model``, or of the file that it links to."""
         self._folder = model.parent
         # A download cache keeps a model and its data as links into one folder of blobs.
         self._roots = (model.parent.resolve(), model.resolve().parent)
@@ -45,13 +45,13 @@ class DataFiles:
 
         Args:
             tensor: the stub in the model, with its ``external_data`` entries.
-            nbytes: what its shape and data type come to.
+            nbytes: size of its data, by its shape and data type.
 
         Raises:
             ModelReadError: the file is missing, too short, or outside the model's folder; the message names both.
         """
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        # What is not UTF-8 comes as bytes.
+        # Protobuf returns bytes where a string is not UTF-8.
         if not all(isinstance(text, str) for text in (tensor.name, *entries, *entries.values())):
             raise ModelReadError(f"initializer {tensor.name!r}: its entries for external data are not text: {entries}")
         path = self._locate(entries.get("location", ""), tensor.name)
@@ -102,7 +102,7 @@ class DataFiles:
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of the model whose data lies outside it, whatever it is part of."""
+    """Every tensor of the model that has external data, in any graph, function or attribute."""
     yield from _of_graph(model.graph)
     for function in model.functions:
         yield from _of_nodes(function.node)

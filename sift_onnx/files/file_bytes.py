@@ -1,7 +1,7 @@
-"""Parts of files, read when they are asked for.
+"""Parts of files that are read when they are used.
 
-They are not mapped into memory: pages of a mapping count as the process's own once they were touched, and a process
-that touches a page behind the end of a file, because somebody has shortened it, is killed.
+They are not mapped into memory: pages of a mapping that were touched count towards the memory of the process, and a
+process that touches a page past the end of a file that was truncated meanwhile is killed by SIGBUS.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FileBytes:
             raise OSError(f"it was {change} after the model was loaded; load it again")
         done = 0
         while done < buffer.size:
-            # At an offset, since a descriptor's position is shared with processes that were forked.
+            # By offset, since forked processes share the position of a descriptor.
             count = os.preadv(descriptor, [buffer[done:].data], start + done)
             if not count:
                 raise OSError("it ends too early")
@@ -111,7 +111,7 @@ class FileSlice:
         return self.nbytes
 
     def __call__(self) -> Bytes:
-        """All of it, as an array of its own.
+        """All of it, as a new array.
 
         Raises:
             ModelReadError: it cannot be read.
@@ -121,7 +121,7 @@ class FileSlice:
         return whole
 
     def pieces(self, nbytes: int) -> Iterator[Bytes]:
-        """All of it in order, ``nbytes`` at a time; a piece is valid until the next one is asked for.
+        """All of it in order, ``nbytes`` at a time; a piece is valid until the next one is read.
 
         Raises:
             ModelReadError: it cannot be read.
@@ -141,13 +141,13 @@ class FileSlice:
 
 @dataclass(frozen=True)
 class PackedNumbers:
-    """Numbers of variable length in a file, as protobuf packs them; unpacked when they are asked for.
+    """Packed varints in a file, which are unpacked when they are used.
 
     Attributes:
-        packed: where they are.
+        packed: the varints.
         count: how many there are.
         dtype: what they become; bits above it are dropped.
-        what: they belong to, for errors.
+        what: the tensor that they belong to, for errors.
     """
 
     packed: FileSlice | memoryview
@@ -159,12 +159,12 @@ class PackedNumbers:
         return self.count * self.dtype.itemsize
 
     def __call__(self) -> Bytes:
-        """The bytes of all of them, as an array of its own.
+        """The bytes of all of them, as a new array.
 
         Raises:
             ModelReadError: they cannot be read, or are damaged.
         """
-        # Each takes a byte or more, so that a file cannot ask for more memory than it deserves.
+        # Each takes a byte or more, so that a file cannot claim more memory than a multiple of its size.
         whole = np.empty(min(self.count, len(self.packed)), self.dtype)
         at = 0
         for numbers in self._unpacked(1 << 20):
@@ -173,7 +173,7 @@ class PackedNumbers:
         return whole.view(np.uint8)
 
     def check(self) -> None:
-        """Look through all of them.
+        """Read all of them, to find damage.
 
         Raises:
             ModelReadError: they cannot be read, or are damaged.
@@ -191,7 +191,7 @@ class PackedNumbers:
             yield numbers.view(np.uint8)
 
     def _unpacked(self, nbytes: int) -> Iterator[npt.NDArray[np.integer]]:
-        """The numbers, those that begin in so many bytes at a time; never more in all than there should be."""
+        """The numbers, ``nbytes`` of the file at a time; never more in all than :attr:`count`."""
         rest, left = np.zeros(0, np.uint8), self.count
         try:
             for piece in self._packed_pieces(nbytes):

@@ -1,4 +1,4 @@
-"""The values of a constant as they lie in a model file or beside it."""
+"""Lazy values of a constant that is stored in a model file or in external data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
     """The values of a tensor as it is stored: in a TensorProto, or as raw data elsewhere."""
 
     def __init__(self, proto: onnx.TensorProto, raw: RawData | None = None) -> None:
-        """Values of ``proto``, which is not changed; ``raw`` gives its data if that lies elsewhere.
+        """Values of ``proto``, which is not changed; ``raw`` reads its data where the message does not hold it.
 
         Raises:
             ModelReadError: the tensor has more or less data than its shape and type call for.
@@ -58,7 +58,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
         return raw
 
     def pieces(self, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """Like :meth:`raw`, ``nbytes`` or fewer at a time; a piece is valid until the next one is asked for."""
+        """Like :meth:`raw`, ``nbytes`` or fewer at a time; a piece is valid until the next one is read."""
         if isinstance(self._raw, (FileSlice, PackedNumbers)):
             yield from self._raw.pieces(nbytes)
             return
@@ -78,22 +78,22 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
 
     @property
     def _is_plain(self) -> bool:
-        """Whether every element is bytes of its own."""
+        """Whether no two elements share a byte."""
         return bits_of(self.proto.data_type) % 8 == 0
 
     def view(self) -> Array:
         """The values as an array of the tensor's shape, read-only and not copied where that is possible."""
         if self.is_raw and self._is_plain:
             array: Array = self.raw().view(self.dtype)
-            # Whoever gets it may hand it to code that wants aligned memory.
+            # Callers may pass it to code that requires aligned memory.
             return (array if array.flags.aligned else array.copy()).reshape(self.shape)
         decoded: Array = onnx.numpy_helper.to_array(self.tensor if self._raw is not None else self.proto)
         return decoded.astype(self.dtype, copy=False)
 
     def load(self) -> Array:
-        """The values as an array of its own, as graphsurgeon's lazy values give it."""
+        """The values as a new array, as lazy values of graphsurgeon return them."""
         if isinstance(self._raw, FileSlice) and self._is_plain:
-            # What has just been read is nobody else's.
+            # A new array already.
             return self._raw().view(self.dtype).reshape(self.shape)
         return np.array(self.view())
 

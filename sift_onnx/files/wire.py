@@ -1,7 +1,7 @@
-"""The protobuf wire format, as far as large tensors need it.
+"""The part of the protobuf wire format that large tensors need.
 
-A ModelProto is read and written without its large tensors passing through protobuf, which would copy them, and take
-numbers of variable length at twice the memory and more.
+A ModelProto is read and written without its large tensors passing through protobuf, which would copy them, and unpack
+varints at more than twice their memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "INITIALIZER",
     "RAW_DATA",
     "SPARSE_INITIALIZER",
-    "Place",
+    "DataLocation",
     "cut_out_data",
     "key",
     "packed_field",
@@ -44,8 +44,8 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 
 
-class Place(NamedTuple):
-    """Where data was cut out of a model.
+class DataLocation(NamedTuple):
+    """The field of a model that holds the data of a large tensor.
 
     Attributes:
         position: of the initializer, or of the sparse initializer, in the main graph.
@@ -82,9 +82,9 @@ def varint_bytes(n: int) -> int:
 
 
 def padded_varints(numbers: npt.NDArray[np.integer], width: int) -> npt.NDArray[np.uint8]:
-    """Numbers from 0 on as protobuf reads them, each in ``width`` bytes: [len(numbers)][width].
+    """Non-negative numbers as varints of exactly ``width`` bytes each: [len(numbers)][width].
 
-    A short one is filled up with zeros behind bits that say that more follows, which every reader takes.
+    A short one is padded with continuation bytes that hold zeros, which every reader accepts.
     """
     encoded = np.empty((numbers.size, width), np.uint8)
     for i in range(width):
@@ -94,7 +94,7 @@ def padded_varints(numbers: npt.NDArray[np.integer], width: int) -> npt.NDArray[
 
 
 def unpacked_varints(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int]:
-    """The inverse of :func:`padded_varints`, for numbers in as many bytes each as whoever wrote them took.
+    """The inverse of :func:`padded_varints`; numbers may differ in their lengths.
 
     Args:
         data: numbers of up to 64 bits; the last one may be cut off.
@@ -129,11 +129,11 @@ def packed_field(number: int, data: bytes) -> bytes:
 
 
 def key(field_number: int) -> bytes:
-    """What stands before a length-delimited field."""
+    """The tag of a length-delimited field."""
     return varint(field_number << 3 | _LENGTH_DELIMITED)
 
 
-def cut_out_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[Place, range]]:
+def cut_out_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[DataLocation, range]]:
     """A serialized ModelProto without the raw data of its large initializers and the typed data of its sparse ones.
 
     Args:
@@ -141,8 +141,8 @@ def cut_out_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[Pl
         at_least: size in bytes from which data is cut out.
 
     Returns:
-        The serialized model without them, and where in ``data`` that is what was cut out. What is not laid out as
-        usual, or damaged, is left for protobuf to judge.
+        The serialized model without them, and where each of them lies in ``data``. A message that is damaged, or laid
+        out in an unusual way, is returned whole, for protobuf to parse or to refuse.
     """
     view = memoryview(data)
     try:
@@ -151,13 +151,13 @@ def cut_out_data(data: bytes | mmap.mmap, at_least: int) -> tuple[bytes, dict[Pl
         return bytes(view), {}
 
 
-def _cut(view: memoryview, at_least: int, mapping: mmap.mmap | None) -> tuple[bytes, dict[Place, range]]:
+def _cut(view: memoryview, at_least: int, mapping: mmap.mmap | None) -> tuple[bytes, dict[DataLocation, range]]:
     graphs = [field for field in _fields(view, 0, len(view)) if field.number == GRAPH]
     if len(graphs) != 1 or graphs[0].kind != _LENGTH_DELIMITED:
         raise ValueError("protobuf merges the parts of a message that is written in parts")
     graph = graphs[0]
     kept: list[bytes | memoryview] = []
-    cut: dict[Place, range] = {}
+    cut: dict[DataLocation, range] = {}
     done = graph.start
     seen = {INITIALIZER: 0, SPARSE_INITIALIZER: 0}
     for tensor in _fields(view, graph.start, graph.end):
@@ -168,13 +168,13 @@ def _cut(view: memoryview, at_least: int, mapping: mmap.mmap | None) -> tuple[by
             continue
         if tensor.number == INITIALIZER:
             found = _shortened(view, tensor, (RAW_DATA,), at_least)
-            rest, places = (found[0], {"": found[1]}) if found is not None else (b"", {})
+            rest, fields = (found[0], {"": found[1]}) if found is not None else (b"", {})
         else:
-            rest, places = _shortened_sparse(view, tensor, at_least)
-        if not places:
+            rest, fields = _shortened_sparse(view, tensor, at_least)
+        if not fields:
             continue
         kept += [bytes(view[done : tensor.key]), rest]
-        cut |= {Place(position, part, field.number): range(field.start, field.end) for part, field in places.items()}
+        cut |= {DataLocation(position, part, f.number): range(f.start, f.end) for part, f in fields.items()}
         _forget(mapping, done, tensor.end)
         done = tensor.end
     kept.append(view[done : graph.end])
@@ -208,20 +208,20 @@ def _shortened_sparse(view: memoryview, sparse: _Field, at_least: int) -> tuple[
         if field.number in _PARTS and field.kind == _LENGTH_DELIMITED:
             parts[field.number] = field
     rest: list[bytes | memoryview] = []
-    places: dict[str, _Field] = {}
+    found_in: dict[str, _Field] = {}
     done = sparse.start
     for field in parts.values():
         found = _shortened(view, field, _TYPED_DATA, at_least)
         if found is not None:
             rest += [view[done : field.key], found[0]]
-            places[_PARTS[field.number]] = found[1]
+            found_in[_PARTS[field.number]] = found[1]
             done = field.end
     rest.append(view[done : sparse.end])
-    return packed_field(sparse.number, b"".join(rest)) if places else b"", places
+    return packed_field(sparse.number, b"".join(rest)) if found_in else b"", found_in
 
 
 def _forget(mapping: mmap.mmap | None, start: int, end: int) -> None:
-    """Give back the pages of a mapping: where the system caches files in large pieces, each touch maps megabytes."""
+    """Release the pages of a mapping: where the system caches files in large folios, each access maps megabytes."""
     first, last = (at - at % mmap.PAGESIZE for at in (start, end))
     if mapping is not None and hasattr(mmap, "MADV_DONTNEED") and first < last:
         mapping.madvise(mmap.MADV_DONTNEED, first, last - first)

@@ -1,8 +1,7 @@
-"""What a graph must be before anything is built of it: named, wired, typed, and finite once functions are inlined.
+"""Checks of untrusted graphs: names, connections, types, and a bounded size once functions are inlined.
 
-Files come from strangers. Protobuf takes a file whose nodes are cut off or call each other in circles, and what reads
-the graph next (graphsurgeon, onnx's shape inference and inliner, onnxruntime) fails on it in many ways, some of which
-end the process.
+Protobuf accepts a file whose nodes are cut off or call each other recursively. What reads the graph next (graphsurgeon,
+onnx's shape inference and inliner, onnxruntime) fails on it in many ways, some of which end the process.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def check_graphs(model: onnx.ModelProto) -> None:
 
 
 def _check_names(graph: onnx.GraphProto, outer: tuple[set[str], ...] = ()) -> None:
-    """Every tensor that is read is made by someone, once: a truncated file may lack nodes and be valid protobuf.
+    """Every tensor that is read has exactly one producer: a truncated file may lack nodes and be valid protobuf.
 
     ``outer`` are the names that the graphs around this one know, a set for each.
     """
@@ -108,14 +107,14 @@ def _check_node_text(node: onnx.NodeProto) -> None:
 
 
 def _check_text(*names: str | bytes) -> None:
-    # Protobuf gives bytes where a string is not UTF-8.
+    # Protobuf returns bytes where a string is not UTF-8.
     for name in names:
         if not isinstance(name, str):
             raise ModelReadError(f"the model is damaged: the name {name!r} is not text")
 
 
 def _check_calls(model: onnx.ModelProto) -> None:
-    """No function calls itself, at once or through others, and all calls together stand for so many nodes at most."""
+    """No function is recursive, and inlining all calls gives a bounded number of nodes."""
     functions = {_key_of(f.domain, f.name, f): f for f in model.functions}
     if not functions:
         return
@@ -134,7 +133,7 @@ def _check_calls(model: onnx.ModelProto) -> None:
 
 
 class _Inlined(NamedTuple):
-    """What a call stands for: nodes, and calls within calls."""
+    """What inlining a call gives: the number of nodes, and the depth of calls within it."""
 
     nodes: int
     depth: int

@@ -27,7 +27,7 @@ def header_of(constant: gs.Constant, known: onnx.TensorProto | None = None) -> o
 
     Args:
         constant: the constant.
-        known: the tensor that had its place when the model came; its doc string and metadata are kept.
+        known: the tensor of that name in the original model; its doc string and metadata are kept.
     """
     stored = stored_values_of(constant)
     if stored is not None:
@@ -62,7 +62,7 @@ def _data_type_of(constant: gs.Constant) -> int:
 
 
 def has_raw_bytes(constant: gs.Constant) -> bool:
-    """Whether the values can be had as bytes; strings, typed fields and types below a byte cannot."""
+    """Whether the values are available as bytes; strings, typed fields and types below a byte are not."""
     stored = stored_values_of(constant)
     if stored is not None:
         return stored.is_raw
@@ -73,7 +73,7 @@ def has_raw_bytes(constant: gs.Constant) -> bool:
 def byte_chunks(constant: gs.Constant) -> Iterator[memoryview]:
     """The dense values as little-endian bytes, piece by piece; only of a constant that :func:`has_raw_bytes`.
 
-    A piece is valid until the next one is asked for.
+    A piece is valid until the next one is read.
     """
     stored = stored_values_of(constant)
     if stored is not None:

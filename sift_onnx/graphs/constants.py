@@ -229,7 +229,7 @@ def array_of(constant: gs.Constant) -> Array:
 def value_pieces(constant: gs.Constant) -> Iterator[Array]:
     """The dense values in row-major order, some megabytes at a time, as vectors.
 
-    What is stored is not read as a whole, where its type allows that. A piece is valid until the next one is asked for.
+    Values in a file are read piece by piece, where their type allows that. A piece is valid until the next one is read.
     """
     stored = stored_values_of(constant)
     if stored is not None:
@@ -240,7 +240,7 @@ def value_pieces(constant: gs.Constant) -> Iterator[Array]:
 
 
 def stored_values_of(constant: gs.Constant) -> StoredValues | None:
-    """The dense tensor as it lies in a file, of a masked weight too; None where there is none."""
+    """The dense tensor in a file that holds the values, of a masked weight too; None where there is none."""
     values = constant._values
     if isinstance(values, MaskedValues):
         return values.stored

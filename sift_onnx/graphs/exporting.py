@@ -2,7 +2,7 @@
 
 graphsurgeon drops ``metadata_props`` of models and nodes, doc strings of nodes, overloads, attributes of the rarer
 types, initializers that nothing reads, and graph inputs that have an initializer (required before IR version 4). What a
-pass did not touch is therefore copied from the model as it came: nodes are matched by the tensor they produce,
+pass did not touch is therefore copied from the original model: nodes are matched by the tensor they produce,
 functions by their names, everything else by name.
 """
 
@@ -30,8 +30,8 @@ from sift_onnx.operators.domains import canonical_domain
 
 __all__ = ["export_graph", "export_model_fields"]
 
-# Called with the graph that is being built, a constant, the tensor that had its place when the model came, and whether
-# it is the main graph.
+# Called with the graph that is being built, a constant, the tensor of that name in the original model, and whether the
+# graph is the main one.
 AddInitializer = Callable[[onnx.GraphProto, gs.Constant, "onnx.TensorProto | None", bool], None]
 
 # Up to it, an initializer of the main graph has to be an input too.
@@ -54,7 +54,7 @@ def export_model_fields(graph: gs.Graph, origin: onnx.ModelProto, metadata: Mapp
 
     Args:
         graph: the graph as it is now.
-        origin: the model as it came.
+        origin: the original model.
         metadata: the model's ``metadata_props``.
     """
     model = onnx.ModelProto()
@@ -138,7 +138,7 @@ def export_graph(
 
     Args:
         graph: the graph as it is now.
-        origin: the graph as it came; an empty one for a graph that is new.
+        origin: the original graph; an empty one for a new graph.
         proto: an empty graph, to be filled.
         add_initializer: puts a constant into the graph that is being built.
         ir_version: of the model; up to 3, initializers of the main graph are inputs too.
@@ -174,7 +174,7 @@ def export_graph(
     proto.value_info.extend(value_infos_of(graph, origin, {**tensors, **constants}))
 
     for tensor in origin.initializer:
-        # A skeleton that was rewritten has stubs whose data nobody kept.
+        # A skeleton that was rewritten has stubs whose data was not kept.
         if tensor.name in unread and not is_external(tensor):
             add_initializer(proto, gs.Constant(tensor.name, StoredValues(tensor)), tensor, main)
         elif tensor.name in constants:

@@ -1,4 +1,4 @@
-"""From ONNX to a graphsurgeon graph whose constants know where their data is; and copies of such graphs."""
+"""From ONNX to a graphsurgeon graph whose constants are lazy; and copies of such graphs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from sift_onnx.errors import MaskWarning, ModelReadError
+from sift_onnx.files.detached_data import DetachedData, refuse_external
 from sift_onnx.files.external_data import is_external
 from sift_onnx.files.file_bytes import PackedNumbers
 from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.files.tensor_data import OutsideData, refuse_external
 from sift_onnx.graphs.checks import check_graphs
 from sift_onnx.graphs.constants import apply_export_dtype, imported_tensor, own_array, replace_values, stored_values_of
 from sift_onnx.weights.mask_search import find_masks
@@ -25,15 +25,15 @@ from sift_onnx.weights.mask_storage import MaskRecord
 from sift_onnx.weights.sparse import SparseWeight
 from sift_onnx.weights.sparse_tensors import SparseTensor, weight_of
 
-__all__ = ["adopt_constants", "adopt_masks", "copy_graph", "import_model", "own_arrays"]
+__all__ = ["copy_graph", "import_model", "normalize_constants", "own_arrays", "restore_masks"]
 
 
-def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.Graph:
+def import_model(model: onnx.ModelProto, data: DetachedData | None = None) -> gs.Graph:
     """The model's graph, with constants of kinds that :mod:`sift_onnx.graphs.constants` knows.
 
     Args:
         model: not changed, and referred to by the graph.
-        data: of tensors that ``model`` holds without it; tensors whose data is nowhere fail when they are read.
+        data: of tensors whose data is not in ``model``; reading a tensor whose data is missing raises an error.
 
     Raises:
         ModelReadError: the graph is incomplete.
@@ -45,7 +45,7 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
         with G_LOGGER.suppress(G_LOGGER.CRITICAL + 1):
             graph = gs.import_onnx(model)
     except Exception as error:
-        # Its importer takes the file's word for everything, and fails in as many ways.
+        # The importer does not validate what it reads, and fails in many ways.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelReadError(f"the graph cannot be read: {reason[-1]}") from error
     for function, proto in zip(graph.functions, model.functions, strict=True):
@@ -55,12 +55,12 @@ def import_model(model: onnx.ModelProto, data: OutsideData | None = None) -> gs.
     for level in [graph, *graph.subgraphs(recursive=True), *graph.functions]:
         detached = onnx.ModelProto(opset_import=level.import_domains or ())
         level.import_domains = list(detached.opset_import)
-    adopt_constants(graph, data or {})
+    normalize_constants(graph, data or {})
     return graph
 
 
-def adopt_constants(graph: gs.Graph, data: OutsideData) -> None:
-    """Give the constants of ``graph``, its subgraphs and its functions values of kinds that we know.
+def normalize_constants(graph: gs.Graph, data: DetachedData) -> None:
+    """Make the values of all constants, in subgraphs and functions too, arrays or lazy values of our kinds.
 
     Args:
         graph: changed in place.
@@ -70,7 +70,7 @@ def adopt_constants(graph: gs.Graph, data: OutsideData) -> None:
         ModelReadError: a tensor is damaged.
     """
     for constant in _constants(graph):
-        _adopt(constant, data)
+        _normalize(constant, data)
 
 
 def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
@@ -80,7 +80,7 @@ def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
         yield from (value for value in values if isinstance(value, gs.Constant))
 
 
-def _adopt(constant: gs.Constant, data: OutsideData) -> None:
+def _normalize(constant: gs.Constant, data: DetachedData) -> None:
     tensor = imported_tensor(constant)
     if isinstance(tensor, onnx.SparseTensorProto):
         replace_values(constant, _sparse_weight(tensor, data))
@@ -91,17 +91,17 @@ def _adopt(constant: gs.Constant, data: OutsideData) -> None:
         apply_export_dtype(constant)
 
 
-def _stored(proto: onnx.TensorProto, name: str, data: OutsideData) -> StoredValues:
+def _stored(proto: onnx.TensorProto, name: str, data: DetachedData) -> StoredValues:
     raw = data[id(proto)][1] if id(proto) in data else None
     if raw is None and is_external(proto):
         raw = partial(refuse_external, name)
     return StoredValues(proto, raw)
 
 
-def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseWeight | SparseTensor:
-    """The weight, or where it lies, if it can be read from there whenever it is asked for.
+def _sparse_weight(tensor: onnx.SparseTensorProto, data: DetachedData) -> SparseWeight | SparseTensor:
+    """The weight; lazy, if it can be read from its file each time that it is used.
 
-    What lies in the model file is looked through at once, so that damage shows; what lies beside it, when it is read.
+    Data in the model file is checked at once, so that damage is found on load; external data when it is read.
     """
     if not any(map(is_external, (tensor.values, tensor.indices))):
         return weight_of(tensor)
@@ -116,8 +116,8 @@ def _sparse_weight(tensor: onnx.SparseTensorProto, data: OutsideData) -> SparseW
     return weight if weight.is_in_order() else weight.read()
 
 
-def adopt_masks(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
-    """Put the masks that a file speaks of on the weights that they belong to; warn of those that belong to none.
+def restore_masks(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
+    """Put the masks of a file's metadata on the weights that they belong to; warn of those that belong to none.
 
     Raises:
         ModelReadError: a record is damaged.
@@ -139,8 +139,8 @@ def adopt_masks(graph: gs.Graph, records: Mapping[str, MaskRecord]) -> None:
 def copy_graph(graph: gs.Graph) -> gs.Graph:
     """A graph that can be edited without changing this one; arrays and stored values are shared.
 
-    graphsurgeon's own ``copy`` forgets the types of sequences and optionals, and gives each subgraph a copy of its own
-    of the constants that it captures.
+    graphsurgeon's own ``copy`` forgets the types of sequences and optionals, and copies a constant once more
+    for each subgraph that captures it.
     """
     # All levels of a model share one list of functions.
     functions: list[gs.Function] = []
@@ -149,7 +149,7 @@ def copy_graph(graph: gs.Graph) -> gs.Graph:
 
 
 def own_arrays(graph: gs.Graph) -> None:
-    """Give the constants of a copied graph arrays of their own; what lies in files or under masks is never written to.
+    """Copy the arrays of the constants of a copied graph; stored and masked values are never written to, and shared.
 
     Args:
         graph: changed in place.

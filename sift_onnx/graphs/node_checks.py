@@ -1,7 +1,7 @@
-"""Whether nodes and values have what their kind calls for, so that whoever reads them can rely on it.
+"""Nodes and values are checked against the schemas of their operators, so that later code can rely on them.
 
-Only what would mislead a reader is refused: attributes of the wrong type, operands that are missing, types that do not
-exist. Operators and attributes that nobody knows pass; so does whatever onnx's checker frowns on without harm.
+Only what would mislead later code is refused: attributes of the wrong type, missing operands, types that do not exist.
+Unknown operators and attributes are accepted, and so is what onnx's checker rejects without need.
 """
 
 from __future__ import annotations

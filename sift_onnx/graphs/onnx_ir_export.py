@@ -1,4 +1,4 @@
-"""A model as an ``onnx_ir.Model`` whose large tensors are made when they are asked for."""
+"""A model as an ``onnx_ir.Model`` with lazy large tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ir_model_of(
 ) -> onnx_ir.Model:
     """A model in the classes of onnx_ir, of any size.
 
-    Large tensors are lazy: they are read from where the constants are, and a masked weight becomes dense on access.
+    Large tensors are lazy: they are read on access, and a masked weight becomes dense then.
 
     Args:
         skeleton: the model, its large tensors without data and marked as external.
@@ -44,7 +44,7 @@ def ir_model_of(
 
 
 def lazy_tensor(constant: gs.Constant) -> Any:
-    """A constant as a tensor of onnx_ir that is read, or made, on access."""
+    """A constant as a lazy tensor of onnx_ir."""
     import onnx_ir
 
     header = header_of(constant)

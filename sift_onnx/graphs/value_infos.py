@@ -1,4 +1,4 @@
-"""Shapes and types of tensors, as a graph records them beside its nodes."""
+"""Shapes and types of tensors, as a graph records them in value_info."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["value_info_of", "value_infos_of"]
 def value_infos_of(
     graph: gs.Graph, origin: onnx.GraphProto, tensors: Mapping[str, gs.Tensor]
 ) -> Iterator[onnx.ValueInfoProto]:
-    """The ``value_info`` of a graph: entries as they came, brought up to date, and then those of new tensors.
+    """The ``value_info`` of a graph: the original entries, updated, and then those of new tensors.
 
     Args:
         graph: the graph as it is now.
-        origin: the graph as it came.
+        origin: the original graph.
         tensors: the tensors of ``graph`` by name.
     """
     gone = {name for node in origin.node for name in node.output}

@@ -5,7 +5,7 @@
 
     model = ModelWrapper("in.onnx").transform(SiftTransformation(Prune("0.5")))
 
-QONNX works on a copy of its model, unless it is told not to.
+QONNX works on a copy of its model by default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A constant on its way into a model file, as a dense tensor that is never whole in a message."""
+"""Constants written as dense initializers, piece by piece."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LargeTensor:
 
     Attributes:
         constant: its values.
-        known: the tensor that had its place when the model came, if any.
+        known: the tensor of that name in the original model, if it had one.
     """
 
     constant: gs.Constant
@@ -44,7 +44,7 @@ class LargeTensor:
         return nbytes_of(self.constant)
 
     def load(self) -> object:
-        """What :meth:`pieces` needs: a masked weight that may have to be drawn or read for it."""
+        """The masked weight that :meth:`pieces` needs, drawn or read in advance."""
         return sparse_weight_of(self.constant) if stored_values_of(self.constant) is None else None
 
     def chunks(self) -> Iterator[memoryview]:

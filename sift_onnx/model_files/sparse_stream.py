@@ -1,4 +1,4 @@
-"""A masked weight on its way into a model file, as a sparse initializer that is never whole in a message."""
+"""Masked weights written as sparse initializers, piece by piece."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["LargeSparseTensor"]
 _CHUNK = 1 << 19
 _VALUES = onnx.SparseTensorProto.DESCRIPTOR.fields_by_name["values"].number
 _INDICES = onnx.SparseTensorProto.DESCRIPTOR.fields_by_name["indices"].number
-# What a 16-bit float takes as an integer of variable length.
+# Bytes of a 16-bit float as a varint.
 _HALF_BYTES = varint_bytes(2**16 - 1)
 
 
 @dataclass(frozen=True)
 class LargeSparseTensor:
-    """A masked constant that is written piece by piece; its weight is drawn or read for that, and let go of.
+    """A masked constant that is written piece by piece; a lazy weight is drawn or read for that, and freed afterwards.
 
-    In the file itself, the numbers of the typed fields are written at one length each, whatever they are, so that the
-    size is known before the weight is.
+    In the model file, all varints of a field are padded to one length, so that the size is known before the weight is
+    read.
 
     Attributes:
         constant: its values.
-        known: the tensor that had its place when the model came, if any.
+        known: the tensor of that name in the original model, if it had one.
     """
 
     constant: MaskedConstant
@@ -70,7 +70,7 @@ class LargeSparseTensor:
 
     @cached_property
     def _fronts(self) -> tuple[bytes, bytes, bytes]:
-        """What stands before the values, before the indices, and behind them."""
+        """The bytes before the values, before the indices, and after them."""
         nnz, header = self.constant.nnz, self._header
         numbers = onnx.TensorProto.DESCRIPTOR.fields_by_name
         parts: list[bytes] = []
@@ -100,13 +100,13 @@ class LargeSparseTensor:
         yield end
 
     def stub(self) -> onnx.SparseTensorProto:
-        """The tensor without data, of its own, for the caller to say where that is."""
+        """A new tensor without data, to which the caller adds where the data is."""
         stub = onnx.SparseTensorProto()
         stub.CopyFrom(self._header)
         return stub
 
     def data(self) -> Iterator[tuple[str, int, Iterator[memoryview]]]:
-        """The parts of the tensor that have data, how many bytes that is, and the data as it lies outside."""
+        """The parts of the tensor that have data, its size in bytes, and the bytes as external data has them."""
         weight = self.load()
         yield "values", weight.values.nbytes, (_bytes(values) for values in _chunks(weight.values))
         yield "indices", 8 * weight.nnz, (_bytes(indices.astype(np.int64)) for indices in _chunks(weight.indices))

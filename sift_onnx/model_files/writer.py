@@ -1,17 +1,14 @@
 """Writing a model file: tensor by tensor, and all or nothing.
 
-A model is never assembled in memory. The small parts are serialized as usual, the large tensors are written straight
-into their place in the protobuf stream (or into the data file beside it), so that peak memory is one piece of one
-tensor above what the model itself takes. The graph comes last in the stream: a file that is cut off has none.
+A model is never assembled in memory. The small parts are serialized as usual, the large tensors are written directly
+into the protobuf stream (or into the data file), so that peak memory is one piece of one tensor above what the model
+itself takes. The graph comes last in the stream: a file that is cut off has none.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
-import re
-import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,28 +17,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 import onnx
-from google.protobuf.message import DecodeError
 
-from sift_onnx.errors import ModelReadError, OutputError, UnsupportedError
-from sift_onnx.files.atomic import atomic_file, behind_links, sync
-from sift_onnx.files.external_data import external_tensors
+from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.atomic import atomic_file, resolve_links, sync
 from sift_onnx.files.wire import GRAPH, INITIALIZER, SPARSE_INITIALIZER, key, varint
 from sift_onnx.graphs.constant_tensors import full_tensor, has_raw_bytes, header_of
+from sift_onnx.model_files.data_files import free_data_path, own_data_files
 from sift_onnx.model_files.dense_stream import LargeTensor
-from sift_onnx.model_files.reader import read_content
+from sift_onnx.model_files.reader import STREAMED_FROM
 from sift_onnx.model_files.sparse_stream import LargeSparseTensor
 
-__all__ = ["LargeTensor", "ModelParts", "Progress", "check_input", "check_output", "refuse_dash", "write_model"]
+__all__ = ["PROTOBUF_LIMIT", "STREAMED_FROM", "LargeTensor", "ModelParts", "Progress", "write_model"]
 
 # Called with the bytes that are done, and with all of them.
 Progress = Callable[[int, int], None]
 
 # A protobuf message, and with it a model file, is limited to 2 GiB; the margin is for what is counted approximately.
 PROTOBUF_LIMIT = 2**31 - 2**24
-# Smaller tensors are serialized with the graph.
-STREAMED_FROM = 1 << 16
 
-# To draw a weight takes longer than to write it: as many are drawn at a time.
+# Weights that are drawn or read in parallel while one is written: drawing takes longer than writing.
 _AHEAD = 2
 
 # Page alignment lets readers map a tensor without copying it.
@@ -63,65 +57,12 @@ class ModelParts:
     large: Sequence[LargeTensor | LargeSparseTensor]
 
 
-def check_input(path: Path) -> None:
-    """Refuse a model file that is not there; what else may be wrong with it is said when it is read.
-
-    Raises:
-        ModelReadError: there is no such file, or it is a folder.
-    """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError as error:
-        raise ModelReadError(f"{path}: no such file") from error
-    except OSError:
-        return
-    except ValueError as error:
-        raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
-    if stat.S_ISDIR(mode):
-        raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
-
-
-def refuse_dash(path: Path) -> None:
-    """Refuse ``-``, which stands for stdout where text is written.
-
-    Raises:
-        OutputError: it is one.
-    """
-    if str(path) == "-":
-        raise OutputError("'-' is no file name: what is written here does not go to stdout; name a file")
-
-
-def check_output(path: Path, force: bool) -> None:
-    """Refuse a target early, before any work is done.
-
-    Raises:
-        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is no ordinary file or a
-            dash, which stands for stdout elsewhere.
-    """
-    refuse_dash(path)
-    if "\0" in str(path):
-        raise OutputError(f"cannot write {path}: there is a null character in the name")
-    try:
-        if path.is_dir():
-            raise OutputError(f"{path} is a folder; name a file")
-        if path.parent.exists() and not path.parent.is_dir():
-            raise OutputError(f"cannot write {path}: {path.parent} is no folder")
-        if not path.parent.is_dir():
-            raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
-        if path.exists() and not path.is_file():
-            raise OutputError(f"{path} is a device or the like, which cannot be replaced; name a file")
-        if path.exists() and not force:
-            raise OutputError(f"{path} exists already; use `force=True` to overwrite it")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def write_model(
     parts: ModelParts, path: Path, *, external_from: int | None = None, progress: Progress | None = None
 ) -> Path | None:
-    """Write the model to ``path``; where one file would pass 2 GB, its large tensors go to a data file beside it.
+    """Write the model to ``path``; where one file would pass 2 GB, its large tensors go to a data file.
 
-    A data file that the model which is being replaced wrote for itself is removed once the new model is in place.
+    The data file of a model that is being replaced is removed once the new model is in place.
 
     Args:
         parts: the model.
@@ -142,7 +83,7 @@ def write_model(
             f"{path}: {size / 2**30:.1f} GiB that can only lie in the model file itself (constants in "
             "nodes and subgraphs, strings) do not fit in it"
         )
-    replaced = _own_data_files(path)
+    replaced = own_data_files(path)
     outside = [t for t in parts.large if external_from is not None and t.nbytes >= external_from]
     inside = [t for t in parts.large if external_from is None or t.nbytes < external_from]
     if size + sum(tensor.size() for tensor in inside) >= PROTOBUF_LIMIT:
@@ -207,7 +148,7 @@ def _loaded_ahead(
 def _write_with_data_file(
     parts: ModelParts, outside: Sequence[LargeTensor | LargeSparseTensor], path: Path, count: Callable[[int], None]
 ) -> Path:
-    data_path = _free_data_path(behind_links(path))
+    data_path = free_data_path(resolve_links(path))
     graph = onnx.GraphProto()
     graph.CopyFrom(parts.graph)
     made = None
@@ -264,39 +205,3 @@ def _write_data(
     for chunk in chunks:
         data.write(chunk)
         count(len(chunk))
-
-
-def _is_data_name(name: str, model: Path) -> bool:
-    return re.fullmatch(re.escape(model.name) + r"\.data\d*", name) is not None
-
-
-def _own_data_files(path: Path) -> list[Path]:
-    """Data files of our naming that the model at ``path`` refers to, and no other model beside it."""
-    try:
-        model = behind_links(path)
-        siblings = list(model.parent.iterdir())
-        candidates = [p for p in siblings if _is_data_name(p.name, model)]
-        if not candidates or not model.is_file():
-            return []
-        content, _ = read_content(model, STREAMED_FROM)
-        proto = onnx.ModelProto.FromString(content)
-        used = {e.value for tensor in external_tensors(proto) for e in tensor.external_data if e.key == "location"}
-        others = [p for p in siblings if p.suffix == ".onnx" and p.name != model.name and p.is_file()]
-        return [p for p in candidates if p.name in used and not any(_mentions(other, p.name) for other in others)]
-    except (OSError, DecodeError):
-        return []
-
-
-def _mentions(file: Path, name: str) -> bool:
-    if not file.stat().st_size:
-        return False
-    with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(name.encode()) >= 0
-
-
-def _free_data_path(model: Path) -> Path:
-    """A name that no file has: another model, or an older version of this one, may be reading those that are there."""
-    candidate, i = model.with_name(f"{model.name}.data"), 1
-    while candidate.exists() or candidate.is_symlink():
-        candidate, i = model.with_name(f"{model.name}.data{i}"), i + 1
-    return candidate

@@ -1,1 +1,1 @@
-"""What every room has to know of an operator."""
+"""What is known about operators: their domains, names, traits and parameters, and registries of rules for them."""

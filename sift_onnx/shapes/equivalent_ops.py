@@ -2,8 +2,8 @@
 
 These are preprocessing of ai.onnx.ml, as converters of scikit-learn write it, what onnxruntime's optimizers make of
 activations, normalizations and layers, and GroupNormalization, a standard operator that onnx infers nothing of. Only
-operators whose specification leaves no doubt have a stand-in: Scaler and Normalizer give floats in the shape of their
-input, whatever its type is. An attention has none.
+operators whose specification leaves no doubt have an equivalent: Scaler and Normalizer give floats in the shape of
+their input, whatever its type is. An attention has none.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from sift_onnx.graphs.node_checks import subgraphs
 from sift_onnx.operators.domains import MICROSOFT, ML, canonical_domain, is_standard, opset_versions
 from sift_onnx.operators.registry import Registry
 
-__all__ = ["forget_recorded_shapes", "names_stood_in_for", "stand_ins", "with_canonical_domains", "with_stand_ins"]
+__all__ = [
+    "equivalent_nodes",
+    "forget_recorded_shapes",
+    "names_made_by_equivalents",
+    "with_canonical_domains",
+    "with_equivalent_nodes",
+]
 
-
-# A model that imports foreign operators alone still gets standard ones.
+# A model that imports no standard operators still gets standard ones.
 _OPSET = 13
 
-_StandIn = Callable[[onnx.NodeProto], list[onnx.NodeProto]]
+_MakeNodes = Callable[[onnx.NodeProto], list[onnx.NodeProto]]
 
 
-def _same(*outputs: int) -> _StandIn:
+def _same(*outputs: int) -> _MakeNodes:
     """These outputs have the type and the shape of the first input; there are no others."""
 
     def make(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -44,7 +49,7 @@ def _floats(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [cast]
 
 
-def _fused(op: str, inputs: int, *attributes: str) -> _StandIn:
+def _fused(op: str, inputs: int, *attributes: str) -> _MakeNodes:
     """``op`` with something behind it that changes no shape; ``attributes`` decide on it."""
 
     def make(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -68,10 +73,10 @@ def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) 
     return onnx.helper.make_node(op, inputs, outputs, name=f"{like.name} ({like.op_type})")
 
 
-_STAND_INS: Registry[_StandIn] = Registry("a stand-in")
-_STAND_INS.add("GroupNormalization", _same(0))
-_STAND_INS.add_table({"Imputer": _same(0), "Binarizer": _same(0), "Scaler": _floats, "Normalizer": _floats}, ML)
-_STAND_INS.add_table(
+_EQUIVALENTS: Registry[_MakeNodes] = Registry("an equivalent")
+_EQUIVALENTS.add("GroupNormalization", _same(0))
+_EQUIVALENTS.add_table({"Imputer": _same(0), "Binarizer": _same(0), "Scaler": _floats, "Normalizer": _floats}, ML)
+_EQUIVALENTS.add_table(
     {
         **dict.fromkeys(("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "QuickGelu"), _same(0)),
         **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"), _same(0)),
@@ -85,22 +90,22 @@ _STAND_INS.add_table(
 )
 
 
-def stand_ins(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
+def equivalent_nodes(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
     """Standard nodes that read what ``node`` reads, and make the same types and shapes; [] where there are none.
 
     Args:
         node: of any domain.
-        opset: version of the standard operators that the stand-ins belong to; there are none before 6, where Cast
+        opset: version of the standard operators that they belong to; there are none before 6, where Cast
             named types by strings.
     """
-    make = _STAND_INS.find(node.op_type, node.domain)
+    make = _EQUIVALENTS.find(node.op_type, node.domain)
     return make(node) if make is not None and node.input and opset >= 6 else []
 
 
-def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model``, or a copy with stand-ins for all nodes that have them, in subgraphs too; to infer shapes of.
+def with_equivalent_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy with equivalent nodes for all nodes that have them, in subgraphs too; to infer shapes of.
 
-    A function that the model itself defines is nobody's operator, whatever its name is.
+    Calls of the model's own functions stay, whatever the functions are named.
     """
     if not any(_replaced(model, node) for node in _all_nodes(model.graph)):
         return model
@@ -128,15 +133,15 @@ def with_canonical_domains(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def names_stood_in_for(model: onnx.ModelProto) -> set[str]:
-    """What nodes of the main graph make that have stand-ins, which make the same shapes, and other numbers."""
+def names_made_by_equivalents(model: onnx.ModelProto) -> set[str]:
+    """What nodes of the main graph make that have equivalents, which make the same shapes, and other numbers."""
     return {name for node in model.graph.node if _replaced(model, node) for name in node.output}
 
 
 def forget_recorded_shapes(model: onnx.ModelProto) -> None:
     """Drop what a model says of shapes that inference finds by itself: it may be of another batch, or stale.
 
-    Of the outputs of foreign operators without a stand-in, it is all that is known, and stays.
+    For operators of other domains that have no equivalent, it is all that is known, and stays.
     """
     foreign = {
         name
@@ -144,9 +149,9 @@ def forget_recorded_shapes(model: onnx.ModelProto) -> None:
         if not is_standard(node.domain) and not _replaced(model, node)
         for name in node.output
     }
-    told = [info for info in model.graph.value_info if info.name in foreign]
+    kept = [info for info in model.graph.value_info if info.name in foreign]
     del model.graph.value_info[:]
-    model.graph.value_info.extend(told)
+    model.graph.value_info.extend(kept)
     for info in model.graph.output:
         if info.name not in foreign:
             info.type.tensor_type.ClearField("shape")
@@ -155,7 +160,7 @@ def forget_recorded_shapes(model: onnx.ModelProto) -> None:
 def _replaced(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     if any((function.domain, function.name) == (node.domain, node.op_type) for function in model.functions):
         return []
-    return stand_ins(node, opset_versions(model.opset_import).get("", _OPSET))
+    return equivalent_nodes(node, opset_versions(model.opset_import).get("", _OPSET))
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

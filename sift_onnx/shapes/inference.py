@@ -13,9 +13,9 @@ from sift_onnx.files.external_data import is_external
 from sift_onnx.model import Model
 from sift_onnx.shapes.equivalent_ops import (
     forget_recorded_shapes,
-    names_stood_in_for,
+    names_made_by_equivalents,
     with_canonical_domains,
-    with_stand_ins,
+    with_equivalent_nodes,
 )
 from sift_onnx.shapes.evaluation import complete_shapes
 from sift_onnx.shapes.inferable_copy import with_own_names, without_functions, without_long_lists, without_outside_data
@@ -47,7 +47,7 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
     try:
         inferred = infer_proto(skeleton, check_type=True, strict_mode=True)
     except Exception as error:  # it is native code, and has as many kinds of errors as there are ways to damage a model
-        # The lines after the first are about nodes behind it, which lack its output.
+        # The lines after the first are about nodes that lack its output.
         lines = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
         raise UnsupportedError(f"shape inference rejects the model: {reason}") from error
@@ -91,8 +91,8 @@ def infer_values(model: onnx.ModelProto, **options: bool) -> tuple[onnx.ModelPro
     """
     outside = {tensor.name for tensor in model.graph.initializer if is_external(tensor)}
     model = without_functions(with_canonical_domains(without_marks(model)))
-    others = names_stood_in_for(model)
-    model = with_own_names(without_outside_data(with_stand_ins(model)))
+    others = names_made_by_equivalents(model)
+    model = with_own_names(without_outside_data(with_equivalent_nodes(model)))
     inferred = onnx.shape_inference.infer_shapes(without_long_lists(model), **options)
     made = (info for info in (*inferred.graph.value_info, *inferred.graph.output) if info.name not in outside)
     vectors = (dims for dims in (info.type.tensor_type.shape.dim for info in made) if len(dims) == 1)

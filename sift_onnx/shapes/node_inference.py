@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onnx
 
 from sift_onnx.operators.domains import canonical_domain
-from sift_onnx.shapes.equivalent_ops import stand_ins
+from sift_onnx.shapes.equivalent_ops import equivalent_nodes
 
 __all__ = ["MOST_SIZES", "infer_node", "infer_outputs", "is_long_list"]
 
@@ -94,9 +94,9 @@ def infer_node(
             element = onnx.helper.np_dtype_to_tensor_dtype(values[tensor.name].dtype)
         types[tensor.name] = onnx.helper.make_tensor_type_proto(element, shapes.get(tensor.name))
     found: dict[str, tuple[int | None, ...]] = {}
-    for standing in stand_ins(proto, opsets.get("", 1)) or [proto]:
+    for equivalent in equivalent_nodes(proto, opsets.get("", 1)) or [proto]:
         try:
-            inferred = infer_outputs(standing, opsets, types, values)
+            inferred = infer_outputs(equivalent, opsets, types, values)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
             continue
         for name, kind in inferred.items():

@@ -20,7 +20,7 @@ __all__ = ["ELEMENTWISE", "KERNELS", "MOVING", "compute", "takes_count"]
 
 Array = npt.NDArray[Any]
 
-# Whole numbers beyond it have no float64 of their own, nor an int64 soon behind it.
+# Beyond it float64 does not hold every whole number, and int64 ends soon after.
 _LARGEST_FLOAT = float(1 << 53)
 
 

@@ -38,8 +38,8 @@ def extents_of(shape: Sequence[Any]) -> tuple[Extent, ...]:
     """What a declared shape says of each of its axes.
 
     Text without a letter, words such as ``None`` and ``unknown``, and numbers below 0 say nothing. Nor do zeros, where
-    the first axis or several axes are 0: an exporter put them for open axes. A single 0 further behind is a size, that
-    of an empty cache.
+    the first axis or several axes are 0: an exporter put them for open axes. A single 0 further to the right is a
+    size, that of an empty cache.
 
     Args:
         shape: numbers, text or None, as graphsurgeon and onnxruntime give them.

@@ -63,7 +63,7 @@ def shares(
     * ``uniform``: in proportion to the MACs of the original layer, which for layers that grow alike means one sparsity.
     * ``erk``, Erdős-Rényi kernel (Mocanu et al. 2018; Evci et al. 2020, section 3): the density of a layer is in
       proportion to the sum over the product of the sizes of its weight, the non-zeros therefore to their sum. A layer
-      that would get more than it can hold gets that, and the rest is distributed anew. The scale is chosen such that
+      that would get more than it can hold gets that, and the rest is distributed again. The scale is chosen such that
       the MACs, not the parameters, meet the budget.
 
     Raises:

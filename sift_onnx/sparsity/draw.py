@@ -78,10 +78,10 @@ def draw_sparse(
         dtype: of the values.
         seed: of the draw.
         pattern: that the mask keeps; uniform among all masks if it is unstructured, else see :meth:`Pattern.draw`.
-        in_axis: axis of input features, which only a pattern asks for; the first one beside ``out_axis`` if None.
+        in_axis: axis of input features, which only a pattern asks for; the first one other than ``out_axis`` if None.
 
     Raises:
-        ValueError: no mask of that pattern has so many active weights.
+        ValueError: no mask of that pattern has that many active weights.
     """
     rng = generator(seed, name, "mask")
     if pattern == UNSTRUCTURED:

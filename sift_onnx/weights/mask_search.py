@@ -1,17 +1,17 @@
-"""Which tensors of a model the masks in its metadata belong to, after other tools have been at it.
+"""The tensors that the masks in a model's metadata belong to, after other tools have rewritten the model.
 
-Tools rename weights, transpose them, fold factors into them, cast them. Whatever they do to the values, a weight that
-was pruned is still zero, so a tensor can only belong to a mask that has all its non-zeros:
+Tools rename weights, transpose them, fold factors into them, cast them. Pruned weights stay zero through all of that: a
+tensor can only belong to a mask that covers all its non-zeros.
 
-1. A tensor of the mask's name and size belongs to it if it fits, in the order of the weights as they were or with its
-   axes permuted.
-2. A mask whose name is gone belongs to the one tensor that fits it, if that fits no other mask, and if that is no
-   chance: the non-zeros of the tensor would hit another mask of that density with a probability below 2**-64.
-3. A tensor with too few non-zeros to tell (a branch that was folded to zero) belongs to a mask whose name is part of
-   its own, as in ``ConvBnFusion_W_conv1.weight``.
+1. A tensor with the name and the size of the mask belongs to it if it fits, in its original order or with its axes
+   permuted.
+2. A mask whose name is gone belongs to the one tensor that fits it, if that tensor fits no other mask and the fit is
+   significant: a random mask of that density would cover its non-zeros with a probability below 2**-64.
+3. A tensor with too few non-zeros for that (a branch that was folded to zero) belongs to a mask whose name is part of
+   the name of the tensor, as in ``ConvBnFusion_W_conv1.weight``.
 
-Every other mask is lost, and why is said. Without the bits of a mask, its non-zeros must be exactly those that were
-there when it was written.
+Every other mask is lost, and the reason is reported. A mask without bits fits only if the non-zeros of the tensor are
+exactly those that it had when the file was written.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from sift_onnx.weights.sparse import decode_positions
 
 __all__ = ["MaskFindings", "find_masks"]
 
-# Bits of surprise from which a fit is no chance.
+# Bits of information from which a fit is significant.
 _EVIDENCE = 64
-# Axes, other than those of size 1, whose orders are tried.
+# Permutations of up to this many axes are tried, not counting axes of size 1.
 _AXES = 5
-# A file may name any number of masks: after looking at each of its weights so often, no more are searched for.
-_LOOKS = 256
+# A file may name any number of masks: the search ends after this many comparisons per weight.
+_COMPARISONS = 256
 
-# How the axes of one tensor, without those of size 1, become those of another; None leaves the order of the weights.
+# The permutation of the axes of one tensor, without those of size 1, that gives another; None for a reshape alone.
 Order = tuple[int, ...] | None
 
 
 @dataclass
 class MaskFindings:
-    """What became of the masks.
+    """The masks that were found, and those that were lost.
 
     Attributes:
         found: masked weights by the name of their tensor.
-        lost: why, by the name that the weight had.
-        altered: what else has to be known, by the name of the tensor.
+        lost: the reason, by the original name of the weight.
+        altered: warnings, by the name of the tensor.
     """
 
     found: dict[str, DenseUnderMask] = field(default_factory=dict)
@@ -63,14 +63,14 @@ def find_masks(records: Mapping[str, MaskRecord], tensors: Mapping[str, StoredVa
     """The tensors that the masks belong to.
 
     Args:
-        records: from the model's metadata, by the name that the weight had.
+        records: from the model's metadata, by the original name of the weight.
         tensors: the initializers of the model; only floating-point numbers and 8-bit integers are considered.
 
     Raises:
         ValueError: a record is damaged; the message names the weight.
     """
     candidates = {name: _Candidate(name, stored) for name, stored in tensors.items() if _may_be_masked(stored)}
-    search = _Search(_LOOKS * sum(candidate.size for candidate in candidates.values()))
+    search = _Search(_COMPARISONS * sum(candidate.size for candidate in candidates.values()))
     findings = MaskFindings()
     wanted: list[_Wanted] = []
     for name, record in records.items():
@@ -132,21 +132,21 @@ class _Wanted:
             raise ValueError(f"it has {mask.nnz} active weights, not {self.record.nnz}")
         return mask
 
-    def surprise(self, candidate: _Candidate) -> float:
+    def information(self, candidate: _Candidate) -> float:
         """Bits of information in a fit."""
         nnz = self.record.nnz or 0
         return candidate.count * math.log2(candidate.size / nnz) if 0 < nnz <= candidate.size else 0.0
 
 
 class _Search:
-    """Comparisons of masks with tensors, as many as are allowed."""
+    """Comparisons of masks with tensors, up to a limit."""
 
-    def __init__(self, looks: int) -> None:
-        self._looks = looks
+    def __init__(self, comparisons: int) -> None:
+        self._left = comparisons
 
     def fit_by_name(self, wanted: _Wanted, candidate: _Candidate) -> DenseUnderMask | None:
         """The masked weight, if the tensor of the mask's name fits it."""
-        if wanted.record.shape is None:  # version 1 says no more
+        if wanted.record.shape is None:  # version 1 has no more
             return DenseUnderMask(candidate.stored, active_zeros=wanted.record.active_zeros)
         orders = list(_orders(wanted.record.shape, candidate.shape))
         as_before = self.fit(wanted, candidate, None) if orders else None
@@ -154,14 +154,14 @@ class _Search:
             return as_before
         others = (self.fit(wanted, candidate, order) for order in orders[1:])
         found = [fit for fit in (as_before, *others) if fit is not None]
-        return found[0] if len(found) == 1 and wanted.surprise(candidate) >= _EVIDENCE else None
+        return found[0] if len(found) == 1 and wanted.information(candidate) >= _EVIDENCE else None
 
     def fit(self, wanted: _Wanted, candidate: _Candidate, order: Order) -> DenseUnderMask | None:
         """The masked weight, if the tensor's axes are those of the mask in this order."""
         shape = wanted.record.shape
         assert shape is not None
-        self._looks -= candidate.size
-        if self._looks < 0:
+        self._left -= candidate.size
+        if self._left < 0:
             return None
         if wanted.mask is not None:
             mask = _ordered(wanted.mask, order, candidate.shape)
@@ -184,7 +184,7 @@ class _Search:
 
 
 def _orders(source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[Order]:
-    """How a tensor of one shape may have become one of the other."""
+    """The reshapes and transposes that make a tensor of one shape one of the other."""
     if math.prod(source) != math.prod(target):
         return
     yield None
@@ -218,20 +218,20 @@ def _search_by_content(
         for name, candidate in candidates.items():
             if candidate.size != math.prod(shape):
                 continue
-            derived = _bears(name, mask.name)
-            if not derived and mask.surprise(candidate) < _EVIDENCE:
+            derived = _contains_name(name, mask.name)
+            if not derived and mask.information(candidate) < _EVIDENCE:
                 continue
-            orders = _orders(shape, candidate.shape) if mask.surprise(candidate) >= _EVIDENCE else (None,)
+            orders = _orders(shape, candidate.shape) if mask.information(candidate) >= _EVIDENCE else (None,)
             found = [fit for order in orders if (fit := search.fit(mask, candidate, order)) is not None]
             if len(found) == 1:
                 fits[mask.name][name] = found[0]
     for mask in wanted:
         own = fits[mask.name]
-        derived_names = [name for name in own if _bears(name, mask.name)]
+        derived_names = [name for name in own if _contains_name(name, mask.name)]
         names = derived_names if len(derived_names) == 1 else list(own)
         rivals = [other for other in fits if other != mask.name and any(name in fits[other] for name in names)]
-        # A mask whose name the tensor bears comes first: that of the longer name, if two are part of it.
-        closer = [other for other in rivals if any(_bears(name, other) for name in names)]
+        # A mask whose name is part of the tensor's comes first: the longer name, if two are.
+        closer = [other for other in rivals if any(_contains_name(name, other) for name in names)]
         by_name = len(derived_names) == 1 and all(len(other) < len(mask.name) for other in closer)
         if len(names) == 1 and (not rivals or by_name):
             _note(findings, mask, candidates[names[0]], own[names[0]])
@@ -239,8 +239,8 @@ def _search_by_content(
             findings.lost[mask.name] = _why_lost(mask, candidates, len(names), rivals)
 
 
-def _bears(name: str, part: str) -> bool:
-    """Whether a name is made of another one and a prefix or suffix."""
+def _contains_name(name: str, part: str) -> bool:
+    """Whether ``name`` is ``part`` with a prefix or a suffix."""
     return re.search(rf"(?<![^\W_]){re.escape(part)}(?![^\W_])", name) is not None
 
 

@@ -1,4 +1,4 @@
-"""How masks lie in a model file beside dense tensors: as an entry of the model's metadata (docs/storage.md)."""
+"""Masks of densely stored weights, as an entry of the model's metadata (docs/storage.md)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["MASKS_KEY", "MaskRecord", "MaskedTensor", "mask_records", "record_of
 # Entry of the model's metadata_props that lists the masked weights of dense storage.
 MASKS_KEY = "sift_onnx.masks"
 _VERSION = 2
-# A model with more weights under masks has no bits in its metadata, where every reader would come across them: those of
-# this many take some 90 MB at 90 % sparsity.
+# The metadata of a model with more masked weights has no bits of masks, since every reader would load them: the bits of
+# this many weights take some 90 MB at 90 % sparsity.
 _EXPLICIT_UP_TO = 1 << 30
 
 
 @dataclass(frozen=True)
 class MaskRecord:
-    """What is noted of the mask of one weight.
+    """The entry for the mask of one weight.
 
     Attributes:
         shape: of the weight; None in files of version 1.
@@ -56,7 +56,7 @@ class MaskedTensor(Protocol):
 
 
 def record_of(weight: SparseWeight, explicit: bool = True) -> MaskRecord:
-    """What is noted of the mask of ``weight``, with its bits if ``explicit``."""
+    """The entry for the mask of ``weight``, with its bits if ``explicit``."""
     counts = (weight.shape, weight.nnz, weight.nonzeros)
     if explicit:
         return MaskRecord(*counts, bits=PackedMask.of_weight(weight).text())

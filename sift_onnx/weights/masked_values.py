@@ -95,7 +95,7 @@ class DenseUnderMask:
 
     @cached_property
     def nnz(self) -> int:
-        """Number of active weights; without explicit bits, the tensor is looked through for them."""
+        """Number of active weights; without explicit bits, the tensor is read to count them."""
         return sum(len(positions) for positions, _ in self._active()) if self.mask is None else self.mask.nnz
 
     @property
@@ -137,7 +137,7 @@ class DenseUnderMask:
 def flat_pieces(stored: StoredValues) -> Iterator[Array]:
     """The values in row-major order, a megabyte or so at a time; each piece but the last has a multiple of 8 elements.
 
-    A piece is valid until the next one is asked for.
+    A piece is valid until the next one is read.
     """
     if stored.is_raw and bits_of(stored.proto.data_type) % 8 == 0:
         little = stored.dtype.newbyteorder("<")

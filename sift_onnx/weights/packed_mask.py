@@ -1,4 +1,4 @@
-"""Masks as bits: what a mask costs when it is kept apart from the values."""
+"""Masks as bits, which are stored apart from the values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Bits = npt.NDArray[np.uint8]
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 # Positions that are unpacked at a time; a multiple of 8.
 _PIECE = 1 << 22
-# Of a SHA-256, in hexadecimal digits: nobody meets two masks of one digest by chance.
+# Hexadecimal digits of a SHA-256: 128 bits, enough that two masks do not share a digest by chance.
 _DIGEST = 32
 _STRATEGIES = (zlib.Z_HUFFMAN_ONLY, zlib.Z_DEFAULT_STRATEGY)
 _SAMPLE = 1 << 16
@@ -37,7 +37,7 @@ class PackedMask:
     Attributes:
         shape: of the weight.
         bits: the weight at flat position ``i`` (row-major) is active if bit ``i % 8``, counted from the least
-            significant one, of byte ``i // 8`` is set; the last byte is filled up with zeros.
+            significant one, of byte ``i // 8`` is set; the last byte is padded with zeros.
     """
 
     shape: tuple[int, ...]
@@ -89,11 +89,11 @@ class PackedMask:
         return np.flatnonzero(active) + start
 
     def admits(self, other: PackedMask) -> bool:
-        """Whether nothing is active in ``other``, a mask of as many weights, that is not active here."""
+        """Whether this mask covers ``other``, a mask of the same size: all that is active there is active here."""
         return not np.any(other.bits & ~self.bits)
 
     def joined(self, other: PackedMask) -> PackedMask:
-        """What is active here or in ``other``, a mask of as many weights."""
+        """The union with ``other``, a mask of the same size."""
         return PackedMask(self.shape, self.bits | other.bits)
 
     def transposed(self, axes: Sequence[int]) -> PackedMask:
@@ -106,7 +106,7 @@ class PackedMask:
         return PackedMask(tuple(shape), self.bits)
 
     def digest(self) -> str:
-        """What tells this mask from others, of whatever shape, as 32 hexadecimal digits."""
+        """A hash of the bits, which does not depend on the shape: 32 hexadecimal digits."""
         return hashlib.sha256(self.bits.tobytes()).hexdigest()[:_DIGEST]
 
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 A mask says which weights are active. It is not the same as being non-zero: a weight that a training step has just
 grown is active and zero. :class:`SparseWeight` keeps the active positions explicitly, and the few active zeros survive
-dense storage as a short list beside it (:func:`encode_positions`).
+dense storage as a short list in the metadata (:func:`encode_positions`).
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["SparseTensor", "weight_of"]
 
-# Bytes of indices that are looked at together.
+# Bytes of indices that are checked at a time.
 _LOOKED_AT = 1 << 23
-# A few bytes can declare a tensor of any size, and whoever wants it dense asks for that much memory: beyond so many
-# bytes, one element in so many has to be there.
+# A few bytes can declare a tensor of any size, which takes that much memory once it is dense: in a tensor of more than
+# _LARGE bytes, at least one element of _EMPTIEST has to be stored.
 _LARGE = 1 << 28
 _EMPTIEST = 10_000
 # Of the oldest numpy that is supported.
@@ -73,7 +73,7 @@ class SparseTensor:
         return count_nonzeros(flat_pieces(self._values))
 
     def is_in_order(self) -> bool:
-        """Whether the indices are flat positions in the tensor, each behind the one before; read piece by piece.
+        """Whether the indices are flat positions in the tensor, in ascending order; read piece by piece.
 
         Raises:
             ModelReadError: there are more of them or fewer than there should be.
@@ -92,7 +92,7 @@ class SparseTensor:
         """The weight.
 
         Raises:
-            ModelReadError: an index lies outside of the tensor, or occurs twice.
+            ModelReadError: an index is out of bounds, or occurs twice.
         """
         values, indices = self._values.view(), self._indices.view()
         try:

@@ -140,7 +140,7 @@ net = SparseNet()
 net.output(net.conv(net.input("x", 1, 4, 8, 8), 4, 4, 3))
 print(default_threads(), InferenceSession(net.model()).threads)
 """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     done = subprocess.run(
         [sys.executable, "-c", program, group_of_one_processor],
         capture_output=True, text=True, check=False, timeout=120, env=environment,

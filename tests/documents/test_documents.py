@@ -25,7 +25,11 @@ def test_a_document_runs(path: Path, tmp_path: Path) -> None:
         pytest.skip("nothing in it runs")
     folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = dict(
-        os.environ, PATH=os.pathsep.join(folders), NO_COLOR="1", OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT / "tests")
+        os.environ,
+        PATH=os.pathsep.join(folders),
+        NO_COLOR="1",
+        OMP_NUM_THREADS="1",
+        PYTHONPATH=str(ROOT / "tests/support"),
     )
     script = Path(__file__).with_name("run_document.py")
     result = subprocess.run(

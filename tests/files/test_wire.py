@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.files.wire import Place, cut_out_data, key, packed_field, padded_varints, unpacked_varints, varint
+from sift_onnx.files.wire import DataLocation, cut_out_data, key, packed_field, padded_varints, unpacked_varints, varint
 
 SMALL, LARGE = random_weight(2, 2), random_weight(20, 30)
 
@@ -43,8 +43,8 @@ def test_large_raw_data_is_cut_out_and_small_data_stays():
     data = model.SerializeToString()
     content, cut = cut_out_data(data, 1000)
 
-    assert list(cut) == [Place(1, "", RAW), Place(3, "", RAW)]
-    where = cut[Place(1, "", RAW)]
+    assert list(cut) == [DataLocation(1, "", RAW), DataLocation(3, "", RAW)]
+    where = cut[DataLocation(1, "", RAW)]
     assert data[where.start : where.stop] == LARGE.tobytes()
     assert len(content) < 1000
     assert restored(data, content, cut) == model
@@ -83,7 +83,7 @@ def test_sparse_tensors_that_are_not_laid_out_as_usual_stay():
 def test_fields_that_this_onnx_does_not_know_stay():
     data = linear({"w": LARGE}).SerializeToString() + key(1000) + varint(3) + b"abc" + b"\xf8\x3e\x01"
     content, cut = cut_out_data(data, 16)
-    assert list(cut) == [Place(0, "", RAW)]
+    assert list(cut) == [DataLocation(0, "", RAW)]
     assert content.endswith(key(1000) + varint(3) + b"abc" + b"\xf8\x3e\x01")
 
 

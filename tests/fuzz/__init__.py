@@ -1,1 +1,1 @@
-"""Mutated model files, tried in processes of their own: ``PYTHONPATH=tests python -m fuzz``."""
+"""Mutated model files, tried in processes of their own: ``PYTHONPATH=tests:tests/support python -m fuzz``."""

@@ -1,7 +1,7 @@
 """Mutated files through load, inspect, transform and InferenceSession.
 
-PYTHONPATH=tests python -m fuzz --files 20000 --jobs 2
-PYTHONPATH=tests python -m fuzz --only 1234          one file, in this process
+PYTHONPATH=tests:tests/support python -m fuzz --files 20000 --jobs 2
+PYTHONPATH=tests:tests/support python -m fuzz --only 1234          one file, in this process
 """
 
 from __future__ import annotations

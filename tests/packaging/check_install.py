@@ -20,7 +20,7 @@ import time
 import zipfile
 from pathlib import Path
 
-NEEDED = ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "sift_onnx/py.typed", "tests/builders.py")
+NEEDED = ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "sift_onnx/py.typed", "tests/support/builders.py")
 # Compiled or generated files, which may lie about in a working tree.
 UNWANTED = (".so", ".o", ".pyc", ".onnx", ".stamp", ".data", ".whl")
 UNWANTED_FOLDERS = ("build", "dist", ".venv", ".git", "__pycache__", ".mypy_cache", ".pytest_cache", ".hypothesis")

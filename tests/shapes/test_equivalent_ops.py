@@ -11,7 +11,7 @@ from nets import MICROSOFT, Array, Net, run
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.model import Model
-from sift_onnx.shapes.equivalent_ops import _STAND_INS, stand_ins, with_stand_ins
+from sift_onnx.shapes.equivalent_ops import _EQUIVALENTS, equivalent_nodes, with_equivalent_nodes
 from sift_onnx.shapes.inference import infer_proto, infer_shapes
 from sift_onnx.shapes.input_binding import bind
 from sift_onnx.shapes.tensor_specs import model_inputs
@@ -87,12 +87,12 @@ def test_a_stand_in_makes_what_onnxruntime_makes(case: str) -> None:
 
 def test_every_stand_in_is_held_against_onnxruntime() -> None:
     assert {model.graph.node[0].op_type for model, _ in CASES.values()} == {
-        op for _, op, *_ in _STAND_INS.items()
+        op for _, op, *_ in _EQUIVALENTS.items()
     } - NOT_RUN
 
 
 def test_onnx_alone_infers_nothing_of_most_of_them() -> None:
-    """Else there would be no need for stand-ins; Binarizer has an inference of its own."""
+    """Else there would be no need for equivalents; Binarizer has an inference of its own."""
     inferred = set()
     for model, _ in CASES.values():
         output = onnx.shape_inference.infer_shapes(model).graph.output[0]
@@ -109,22 +109,22 @@ def test_onnx_alone_infers_nothing_of_most_of_them() -> None:
         ("Attention", "y", {"num_heads": 2}),
     ],
 )
-def test_what_no_standard_operator_makes_has_no_stand_in(kind: str, outputs: str, attributes: dict[str, Any]) -> None:
+def test_what_no_standard_operator_makes_has_no_equivalent(kind: str, outputs: str, attributes: dict[str, Any]) -> None:
     node = helper.make_node(kind, ["x", "w"], outputs.split(","), domain=MICROSOFT, **attributes)
-    assert stand_ins(node, 17) == []
+    assert equivalent_nodes(node, 17) == []
 
 
 def test_types_are_named_by_numbers_from_opset_6_on() -> None:
     node = CASES["scaler"][0].graph.node[0]
-    assert stand_ins(node, 5) == []
-    assert stand_ins(node, 6)
+    assert equivalent_nodes(node, 5) == []
+    assert equivalent_nodes(node, 6)
 
 
 def test_a_model_without_foreign_operators_is_not_copied() -> None:
     net = Net()
     net.tokens_end(net.tokens(8), 8)
     model = net.model()
-    assert with_stand_ins(model) is model
+    assert with_equivalent_nodes(model) is model
 
 
 def test_a_model_keeps_its_nodes() -> None:

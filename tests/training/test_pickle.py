@@ -236,16 +236,3 @@ def test_another_process_reads_it(tmp_path):
     )
 
     assert done.stdout.split() == ["[3.0,", "5.0]"]
-
-
-@pytest.mark.parametrize(
-    "former",
-    ["lowering rounded", "kernels.joining split", "kernels.scatter scatter_nd", "kernels.selection top_k"],
-)
-def test_kernels_are_found_by_the_names_that_older_pickles_have(former):
-    """In a process of its own, where nothing but the pickle has imported anything."""
-    module, name = former.split()
-    written = f"csift_onnx.training.{module}\n{name}\n.".encode()
-    code = f"import pickle; print(pickle.loads({written!r}).__name__)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == name

@@ -118,7 +118,7 @@ def test_masks_of_weights_that_were_cast_are_found(model):
     )
 
 
-def test_weights_that_became_zero_stay_active_and_are_told_of(model):
+def test_weights_that_became_zero_stay_active_and_are_reported(model):
     def fold(arrays):
         arrays["a"].reshape(-1)[np.flatnonzero(arrays["a"])[:5]] = 0
         arrays["q.c"] = np.round(arrays.pop("c") * 2).astype(np.int8)

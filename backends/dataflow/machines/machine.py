@@ -25,7 +25,7 @@ __all__ = [
     "with_grid",
 ]
 
-# What a value may be; files are checked against these, and the code that reads the fields sees plain numbers.
+# What a value may be: files are checked against these types.
 Count = Annotated[int, Meta(gt=0)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a finite number above 0")]
 PositiveOrInfinite = Annotated[float, Meta(gt=0)]
@@ -38,9 +38,9 @@ class Parameter:
 
     Attributes:
         value: the number that is used.
-        unit: of it.
-        source: a document, or why it is assumed.
         confidence: ``H``, ``M``, ``L``, or ``assumed`` where there is no source.
+        source: a document, or why it is assumed.
+        unit: of the value.
         low: lower end of what is plausible; ``value`` by default, for what is known.
         high: upper end, as ``low``.
 
@@ -49,8 +49,8 @@ class Parameter:
     """
 
     value: float
+    confidence: Literal["H", "M", "L", "assumed"]
     source: str = ""
-    confidence: Literal["H", "M", "L", "assumed"] = "assumed"
     unit: str = ""
     low: float = math.nan
     high: float = math.nan
@@ -207,7 +207,7 @@ def with_grid(machine: GridMachine, columns: int, rows: int) -> GridMachine:
     if columns < 1 or rows < 1:
         raise UsageError(f"a grid of {columns}x{rows} cores; both must be at least 1")
     said = {
-        key: Parameter(size, "given by the caller", "H", "cores")
+        key: Parameter(size, "H", "given by the caller", "cores")
         for key, size in (("columns", columns), ("rows", rows))
     }
     return replace(

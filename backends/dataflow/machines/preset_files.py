@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from sift_onnx.backends.dataflow.machines.machine import ArrayMachine, GridMachine, IdealMachine, Machine, Parameter
 from sift_onnx.errors import UsageError
@@ -57,9 +57,7 @@ def load_machine(name: str | Path) -> Machine:
 
 
 def _parse(document: Mapping[str, Any], where: str, name: str) -> Machine:
-    kind = _KINDS.get(document.get("kind", ""))
-    if kind is None:
-        raise UsageError(f"{where}: kind is {document.get('kind')!r}; choose {', '.join(_KINDS)}")
+    kind = _KINDS[convert(document.get("kind"), Literal["grid", "array", "ideal"], where=f"{where}: kind")]
     types = {key: hint for key, hint in get_type_hints(kind, include_extras=True).items() if key not in _OWN}
     tables = document.get("parameters")
     if not isinstance(tables, Mapping):

@@ -1,7 +1,7 @@
 """Attention of opset 23 and later, and what every attention operator has in common.
 
-Heads stay as many as they are and their size grows, unless the analysis is told otherwise. Queries and keys share a
-head size, values have their own.
+Heads stay as many as they are and their size grows, unless the analysis is asked for something else. Queries and keys
+share a head size, values have their own.
 """
 
 from __future__ import annotations

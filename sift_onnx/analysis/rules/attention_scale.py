@@ -2,8 +2,8 @@
 
 Scores are divided by ``sqrt(d)``. TorchScript computes the root from ``Shape``, which follows a wider head by itself;
 others leave a scalar: ``d ** -0.5`` on the queries or on the scores, ``d ** -0.25`` on queries and keys both, or a
-division by ``d ** 0.5``. A scalar of such a value next to a product over the head size is taken for it, and is computed
-anew for the new size.
+division by ``d ** 0.5``. A scalar of such a value next to a product over the head size is taken for it, and is
+recomputed for the new size.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
 
 
 def _scalings(product: gs.Node) -> Iterator[gs.Node]:
-    """Multiplications and divisions by something small on the way into the product, and right behind it."""
+    """Multiplications and divisions by something small on the way into the product, and right after it."""
     pending = [(t, 0) for t in product.inputs]
     seen: set[int] = set()
     while pending:

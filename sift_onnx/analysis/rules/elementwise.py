@@ -56,7 +56,7 @@ def broadcast(ctx: RuleContext, operands: Sequence[Sequence[Axis]]) -> Axes:
         wide = [axis for axis in meeting if ctx.original(axis) != 1]
         for axis in wide[1:]:
             ctx.equate(wide[0], axis, "they meet element by element")
-        # The narrowest carrier says most precisely where growth sits.
+        # The axis with the smallest span says most precisely where growth sits.
         grown = [axis for axis in wide if not ctx.system.resolve(axis.size).is_constant]
         result.append(min(grown or wide or [Axis(size_of(1))], key=lambda axis: axis.span))
     return tuple(result)

@@ -47,7 +47,7 @@ def reshape_rule(ctx: RuleContext) -> None:
 
 
 def _explained(ctx: RuleContext, axes: list[Axis]) -> list[Axis]:
-    """The axes after a reshape; those beside one that grows (the number of heads) know why they do not."""
+    """The axes after a reshape; those next to one that grows (the number of heads) know why they do not."""
     if all(ctx.system.resolve(axis.size).is_constant for axis in axes):
         return axes
     cause = ctx.cause("a reshape splits an axis into it and one that grows")

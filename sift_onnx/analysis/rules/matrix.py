@@ -46,7 +46,7 @@ def gemm(ctx: RuleContext) -> None:
 
 @axis_rule("FusedGemm", domain=MICROSOFT)
 def fused_gemm(ctx: RuleContext) -> None:
-    """A Gemm with an activation behind it."""
+    """A Gemm followed by an activation."""
     gemm(ctx)
 
 

@@ -13,7 +13,7 @@ from sift_onnx.operators.domains import MICROSOFT
 
 @axis_rule("FusedConv", domain=MICROSOFT)
 def fused_conv(ctx: RuleContext) -> None:
-    """A Conv with an activation behind it, to which a fourth input may be added."""
+    """A Conv followed by an activation, to which a fourth input may be added."""
     convolution(ctx)
     out, added = ctx.analysis.axes.get(ctx.node.outputs[0].name), ctx.axes(3)
     for axis, other in zip(out or (), added or (), strict=False):

@@ -1,6 +1,6 @@
 """Operators of ai.onnx.ml that converters of scikit-learn write in front of a network: what they make is shaped alike.
 
-Offsets, scales and imputed values are attributes, which hold numbers of the training data and are not drawn anew.
+Offsets, scales and imputed values are attributes, which hold numbers of the training data and are not drawn at random.
 """
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ def _resample(ctx: RuleContext, sizes: Elements | None, passes: Callable[[int, i
 
 
 def _scales(ctx: RuleContext) -> list[float] | None:
-    """The factors of a Resize or Upsample, if they are known; None where it is told sizes.
+    """The factors of a Resize or Upsample, if they are known; None where it is given sizes.
 
-    Factors that are computed stay what they are, and so do the sizes behind them.
+    Factors that are computed stay what they are, and so do the sizes that they are computed from.
     """
     if "scales" in ctx.node.attrs:
         return [float(scale) for scale in ctx.attr("scales")]

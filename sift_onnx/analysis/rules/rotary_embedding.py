@@ -18,7 +18,7 @@ def rotary_embedding(ctx: RuleContext) -> None:
 
 @axis_rule("RotaryEmbedding", domain=MICROSOFT)
 def microsoft_rotary_embedding(ctx: RuleContext) -> None:
-    """The same with positions as second input and the tables behind it."""
+    """The same with positions as second input and the tables after it."""
     _rotary(ctx, tables=(2, 3))
 
 

@@ -64,7 +64,7 @@ def _part(ctx: RuleContext, axis: Axis, n: int, whole: int) -> Axis:
         return Axis(size_of(n))
     size = axis.size * n / whole
     ctx.system.require_integer(size)
-    # A cut between repetitions of the carrier leaves it as it is; a cut through it shortens it.
+    # A cut between repetitions of the growing part leaves it as it is; a cut through it shortens it.
     period = axis.stride * axis.span
     if n % period == 0 or period % n:
         return Axis(size, axis.stride, axis.span)

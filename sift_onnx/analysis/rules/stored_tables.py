@@ -1,6 +1,6 @@
 """Constants that hold a formula, not parameters: rotary tables and their frequencies.
 
-What was recognised is computed anew at the new size. What looks like such a constant and was not recognised keeps its
+What was recognised is recomputed at the new size. What looks like such a constant and was not recognised keeps its
 size: drawn at random it would make nonsense of every position.
 """
 
@@ -30,14 +30,14 @@ _VIEWS = REARRANGING | {"Cast", "Expand", "Gather", "Slice"}
 
 
 def recompute_table(ctx: RuleContext, position: int, axis: Axis) -> None:
-    """Have the rotary table at an input computed anew, or keep ``axis``, the one that grows, as it is."""
+    """Have the rotary table at an input recomputed, or keep ``axis``, the one that grows, as it is."""
     stored = _stored(ctx.node.inputs[position])
     if stored is not None and not is_table(ctx, stored):
         ctx.pin(axis, "its rotary table was not recognised")
 
 
 def follow_table(ctx: RuleContext, i: int) -> None:
-    """A stored factor for each position and feature at input ``i`` is a rotary table, or cannot be drawn anew."""
+    """A stored factor for each position and feature at input ``i`` is a rotary table, or cannot be drawn at random."""
     axes = ctx.axes(i) or ()
     growing = [axis for axis in axes if not ctx.system.resolve(axis.size).is_constant]
     stored = _stored(ctx.node.inputs[i])
@@ -63,7 +63,7 @@ def follow_frequencies(ctx: RuleContext, i: int) -> bool:
 
 
 def is_table(ctx: RuleContext, stored: gs.Constant) -> bool:
-    """Have a constant computed anew if it is a rotary table, or frequencies of one; whether it is."""
+    """Have a constant recomputed if it is a rotary table, or frequencies of one; whether it is."""
     recipe = recognise_rotary(array_of(stored))
     if recipe is None:
         return False
@@ -86,7 +86,7 @@ def _follow_vector(ctx: RuleContext, stored: gs.Constant, axis: Axis) -> bool:
 
 
 def _stored(tensor: gs.Tensor) -> gs.Constant | None:
-    """The floating-point constant behind a tensor that is picked or rearranged from it."""
+    """The floating-point constant that a tensor is picked or rearranged from."""
     tensor, _ = origin_of(tensor, _VIEWS)
     constant = constant_values(tensor)
     if constant is None or dtype_of(constant).kind != "f" or 0 in shape_of(constant):

@@ -72,7 +72,7 @@ def convert(
     """
     from sift_onnx.analysis.training_mode import in_words, training_nodes
     from sift_onnx.model import Model
-    from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.convert import ConvertReport
 
     check_input(source)

@@ -82,7 +82,7 @@ def profile(
     from sift_onnx.backends.base import CompileOptions, get_backend
     from sift_onnx.backends.measure import host
     from sift_onnx.model import Model
-    from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.profile import ProfileReport
     from sift_onnx.report.active_zeros import zeros_line
     from sift_onnx.report.profile import nodes_table, placement_lines, summary_line

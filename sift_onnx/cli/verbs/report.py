@@ -79,7 +79,7 @@ def report(
         sift-onnx report transform.json benchmark.json --html report.html
         sift-onnx report *.json --model wide.onnx --html report.html --open
     """
-    from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.documents import read_document
     from sift_onnx.report.page.frame import write_page

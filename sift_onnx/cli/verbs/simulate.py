@@ -142,7 +142,7 @@ def simulate(
     from sift_onnx.backends.dataflow.simulation.heat import heat_maps
     from sift_onnx.backends.dataflow.simulation.simulator import Settings, simulate_workload
     from sift_onnx.backends.dataflow.workloads.training_step import MaskUpdates
-    from sift_onnx.model_files.writer import check_input, check_output
+    from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.simulate import PublishedSpeedup
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.simulate import simulate_tables

@@ -1,7 +1,7 @@
 """Element by element: features stay where they are.
 
 The added features must stay finite, since a pruned weight times infinity is no zero. What is infinite or undefined for
-some finite input is refused; only a division by something stored is not, since its added entries are ours to choose.
+some finite input is refused; only a division by something stored is not, since its added entries can be chosen.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def conv(ctx: PlacementContext) -> None:
 
 @placement_rule("FusedConv", domain=MICROSOFT)
 def fused_conv(ctx: PlacementContext) -> None:
-    """A Conv with an activation behind it, to which a fourth input may be added."""
+    """A Conv followed by an activation, to which a fourth input may be added."""
     conv(ctx)
     ctx.broadcast(ctx.input(3), ctx.output())
 
@@ -66,7 +66,7 @@ def gemm(ctx: PlacementContext) -> None:
 
 @placement_rule("FusedGemm", domain=MICROSOFT)
 def fused_gemm(ctx: PlacementContext) -> None:
-    """A Gemm with an activation behind it."""
+    """A Gemm followed by an activation."""
     gemm(ctx)
 
 

@@ -27,7 +27,7 @@ def capacity(matrix: WeightMatrix, n: int, m: int, allowed: Positions | None = N
     if allowed is None:
         return matrix.slices * matrix.outputs * int(_group_limits(matrix, n, m).sum())
     groups = -(-matrix.inputs // m)
-    # A group is named by the position of its first weight: the others lie a multiple of the stride behind it.
+    # A group is named by the position of its first weight: the others follow at multiples of the stride.
     stride = matrix.stride(matrix.in_axis)
     feature = (allowed // stride) % matrix.inputs
     first = allowed.astype(np.int64) - (feature % m) * stride

@@ -147,7 +147,7 @@ class Pattern:
             ``count`` flat positions, ascending; int32, or int64 from 2**31 weights on.
 
         Raises:
-            ValueError: there is no mask of so many non-zeros.
+            ValueError: there is no mask with that many non-zeros.
         """
         self._require_fit(matrix)
         if self.kind == "n:m":
@@ -177,7 +177,7 @@ class Pattern:
             ``count`` flat positions, ascending; int32, or int64 from 2**31 weights on.
 
         Raises:
-            ValueError: there is no mask of so many non-zeros, or the scores have another shape.
+            ValueError: there is no mask with that many non-zeros, or the scores have another shape.
         """
         self._require_fit(matrix)
         if scores.shape != matrix.shape:

@@ -81,7 +81,7 @@ def strongest(matrix: WeightMatrix, n: int, m: int, scores: Array) -> Positions:
 def _full_mask(matrix: WeightMatrix, n: int, m: int, scores: Callable[[int, slice], Array]) -> Positions:
     """The mask for ``scores``, which are given slice by slice for some rows, all columns.
 
-    Rows are the axis that is stored first, be it that of outputs or of inputs, so that within a block, too, weights
+    Rows are the axis that is stored first, that of outputs or of inputs, so that within a block, too, weights
     that come first in the tensor are preferred.
     """
     first, last = sorted((matrix.out_axis, matrix.in_axis))

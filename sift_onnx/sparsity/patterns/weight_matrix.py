@@ -45,7 +45,7 @@ class WeightMatrix:
 
     @classmethod
     def of(cls, shape: Sequence[int], out_axis: int, in_axis: int | None = None) -> WeightMatrix:
-        """The matrices of a weight; ``in_axis`` is the first axis beside ``out_axis`` unless it is given.
+        """The matrices of a weight; ``in_axis`` is the first axis other than ``out_axis`` unless it is given.
 
         Raises:
             ValueError: there are no such two axes.

@@ -10,10 +10,10 @@ from torch import nn
 from sift_onnx.graphs.constants import array_of, sparse_weight_of
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.training.importing.feature_axes import feature_axes_of
-from sift_onnx.training.importing.lowering import Lowering
 from sift_onnx.training.importing.names import attribute_paths
 from sift_onnx.training.importing.parameters import roles_of
 from sift_onnx.training.kernels.normalization import BatchNormalization
+from sift_onnx.training.lowering import Lowering
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array

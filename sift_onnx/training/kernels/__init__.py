@@ -1,7 +1,5 @@
 """Torch kernels of ONNX operators, one file per family; importing this registers them."""
 
-import sys
-
 from sift_onnx.training.kernels import (  # noqa: F401
     activation,
     arithmetic,
@@ -13,7 +11,9 @@ from sift_onnx.training.kernels import (  # noqa: F401
     detection,
     dropout,
     indexing,
+    joining,
     layout,
+    logic,
     loss,
     matrix,
     normalization,
@@ -25,14 +25,8 @@ from sift_onnx.training.kernels import (  # noqa: F401
     reduction,
     region_alignment,
     resampling,
+    scatter,
+    selection,
     sequences,
     signal,
 )
-
-# Pickles of modules name kernels by the module that older builds had them in.
-sys.modules |= {
-    "sift_onnx.training.kernels.joining": layout,
-    "sift_onnx.training.kernels.scatter": indexing,
-    "sift_onnx.training.kernels.selection": indexing,
-    "sift_onnx.training.lowering": casting,
-}

@@ -10,7 +10,7 @@ from torch import Tensor
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.tensors import torch_dtype
 
-__all__ = ["cast", "convert", "rounded"]
+__all__ = ["cast", "convert"]
 
 _WITHOUT_INFINITY = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 # Half a unit above the largest number, and whether what lies right there rounds back to it.
@@ -35,20 +35,15 @@ def convert(x: Tensor, dtype: torch.dtype, saturate: int) -> Tensor:
     return x.to(dtype)
 
 
-def rounded(master: Tensor, dtype: torch.dtype) -> Tensor:
-    """A parameter in the type that the model computes in; its gradient reaches the parameter."""
-    return master.to(dtype)
-
-
 def _to_float8(x: Tensor, dtype: torch.dtype, saturate: int) -> Tensor:
     largest = torch.finfo(dtype).max
-    nearest = x.clamp(-largest, largest).to(dtype)
+    rounded = x.clamp(-largest, largest).to(dtype)
     if saturate:
-        return nearest
+        return rounded
     beyond, to_even = _OVERFLOWS_FROM[dtype]
     outside = (x.abs() > beyond) if to_even else (x.abs() >= beyond)
     limit = torch.full_like(x, torch.nan if dtype in _WITHOUT_INFINITY else torch.inf).copysign(x)
-    return torch.where(outside, limit, nearest.to(torch.float32)).to(dtype)
+    return torch.where(outside, limit, rounded.to(torch.float32)).to(dtype)
 
 
 @kernel("Cast", since=6)

@@ -1,4 +1,4 @@
-"""Operators that move elements without changing them: layout, Concat and Split."""
+"""Operators that move elements without changing them."""
 
 from __future__ import annotations
 
@@ -88,25 +88,3 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_ax
     order = torch.where(steps < ends, ends - 1 - steps, steps)
     order = order.reshape(*order.shape, *(1,) * (items.dim() - 2)).expand(items.shape)
     return items.gather(1, order).movedim((0, 1), (batch_axis, time_axis))
-
-
-@kernel("Concat", since=4)
-def concat(*parts: Tensor, axis: int) -> Tensor:
-    return torch.cat(parts, axis)
-
-
-@kernel("Split", since=2, host=(1,))
-def split(
-    x: Tensor,
-    sizes: Any = None,
-    *,
-    axis: int = 0,
-    num_outputs: int | None = None,
-    split: Sequence[int] | None = None,
-    outputs: int,
-) -> tuple[Tensor, ...]:
-    """Pieces of the given sizes, or of equal ones, the last of which may be smaller."""
-    sizes = sizes if sizes is not None else split
-    if sizes is not None:
-        return torch.split(x, ints(sizes), axis)
-    return torch.split(x, -(-x.shape[axis] // (num_outputs or outputs)), axis)

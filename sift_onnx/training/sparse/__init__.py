@@ -7,6 +7,7 @@ from sift_onnx.training.sparse.algorithms.group import Group
 from sift_onnx.training.sparse.algorithms.magnitude import GMP, IMP
 from sift_onnx.training.sparse.algorithms.static import Static
 from sift_onnx.training.sparse.attach import attach, install_optimizer_apply
+from sift_onnx.training.sparse.attachment.attached import AttachedAlgorithm
 from sift_onnx.training.sparse.configure import configure, default_sparse_param_filter, map_sparsity_algorithm, spdf
 from sift_onnx.training.sparse.errors import MissingSettingError, SparsityStateError, WrongTypeError
 from sift_onnx.training.sparse.parameters.levels import erk_counts
@@ -47,11 +48,11 @@ from sift_onnx.training.sparse.selection.shapers import (
 )
 
 __all__ = [
-    "GMP", "IMP", "SET", "Constant", "Cosine", "Cubic", "Cycling", "DynamicSparsityAlgorithm", "Exp", "ExponentialK",
-    "FreqSchedule", "Group", "HyperParameterSchedule", "InputGroupScoreShaper", "Lambda", "Linear", "ListSchedule",
-    "MaskHistory", "MaskMetrics", "MissingSettingError", "OutputGroupScoreShaper", "Power", "RigL", "ScoreFlattener",
-    "ScoreShaper", "Share", "SparseParameter", "SparsityAlgorithm", "SparsityStateError", "Static",
-    "StrictFreqSchedule", "UpdateSchedule", "WrongTypeError", "attach", "checkerboard", "configure",
+    "GMP", "IMP", "SET", "AttachedAlgorithm", "Constant", "Cosine", "Cubic", "Cycling", "DynamicSparsityAlgorithm",
+    "Exp", "ExponentialK", "FreqSchedule", "Group", "HyperParameterSchedule", "InputGroupScoreShaper", "Lambda",
+    "Linear", "ListSchedule", "MaskHistory", "MaskMetrics", "MissingSettingError", "OutputGroupScoreShaper", "Power",
+    "RigL", "ScoreFlattener", "ScoreShaper", "Share", "SparseParameter", "SparsityAlgorithm", "SparsityStateError",
+    "Static", "StrictFreqSchedule", "UpdateSchedule", "WrongTypeError", "attach", "checkerboard", "configure",
     "default_sparse_param_filter", "erk_counts", "from_zeros", "install_optimizer_apply", "make_hyperparam_schedule",
     "make_init_method", "make_mask_drop_minimum", "make_mask_grow_maximum", "make_mask_topk_sparsity",
     "make_update_schedule", "map_sparsity_algorithm", "random", "spdf", "topk",

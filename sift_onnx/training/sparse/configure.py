@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sift_onnx.errors import PluginError, UsageError
 from sift_onnx.plugins import SPARSITY, plugin_class, plugin_names
 from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.algorithms.group import Group
+from sift_onnx.training.sparse.configuration import classes_by_name
 from sift_onnx.training.sparse.errors import MissingSettingError, WrongTypeError
 
 __all__ = ["configure", "default_sparse_param_filter", "map_sparsity_algorithm", "plugin_algorithm", "spdf"]
@@ -41,11 +42,8 @@ def map_sparsity_algorithm(algorithm: str) -> type[SparsityAlgorithm]:
         UsageError: there is none.
         PluginError: the plug-in that offers it does not load, or is not an algorithm of that name.
     """
-    known = {
-        cls.__name__.lower(): cls
-        for cls in _subclasses(SparsityAlgorithm)
-        if not inspect.isabstract(cls) and not issubclass(cls, Group)
-    }
+    algorithms = classes_by_name(SparsityAlgorithm)  # type: ignore[type-abstract]
+    known = {name: cls for name, cls in algorithms.items() if not issubclass(cls, Group)}
     found: type[SparsityAlgorithm] | None = None
     if isinstance(algorithm, str):
         found = known.get(algorithm.lower()) or plugin_algorithm(algorithm)
@@ -221,9 +219,3 @@ def _read(config: Path | str) -> Any:
     if isinstance(document, (str, Path)):
         raise UsageError(f"{document!r} is no sparsity configuration; give a number, a mapping or a list")
     return document
-
-
-def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)

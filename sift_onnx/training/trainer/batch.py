@@ -1,4 +1,4 @@
-"""Batches: what one forward pass gets, held against what the model declares."""
+"""Batches: the inputs of one forward pass, checked against the model's declarations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def input_specs(model: Model) -> list[InputSpec]:
 
 
 def check_input(spec: InputSpec, shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
-    """Hold an array against an input; the first axis is left to the model.
+    """Check an array against an input; the first axis is left to the model.
 
     Raises:
         UsageError: number of axes, a fixed size or the kind of number differ.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import pickle
 import re
@@ -14,18 +15,22 @@ import torch
 
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.files.atomic import atomic_file
+from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
 
 __all__ = [
     "check_same_recipe",
     "checkpoints_in",
     "load_checkpoint",
+    "model_identity",
     "newest_checkpoint",
     "prepare_folder",
     "save_checkpoint",
 ]
 
 _VERSION = 1
+# The code of a module names its kernels by their Python module, and these have moved since checkpoints were written.
+_MOVED_KERNELS = ("sift_onnx_shapes_numpy_ops_", "sift_onnx_small_arrays_")
 _NAME = re.compile(r"step-(\d+)\.pt$")
 
 
@@ -96,7 +101,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def check_same_recipe(path: Path, state: Mapping[str, Any], settings: TrainingSettings) -> None:
-    """Hold the settings of a training against those of the checkpoint that it goes on from.
+    """Compare the settings of a training with those of the checkpoint that it resumes.
 
     Raises:
         UsageError: they differ in what is computed.
@@ -104,3 +109,11 @@ def check_same_recipe(path: Path, state: Mapping[str, Any], settings: TrainingSe
     difference = first_difference(state["settings"], settings.telling())
     if difference is not None:
         raise UsageError(f"{path}: {difference}; resume with the recipe the run was started with")
+
+
+def model_identity(module: ImportedModule) -> str:
+    """A hash of what the model computes, and of the names, types and shapes of its tensors."""
+    digest = hashlib.sha256(module.code.replace(*_MOVED_KERNELS).encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+    return digest.hexdigest()

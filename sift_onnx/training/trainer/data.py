@@ -233,12 +233,12 @@ def source_of(
     if not callable(data):
         raise UsageError(f"{where}: an iterator can be read once only; give a list, a DataLoader or a function")
 
-    def again(epoch: int) -> Iterable[Any]:
-        again = data()
-        batches: Iterable[Any] = again["train"] if isinstance(again, Mapping) else again
+    def reread(epoch: int) -> Iterable[Any]:
+        given = data()
+        batches: Iterable[Any] = given["train"] if isinstance(given, Mapping) else given
         return batches
 
-    return LoaderSource(again, validation, specs, settings, ranks, shared_out=shared_out, where=where)
+    return LoaderSource(reread, validation, specs, settings, ranks, shared_out=shared_out, where=where)
 
 
 def _taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,9 +16,10 @@ from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.checkpoint import check_same_recipe, save_checkpoint
+from sift_onnx.training.trainer.checkpoint import check_same_recipe, model_identity, save_checkpoint
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.first_batch import try_first_batch
+from sift_onnx.training.trainer.full_state import full_state, load_full_model, load_full_optimizer
 from sift_onnx.training.trainer.losses import correct_share, make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
 from sift_onnx.training.trainer.parallelism import SharedModel
@@ -27,7 +27,6 @@ from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import attach_sparsity, sparsity_figures
-from sift_onnx.training.trainer.whole_state import load_whole_model, load_whole_optimizer, whole_state
 
 __all__ = ["Trainer"]
 
@@ -83,7 +82,7 @@ class Trainer:
         self._report = report if ranks.leads else lambda event: None
         self._progress, self._checkpoints = progress, checkpoints
         self._loss = make_loss(settings.loss, settings.label_smoothing)
-        self._identity = _identity(module)
+        self._identity = model_identity(module)
         if settings.amp == "float16" and ranks.device.type != "cuda":
             raise UsageError("amp float16 needs a CUDA device; choose bfloat16")
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.amp == "float16")
@@ -125,8 +124,8 @@ class Trainer:
             difference = f"data of {state['data']} in the saved run and of {self._source.fingerprint} in this one"
         if difference is not None:
             raise UsageError(f"{path}: {difference}; resume with the data and the ranks the run was started with")
-        load_whole_model(self.module, state["model"])
-        load_whole_optimizer(self.optimizer, state["optimizer"])
+        load_full_model(self.module, state["model"])
+        load_full_optimizer(self.optimizer, state["optimizer"])
         if self.sparsity is not None:
             self.sparsity.load_state_dict(state["sparsity"])
         self._scaler.load_state_dict(state["scaler"])
@@ -256,18 +255,18 @@ class Trainer:
             return None
         return {"loss": loss / count, "examples": count} | ({"accuracy": right / count} if right == right else {})
 
-    def whole_state(self) -> dict[str, torch.Tensor]:
-        """The module's state in whole tensors on the CPU; with FSDP2 a collective call."""
-        state: dict[str, torch.Tensor] = whole_state(self.module.state_dict())
+    def full_state(self) -> dict[str, torch.Tensor]:
+        """The module's state in full tensors on the CPU; with FSDP2 a collective call."""
+        state: dict[str, torch.Tensor] = full_state(self.module.state_dict())
         return state
 
-    def whole_optimizer_state(self) -> dict[str, Any]:
+    def full_optimizer_state(self) -> dict[str, Any]:
         """The same of the optimizer."""
-        state: dict[str, Any] = whole_state(self.optimizer.state_dict())
+        state: dict[str, Any] = full_state(self.optimizer.state_dict())
         return state
 
     def _save(self) -> None:
-        # Where ranks hold parts of tensors, all of them hand theirs over.
+        # Where tensors are sharded, all ranks take part.
         if self._checkpoints is None or not (self._ranks.leads or self._shared.is_sharded):
             return
         state = {
@@ -277,8 +276,8 @@ class Trainer:
             "ranks": self._ranks.size,
             "epoch": self._epoch,
             "step_in_epoch": self._step_in_epoch,
-            "model": self.whole_state(),
-            "optimizer": self.whole_optimizer_state(),
+            "model": self.full_state(),
+            "optimizer": self.full_optimizer_state(),
             "sparsity": None if self.sparsity is None else self.sparsity.state_dict(),
             "scaler": self._scaler.state_dict(),
         }
@@ -288,14 +287,6 @@ class Trainer:
 
     def _warn(self, text: str) -> None:
         self._report({"event": "warning", "text": text})
-
-
-def _identity(module: ImportedModule) -> str:
-    """A hash of what the model computes, and of the names, types and shapes of its tensors."""
-    digest = hashlib.sha256(module.code.encode())
-    for name, tensor in module.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-    return digest.hexdigest()
 
 
 def _is_finite(value: float) -> bool:

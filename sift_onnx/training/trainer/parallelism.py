@@ -1,4 +1,4 @@
-"""How ranks share a training: the whole model on each of them (DDP), or a part of it on each (FSDP2)."""
+"""How ranks share a training: the model replicated (DDP) or sharded (FSDP2)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["SharedModel"]
 class SharedModel:
     """A model that the ranks of a training share.
 
-    FSDP2 keeps of every parameter, gradient and optimizer state the part that belongs to the rank. The graph of an
-    imported model is one piece, so its parameters are gathered together, for one forward and backward pass; between
-    steps, and in the optimizer, there are parts only.
+    With FSDP2 a rank keeps its shard of every parameter, gradient and optimizer state. An imported model has one graph,
+    so its parameters are gathered together, for one forward and backward pass; between steps, and in the
+    optimizer, there are shards only.
 
     Attributes:
         module: the model itself; with FSDP2, its parameters are DTensors outside of forward and backward passes.
@@ -46,13 +46,13 @@ class SharedModel:
         self._called = module
 
     def join(self) -> None:
-        """Have gradients averaged over ranks from now on; to be called when masks are there."""
+        """Average gradients over ranks from now on; to be called when the masks exist."""
         if self._ranks.size > 1 and not self.is_sharded:
             devices = [self._ranks.device] if self._ranks.device.type == "cuda" else None
             self._called = DistributedDataParallel(self.module, device_ids=devices)
 
     def leave(self) -> None:
-        """Let go of the process group: DDP holds it, and its threads must not outlive it."""
+        """Release the process group: DDP holds it, and its threads must not outlive it."""
         self._called = self.module
 
     def __call__(self, *inputs: torch.Tensor) -> Any:

@@ -31,7 +31,7 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and log lines."""
         return self.rank == 0
 
     def all_have(self, mine: bool) -> bool:
@@ -74,7 +74,7 @@ def joined_ranks(device: str = "auto") -> Iterator[Ranks]:
     try:
         yield Ranks(rank, size, chosen)
         if started:
-            # A rank that leaves while another still talks to it takes that one's connections down.
+            # A rank that leaves early breaks the connections of those that still talk to it.
             dist.barrier()
     finally:
         if started:

@@ -10,7 +10,7 @@ from typing import Any
 from sift_onnx.analysis.training_mode import mode_note
 from sift_onnx.errors import OutputError, PreconditionError
 from sift_onnx.model import Model
-from sift_onnx.model_files.writer import check_input, check_output
+from sift_onnx.model_files.paths import check_input, check_output
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
 from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.training import sparse
@@ -117,7 +117,7 @@ def train_file(
         if keeps and ranks.leads:
             prepare_folder(folder)
         result = trainer.run()
-        state = trainer.whole_state()
+        state = trainer.full_state()
         if not ranks.leads:
             return None
         write_back_file(source, state, target, force=force)

@@ -12,7 +12,8 @@ from torch import nn
 
 from sift_onnx.files.atomic import atomic_file
 from sift_onnx.files.external_data import external_tensors
-from sift_onnx.model_files.writer import PROTOBUF_LIMIT, check_output
+from sift_onnx.model_files.paths import check_output
+from sift_onnx.model_files.writer import PROTOBUF_LIMIT
 from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.training.writing.model import write_back
 

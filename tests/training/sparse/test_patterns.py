@@ -14,7 +14,7 @@ from training.sparse.loops import Net, train
 from sift_onnx.errors import UsageError
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
-from sift_onnx.training.sparse import GMP, IMP, SET, Group, RigL, Static
+from sift_onnx.training.sparse import GMP, IMP, SET, DynamicSparsityAlgorithm, Group, RigL, Share, Static
 from sift_onnx.training.sparse.selection.patterned import conforms, draw_mask, drop_mask, grow_mask, room
 
 patterns = st.sampled_from(["1:2", "2:4", "2:8", "2:4-transposable", "block:2x4", "block:4x1"])
@@ -100,3 +100,21 @@ def test_what_a_pattern_cannot_mask_is_refused() -> None:
         Static(sparsity=0.1, pattern="2:4", init_method="checkerboard").apply(torch.nn.Linear(8, 8, bias=False))
     with pytest.raises(UsageError, match="leaves none of the 64 weights"):
         Static(sparsity=0.9, pattern="block:8x8").apply(torch.nn.Linear(8, 8, bias=False))
+
+
+def test_an_algorithm_of_a_user_keeps_to_its_pattern_by_its_mask_settings() -> None:
+    class Smallest(DynamicSparsityAlgorithm):
+        def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
+            return self.mask_settings.keep_largest(self.current, 1 / (1 + p.abs()), sparsity, preferred=mask)
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    algorithm = Smallest(sparsity=0.75, pattern="2:4", update={"freq": 1})
+    Group({"fc1.weight": algorithm}).attach(model, optimizer)
+    first = algorithm.masks()["fc1.weight"].clone()
+    train(model, optimizer, range(2))
+
+    mask = algorithm.masks()["fc1.weight"]
+    assert not torch.equal(mask, first)
+    assert int(mask.sum()) == mask.numel() // 4
+    assert conforms(algorithm.pattern, algorithm.sparse_params["fc1.weight"].matrix, mask)

@@ -7,13 +7,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from training.trainer.cases import arrays, classifier, examples, settings
 
+import sift_onnx
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.training.trainer import train_file
-from sift_onnx.training.trainer.checkpoint import load_checkpoint
+from sift_onnx.training.trainer.checkpoint import load_checkpoint, model_identity
 
 DYNAMIC = {"update": {"freq": 3}, "param_filter": "*.weight"}
 ALGORITHMS: dict[str, Any] = {
@@ -159,3 +161,22 @@ def test_checkpoints_of_two_runs_are_not_mixed(run: Path, tmp_path: Path) -> Non
 
 def test_the_oldest_checkpoints_go_and_no_part_of_a_file_is_left(run: Path) -> None:
     assert sorted(path.name for path in (run / "c").iterdir()) == ["step-00000002.pt", "step-00000004.pt"]
+
+
+def test_a_model_has_the_identity_that_checkpoints_of_earlier_versions_hold() -> None:
+    """Kernels on tensors, on the host and for parameters of 16 bits: moving one must not change the identity."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float16[n, 4, 6] x) => (float16[n, k] y)
+        <int64[1] first = {0}, int64[1] rest = {-1}, float16[6] scale = {1, 2, 3, 4, 5, 6}> {
+            shape = Shape(x)
+            batch = Gather(shape, first)
+            flat = Concat<axis = 0>(batch, rest)
+            scaled = Mul(x, scale)
+            left, right = Split<axis = 2>(scaled)
+            both = Concat<axis = 2>(right, left)
+            y = Reshape(both, flat)
+        }""")
+    assert (
+        model_identity(sift_onnx.to_torch(model)) == "b047ca45db21060d4e437a5cdd84239b97c5692a5b29d560cb263c3b820d3a0b"
+    )

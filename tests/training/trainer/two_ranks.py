@@ -70,8 +70,8 @@ def train(
 def final(trainer: Trainer) -> list[Any]:
     """Everything that the training has changed."""
     assert trainer.sparsity is not None
-    states = trainer.whole_optimizer_state()["state"]
-    return [*trainer.whole_state().values(), *(v for state in states.values() for v in state.values())]
+    states = trainer.full_optimizer_state()["state"]
+    return [*trainer.full_state().values(), *(v for state in states.values() for v in state.values())]
 
 
 def main(folder: Path) -> None:
@@ -85,7 +85,7 @@ def main(folder: Path) -> None:
                 trainer, found[f"{parallelism} {name}"] = train(folder, ranks, settings)
             accumulated = recipe(folder, parallelism=parallelism, steps=30, accumulate=2)
             trainer, found[f"{parallelism} accumulate"] = train(folder, ranks, accumulated)
-            state = trainer.whole_state()
+            state = trainer.full_state()
             found[f"{parallelism} pruned"] = all(
                 not state[name][~mask].any() for name, mask in trainer.sparsity.masks().items()
             )

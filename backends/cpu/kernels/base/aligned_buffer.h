@@ -22,7 +22,7 @@ class AlignedBuffer {
       memory_.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
       if (!memory_) throw std::bad_alloc();
 #if defined(__linux__)
-      // A wish: where the system has no large pages to give, it gives small ones.
+      // A hint: where the system has no large pages, it provides small ones.
       if (page == kHugePage) madvise(memory_.get(), bytes, MADV_HUGEPAGE);
 #endif
       capacity_ = bytes / sizeof(float);

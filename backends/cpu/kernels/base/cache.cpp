@@ -11,7 +11,7 @@
 namespace sift::cpu {
 namespace {
 
-// What even small cores have; also where the system does not tell.
+// What even small cores have; also where the system does not say.
 constexpr std::int64_t kLeastLevel1 = 32 << 10;
 constexpr std::int64_t kLeastLevel2 = 256 << 10;
 constexpr std::int64_t kUsualLevel3 = 32 << 20;
@@ -50,13 +50,13 @@ std::int64_t level2_cache_bytes() {
 
 std::int64_t level3_cache_bytes() {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
-  static const std::int64_t told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  static const std::int64_t reported = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #elif defined(__APPLE__)
-  static const std::int64_t told = system_value("hw.l3cachesize");
+  static const std::int64_t reported = system_value("hw.l3cachesize");
 #else
-  static const std::int64_t told = 0;
+  static const std::int64_t reported = 0;
 #endif
-  return told > 0 ? told : kUsualLevel3;
+  return reported > 0 ? reported : kUsualLevel3;
 }
 
 }  // namespace sift::cpu

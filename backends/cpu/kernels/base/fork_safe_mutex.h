@@ -7,7 +7,7 @@
 namespace sift::cpu {
 
 // A mutex that no fork catches locked: fork waits until no thread holds any of them, so that a child finds all of them
-// free, and whole what they guard.
+// free, and what they guard consistent.
 class ForkSafeMutex {
  public:
   void lock();
@@ -17,8 +17,8 @@ class ForkSafeMutex {
   std::mutex mutex_;
 };
 
-// How often the process was forked off another, counted from the one that loaded this code. What is not as many forks
-// old has threads that this process does not have.
+// Forks between the process that loaded this code and this one. Threads that were started at another depth are not
+// threads of this process.
 std::uint64_t fork_depth();
 
 }  // namespace sift::cpu

@@ -1,6 +1,6 @@
 // Memory for weights. It goes back to the system when it is freed: what threads other than the first one free most
 // often stays with the allocator, and weights are read on several threads to be given up soon. Many of them have large
-// pages, where the system has such to give.
+// pages, where the system provides them.
 #pragma once
 
 #include <cstddef>

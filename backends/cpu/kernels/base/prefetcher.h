@@ -1,4 +1,4 @@
-// Asks for memory bit by bit, so that it is in the second-level cache when it is needed: asked for all at once, the
+// Prefetches memory bit by bit, so that it is in the second-level cache when it is needed: made all at once, the
 // requests would fill the queues and wait like the reads themselves.
 #pragma once
 

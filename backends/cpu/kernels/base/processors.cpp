@@ -12,7 +12,7 @@ int allowed_processors() {
 #if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
-  // A mask wider than cpu_set_t fails with EINVAL: such a machine has processors enough to ask the library instead.
+  // A mask wider than cpu_set_t fails with EINVAL: such a machine has enough processors, and the library counts them.
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
 #endif
   return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);

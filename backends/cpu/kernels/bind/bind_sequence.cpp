@@ -56,12 +56,12 @@ Sequence* make_sequence(const std::vector<StepSpec>& specs, std::int64_t scratch
 
 // The caller's array: the very one, since copies would be lost, or of no use to the next run.
 template <typename Array>
-float* array_of(nb::handle item, std::size_t number, std::int64_t size, const char* wish) {
+float* array_of(nb::handle item, std::size_t number, std::int64_t size, const char* requirement) {
   const auto refuse = [number](const std::string& what) {
     throw std::invalid_argument("sequence: array " + std::to_string(number) + " " + what);
   };
   Array array;
-  if (!nb::try_cast(item, array, false) || !is_aligned(array)) refuse(wish);
+  if (!nb::try_cast(item, array, false) || !is_aligned(array)) refuse(requirement);
   if (static_cast<std::int64_t>(array.size()) != size) {
     refuse("has " + std::to_string(array.size()) + " values, not " + std::to_string(size));
   }
@@ -78,8 +78,8 @@ void run_sequence(const Sequence& sequence, ThreadPool& pool, Workspace& workspa
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const nb::object item = arrays[i];
     if (sequence.writes(i)) {
-      const char* const wish = "must be a writable, aligned, C-contiguous array of float32";
-      pointers.push_back(array_of<FloatsOut>(item, i, sizes[i], wish));
+      const char* const requirement = "must be a writable, aligned, C-contiguous array of float32";
+      pointers.push_back(array_of<FloatsOut>(item, i, sizes[i], requirement));
     } else {
       pointers.push_back(array_of<FloatsIn>(item, i, sizes[i], "must be an aligned, C-contiguous array of float32"));
     }

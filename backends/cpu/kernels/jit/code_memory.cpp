@@ -66,8 +66,8 @@ void CodeMemory::seal(std::size_t used) {
 namespace {
 
 bool detect() {
-  const char* const wish = std::getenv("SIFT_JIT");
-  if (wish != nullptr && std::string_view(wish) == "0") return false;
+  const char* const setting = std::getenv("SIFT_JIT");
+  if (setting != nullptr && std::string_view(setting) == "0") return false;
   try {
     CodeMemory memory(1);
     *memory.begin() = std::byte{0xC3};  // ret

@@ -1,4 +1,4 @@
-// Windows over planes: what an operator's run is made of.
+// Windows over channels: what a run of a WindowOp consists of.
 #pragma once
 
 #include <cstddef>

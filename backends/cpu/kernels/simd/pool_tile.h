@@ -1,4 +1,4 @@
-// A tile's part of the maxima that pooling takes, 16 images in lanes; see ../pooled_winograd.h.
+// A tile's part of the maxima that pooling takes, 16 images in lanes; see conv/pooled_winograd.h.
 #pragma once
 
 #include <limits>

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from sift_onnx.errors import UsageError
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.training.sparse.algorithms.state import AlgorithmState
-from sift_onnx.training.sparse.algorithms.user_hooks import UserHooks
 from sift_onnx.training.sparse.attachment.attached import AttachedAlgorithm
+from sift_onnx.training.sparse.configuration import whole
 from sift_onnx.training.sparse.parameters.first_masks import check_first_mask, first_mask
 from sift_onnx.training.sparse.parameters.levels import Levels
 from sift_onnx.training.sparse.parameters.mask_settings import MaskSettings
 from sift_onnx.training.sparse.parameters.metrics import MaskHistory
-from sift_onnx.training.sparse.parameters.of_module import (
-    axes_of,
-    known_axes,
-    masks_by_path,
-    masks_of,
-)
+from sift_onnx.training.sparse.parameters.of_module import axes_of, known_axes, masks_by_path, masks_of
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.hyper_parameters import Constant, HyperParameterSchedule
-from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.per_parameter import ParameterSchedules
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.selection.counts import Compat, count_rule
@@ -36,10 +32,32 @@ from sift_onnx.training.sparse.selection.shapers import ScoreShaper
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["SparsityAlgorithm", "SparsityHook"]
+__all__ = ["SparsityAlgorithm", "SparsityHook", "UserHooks"]
+
+_Arguments = ParamSpec("_Arguments")
 
 #: ``(algorithm, parameter name or glob, sparsity)``.
 SparsityHook = Callable[["SparsityAlgorithm", str, Share], None]
+
+
+class UserHooks(Generic[_Arguments]):
+    """User hooks that receive sparsity values, or others: functions of the same arguments, in their order."""
+
+    def __init__(self) -> None:
+        self._hooks: OrderedDict[int, Callable[_Arguments, None]] = OrderedDict()
+
+    def register(self, hook: Callable[_Arguments, None]) -> RemovableHandle:
+        """Add a function; the handle's ``remove()`` takes it out."""
+        handle = RemovableHandle(self._hooks)
+        self._hooks[handle.id] = hook
+        return handle
+
+    def __len__(self) -> int:
+        return len(self._hooks)
+
+    def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        for hook in list(self._hooks.values()):
+            hook(*args, **kwargs)
 
 
 class SparsityAlgorithm(AttachedAlgorithm):

@@ -9,9 +9,9 @@ import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
+from sift_onnx.training.sparse.configuration import whole
 from sift_onnx.training.sparse.host_tensors import magnitudes
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule, make_hyperparam_schedule
-from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.selection.shapers import InputGroupScoreShaper, OutputGroupScoreShaper
 from sift_onnx.weights.sparse import generator

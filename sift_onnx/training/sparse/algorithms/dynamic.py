@@ -203,8 +203,7 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         for sparse in params:
             old = sparse.mask.clone() if self.history is not None else None
             if self.resets_regrown:
-                states = [] if optimizer is None else sparse.states_in(optimizer)
-                sparse.zero_outside(survivors[sparse.name], [sparse.param, *states])
+                sparse.reset_outside(survivors[sparse.name], optimizer)
             sparse.update(masks[sparse.name])
             if self.history is not None and old is not None:
                 self.history.update(sparse.name, old, sparse.mask)

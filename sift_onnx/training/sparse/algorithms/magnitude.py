@@ -9,12 +9,11 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
+from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm, UserHooks
 from sift_onnx.training.sparse.algorithms.dynamic import DynamicSparsityAlgorithm
-from sift_onnx.training.sparse.algorithms.user_hooks import UserHooks
 from sift_onnx.training.sparse.attachment.snapshot import Snapshot
+from sift_onnx.training.sparse.configuration import whole
 from sift_onnx.training.sparse.schedules.hyper_parameters import Constant, PerUpdate
-from sift_onnx.training.sparse.schedules.numbers import whole
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike
 

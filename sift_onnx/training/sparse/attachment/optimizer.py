@@ -128,7 +128,7 @@ class OptimizerHooks:
         versions = _versions(params)
         if optimizer is not None and versions != self._masks_seen:
             for sparse in params:
-                sparse.zero_outside(sparse.mask, sparse.states_in(optimizer))
+                sparse.prune_states(optimizer)
             self._masks_seen = versions
             self._stay_zero = {}
 

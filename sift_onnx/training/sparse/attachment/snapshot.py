@@ -15,7 +15,7 @@ __all__ = ["Snapshot"]
 class Snapshot:
     """Copies of parameters, buffers and optimizer states; masks are left out.
 
-    Of tensors that ranks share out, each rank has a copy of its part, or of the whole if the snapshot was loaded.
+    Of sharded tensors each rank has a copy of its shard, or of the full tensor if the snapshot was loaded.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -52,7 +52,7 @@ class Snapshot:
                 optimizer.state.pop(param, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, in whole tensors and numbers; where ranks share tensors out, all of them call it."""
+        """All of it, in full tensors and numbers; where tensors are sharded, all ranks call it."""
         tensors = {name: full_tensor(tensor) for name, tensor in self._tensors.items()}
         states = {index: {key: _full(value) for key, value in state.items()} for index, state in self._states.items()}
         return {"tensors": tensors, "states": states}

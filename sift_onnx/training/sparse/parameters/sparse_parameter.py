@@ -159,6 +159,15 @@ class SparseParameter:
         states = [state for state in optimizer.state.get(param, {}).values() if isinstance(state, torch.Tensor)]
         return [state for state in states if state.shape == param.shape and not getattr(state, "requires_dense", False)]
 
+    def prune_states(self, optimizer: torch.optim.Optimizer) -> None:
+        """Zero the inactive elements of :meth:`states_in` an optimizer."""
+        self.zero_outside(self.mask, self.states_in(optimizer))
+
+    def reset_outside(self, mask: torch.Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+        """Zero the parameter and its optimizer states outside of a mask that need not be its own."""
+        states = [] if optimizer is None else self.states_in(optimizer)
+        self.zero_outside(mask, [self.param, *states])
+
     def place(self, mask: torch.Tensor) -> None:
         """Make ``mask`` the first mask, and prune the parameter."""
         self.mask.copy_(mask)
@@ -182,10 +191,10 @@ class SparseParameter:
         """Note that the module has run with this mask."""
         self._used = True
 
-    def prune(self, *others: torch.Tensor) -> None:
-        """Zero the inactive elements of the parameter, and of ``others`` of its shape."""
+    def prune(self) -> None:
+        """Zero the inactive elements of the parameter."""
         param = self.param
-        self.zero_outside(self.mask, [param, *others])
+        self.zero_outside(self.mask, [param])
         self._pruned, self._seen = weakref.ref(param), self._fingerprint(param)
 
     def prune_if_changed(self) -> None:

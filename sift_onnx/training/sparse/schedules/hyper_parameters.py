@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.schedules.numbers import above_0, finite, whole
+from sift_onnx.training.sparse.configuration import above_0, classes_by_name, finite, whole
 from sift_onnx.training.sparse.schedules.share import Share, ShareLike
 
 __all__ = [
@@ -287,18 +287,12 @@ def make_hyperparam_schedule(schedule: Any) -> HyperParameterSchedule:
 def _by_type(settings: Mapping[str, Any]) -> HyperParameterSchedule:
     arguments = dict(settings)
     name = arguments.pop("type", None)
-    known = {cls.__name__.lower(): cls for cls in _subclasses(HyperParameterSchedule) if not inspect.isabstract(cls)}
+    known = classes_by_name(HyperParameterSchedule)  # type: ignore[type-abstract]
     if not isinstance(name, str) or name.lower() not in known:
         raise UsageError(f"schedule {dict(settings)} has type {name!r}; choose one of {', '.join(sorted(known))}")
-    cls: type[HyperParameterSchedule] = known[name.lower()]
+    cls = known[name.lower()]
     try:
         inspect.signature(cls).bind(**arguments)
     except TypeError as error:
         raise UsageError(f"schedule {name!r}: {error}; it takes {inspect.signature(cls)}") from error
     return cls(**arguments)
-
-
-def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.sparse.schedules.numbers import whole
+from sift_onnx.training.sparse.configuration import whole
 
 __all__ = [
     "FreqSchedule",

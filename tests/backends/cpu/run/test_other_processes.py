@@ -14,7 +14,7 @@ FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not 
 
 
 def run(name: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[3]), "PYTHONWARNINGS": "ignore"}
+    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[3] / "support"), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
         [sys.executable, SCRIPT, name], capture_output=True, text=True, check=False, timeout=300, env=environment
     )

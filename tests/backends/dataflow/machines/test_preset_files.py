@@ -81,7 +81,10 @@ def test_a_parameter_that_is_not_there_is_named(tmp_path):
         ("value = 27\n", "value = -27\n", "core_cycle_pj is -27; write a finite number, 0 or more"),
         ('confidence = "H"', 'confidence = "sure"', "confidence is 'sure'"),
         ('kind = "grid"', 'kind = "quantum"', "kind is 'quantum'"),
+        ('kind = "grid"', "kind = [1]", r"kind is \[1\]"),
+        ('kind = "grid"\n', "", "kind is None"),
         ('kind = "grid"', "kind = ", "is not TOML"),
+        ('confidence = "M"\n', "", "clock_hz needs 'confidence'"),
         ("value = 8192", "value = 99999", "leaves nothing of sram_bytes"),
     ],
 )

@@ -115,6 +115,11 @@ def test_plugins_of_rules_are_left_alone_while_every_operator_has_one(
             "sift_rules",
             "has a rule for ai.onnx::Conv",
         ),
+        (
+            RULE + "from sift_onnx.feature_maps.registry import placement_rule\nplacement_rule('Relu')(print)",
+            "sift_rules",
+            "has a rule for ai.onnx::Relu",
+        ),
         (RULE + "def register(): raise KeyError('x')", "sift_rules:register", r"does not load: KeyError: 'x'"),
         (RULE + "rules = 3", "sift_rules:rules", "neither a module nor a function"),
         (RULE + "1 / 0", "sift_rules", "ZeroDivisionError"),

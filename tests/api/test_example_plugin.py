@@ -22,7 +22,7 @@ from sift_onnx.backends.base import get_backend
 from sift_onnx.cli.app import main
 from sift_onnx.errors import BackendError
 
-PACKAGE = Path(__file__).resolve().parents[1] / "docs" / "example-plugin"
+PACKAGE = Path(__file__).resolve().parents[2] / "docs" / "example-plugin"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The state of a model and its optimizer in whole tensors, whatever part of them a rank holds."""
+"""The state of a model and its optimizer in full tensors, also where ranks hold shards of them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torch import nn
 
 from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, shard_like
 
-__all__ = ["load_whole_model", "load_whole_optimizer", "whole_state"]
+__all__ = ["full_state", "load_full_model", "load_full_optimizer"]
 
 
-def whole_state(state: Any) -> Any:
-    """A copy of nested dictionaries and lists with whole tensors on the CPU.
+def full_state(state: Any) -> Any:
+    """A copy of nested dictionaries and lists with full tensors on the CPU.
 
-    For parts of tensors this is a collective call: every rank makes it, with a state of the same keys.
+    For sharded tensors this is a collective call: every rank makes it, with a state of the same keys.
     """
     if isinstance(state, Mapping):
-        return {key: whole_state(value) for key, value in state.items()}
+        return {key: full_state(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(whole_state(value) for value in state)
+        return type(state)(full_state(value) for value in state)
     return full_tensor(state).cpu() if isinstance(state, torch.Tensor) else state
 
 
-def load_whole_model(module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-    """``module.load_state_dict`` of whole tensors; each rank takes its part of them."""
+def load_full_model(module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """``module.load_state_dict`` of full tensors; each rank takes its shards of them."""
     own = module.state_dict()
     module.load_state_dict({name: _like(tensor, own.get(name)) for name, tensor in state.items()})
 
 
-def load_whole_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """``optimizer.load_state_dict`` of whole tensors; each rank takes its part of those that are sharded."""
+def load_full_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """``optimizer.load_state_dict`` of full tensors; each rank takes its shards of them."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
     states = {
         index: {key: _like(value, params[index]) for key, value in entries.items()}

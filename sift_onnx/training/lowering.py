@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
+import torch
 from torch import fx, nn
 
 from sift_onnx.errors import SiftError, UnsupportedError
@@ -28,15 +29,19 @@ from sift_onnx.operators.traits import SHAPE_READING
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS
-from sift_onnx.training.importing.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
-from sift_onnx.training.kernels.casting import rounded
+from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
 from sift_onnx.training.registry import Kernel, find_kernel
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array, torch_dtype
 
-__all__ = ["Lowering"]
+__all__ = ["Lowering", "rounded"]
 
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "to")
 _ILLEGAL = re.compile(r"\W")
+
+
+def rounded(master: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A parameter in the type that the model computes in; its gradient reaches the parameter."""
+    return master.to(dtype)
 
 
 _Value = Any  # Stored, Host, or an fx.Node
@@ -49,7 +54,7 @@ class Lowering:
         graph: the fx graph, complete after :meth:`run`.
     """
 
-    # Attributes of the root module besides the parameters: constants, and modules of nodes that have one.
+    # Attributes of the root module beside the parameters: constants, and modules of nodes that have one.
     RESERVED = ("constants", "layers")
 
     def __init__(self, source: gs.Graph, opsets: Mapping[str, int], paths: Mapping[str, str]) -> None:

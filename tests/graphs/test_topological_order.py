@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import sift_onnx
 from sift_onnx.errors import ModelReadError
-from sift_onnx.graphs.order import runnable_order, sort_nodes, waits_in_a_circle
+from sift_onnx.graphs.topological_order import index_in_cycle, sort_nodes, topological_order
 
 
 def network() -> onnx.ModelProto:
@@ -79,10 +79,10 @@ def test_a_cycle_is_refused() -> None:
 
 def test_of_a_cycle_and_what_waits_for_it_the_cycle_is_named() -> None:
     needs = [{2}, {0}, {3}, {2}, set()]
-    assert runnable_order(needs) == [4]
-    assert waits_in_a_circle(needs, [4]) in (2, 3)
-    assert waits_in_a_circle([set(), {1}], [0]) == 1
+    assert topological_order(needs) == [4]
+    assert index_in_cycle(needs, [4]) in (2, 3)
+    assert index_in_cycle([set(), {1}], [0]) == 1
 
 
 def test_of_those_that_can_run_the_first_does() -> None:
-    assert runnable_order([{3}, set(), {0}, set(), {1, 2}]) == [1, 3, 0, 2, 4]
+    assert topological_order([{3}, set(), {0}, set(), {1, 2}]) == [1, 3, 0, 2, 4]

@@ -1,4 +1,4 @@
-"""Data that is not in the message that a model was parsed from: where it is, and how it is had."""
+"""Tensor data that is not in the parsed message: external data, and data that was cut out of the model file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sift_onnx.errors import ModelReadError
 from sift_onnx.files.external_data import DataFiles, RawData, external_tensors, is_external
 from sift_onnx.files.file_bytes import FileSlice, PackedNumbers
 from sift_onnx.files.stored_values import stored_bytes
-from sift_onnx.files.wire import Place, packed_field
+from sift_onnx.files.wire import DataLocation, packed_field
 
-__all__ = ["OutsideData", "locate_data", "refuse_external"]
+__all__ = ["CutOutData", "DetachedData", "locate_data", "refuse_external"]
 
-# Fields of sparse tensors that are left in the file, by the type of the tensor, and what their numbers become.
+# The field of a sparse tensor that is left in the file, and the dtype of its numbers, by data type.
 _SPARSE_DATA: dict[int, tuple[str, np.dtype[Any]]] = {
     onnx.TensorProto.FLOAT: ("float_data", np.dtype("<f4")),
     onnx.TensorProto.DOUBLE: ("double_data", np.dtype("<f8")),
@@ -28,22 +28,22 @@ _SPARSE_DATA: dict[int, tuple[str, np.dtype[Any]]] = {
     onnx.TensorProto.INT64: ("int64_data", np.dtype("<i8")),
 }
 
-# Tensors whose data is not in them, by id(), and what gives their data. The tensor is kept, since an id lasts as long.
-OutsideData = dict[int, tuple[onnx.TensorProto, RawData]]
+# What was cut out of a serialized model, see :func:`~sift_onnx.files.wire.cut_out_data`.
+CutOutData = Mapping[DataLocation, "memoryview | FileSlice"]
+# Tensors without data by id(), and what reads their data. The tensor is kept alive, so that its id is not reused.
+DetachedData = dict[int, tuple[onnx.TensorProto, RawData]]
 
 
-def locate_data(
-    model: onnx.ModelProto, files: DataFiles | None, cut: Mapping[Place, memoryview | FileSlice]
-) -> OutsideData:
+def locate_data(model: onnx.ModelProto, files: DataFiles | None, cut: CutOutData) -> DetachedData:
     """Find the data of every tensor that does not hold it itself.
 
     Args:
-        model: data of tensors that no node reads, or that are no initializers, is put into it.
-        files: where external data is looked for; None for a model that never was in a file.
+        model: gets the data of tensors that no node reads, and of those that are not initializers.
+        files: where external data is looked for; None for a model that is not from a file.
         cut: data that was cut out of ``model``.
 
     Returns:
-        The data of the initializers that are left; each is marked as external.
+        The data of the other initializers, which are marked as external.
 
     Raises:
         ModelReadError: data is missing or out of bounds, or there is nowhere to look.
@@ -56,24 +56,24 @@ def locate_data(
         if tensor.data_type == onnx.TensorProto.STRING:
             raise ModelReadError(f"initializer {tensor.name!r}: strings cannot lie outside the model file")
         found.append((tensor, files.find(tensor, stored_bytes(tensor))))
-    for place, raw in cut.items():
-        if place.part:
-            sparse = model.graph.sparse_initializer[place.position]
-            tensor = getattr(sparse, place.part)
-            unpacked = _unpacked(sparse, tensor, place, raw) if id(tensor) in read else None
+    for location, raw in cut.items():
+        if location.part:
+            sparse = model.graph.sparse_initializer[location.position]
+            tensor = getattr(sparse, location.part)
+            unpacked = _unpacked(sparse, tensor, location, raw) if id(tensor) in read else None
             if unpacked is None:
-                _put_back(tensor, place, raw)
+                _put_back(tensor, location, raw)
             else:
                 found.append((tensor, unpacked))
             continue
-        tensor = model.graph.initializer[place.position]
+        tensor = model.graph.initializer[location.position]
         if len(raw) != stored_bytes(tensor):
             raise ModelReadError(
                 f"initializer {tensor.name!r}: {len(raw)} bytes do not fit its shape {list(tensor.dims)}, "
                 f"which takes {stored_bytes(tensor)}"
             )
         found.append((tensor, _bytes_of(raw)))
-    data: OutsideData = {}
+    data: DetachedData = {}
     for tensor, bytes_of in found:
         if id(tensor) in read:
             data[id(tensor)] = tensor, bytes_of
@@ -93,23 +93,26 @@ def _as_bytes(raw: memoryview) -> npt.NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8)
 
 
-def _put_back(tensor: onnx.TensorProto, place: Place, raw: memoryview | FileSlice) -> None:
+def _put_back(tensor: onnx.TensorProto, location: DataLocation, raw: memoryview | FileSlice) -> None:
     try:
-        tensor.MergeFromString(packed_field(place.field, bytes(_bytes_of(raw)())))
+        tensor.MergeFromString(packed_field(location.field, bytes(_bytes_of(raw)())))
     except DecodeError as error:
-        raise ModelReadError(f"the data of sparse initializer {place.position} ({place.part}) is damaged") from error
+        raise ModelReadError(
+            f"the data of sparse initializer {location.position} ({location.part}) is damaged"
+        ) from error
 
 
 def _unpacked(
-    sparse: onnx.SparseTensorProto, tensor: onnx.TensorProto, place: Place, raw: memoryview | FileSlice
+    sparse: onnx.SparseTensorProto, tensor: onnx.TensorProto, location: DataLocation, raw: memoryview | FileSlice
 ) -> RawData | None:
-    """What gives the bytes of a part of a sparse tensor, of which a typed field was cut out.
+    """What reads the bytes of a part of a sparse tensor whose typed field was cut out.
 
-    None where that is not all of its data, or not of the types that readers take in sparse tensors: protobuf may judge.
+    None where the field is not all of its data, or not of a type that readers take in sparse tensors; the data is then
+    put back, and parsed by protobuf.
     """
     known = _SPARSE_DATA.get(tensor.data_type)
     has_more = any(field.name.endswith("_data") or field.name == "external_data" for field, _ in tensor.ListFields())
-    if known is None or tensor.DESCRIPTOR.fields_by_name[known[0]].number != place.field:
+    if known is None or tensor.DESCRIPTOR.fields_by_name[known[0]].number != location.field:
         return None
     if has_more or is_external(tensor) or any(n < 0 for n in tensor.dims):
         return None
@@ -142,7 +145,7 @@ def _subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def refuse_external(name: str) -> NoReturn:
-    """What reading an initializer comes to whose data is nowhere.
+    """Refuse to read an initializer whose data is not available.
 
     Raises:
         ModelReadError: in any case.

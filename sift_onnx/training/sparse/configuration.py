@@ -1,14 +1,18 @@
-"""Numbers of a configuration, which may come from YAML: what they have to be, said where they are given."""
+"""What a configuration holds, checked where it is given: numbers, which may come from YAML, and names of classes."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Iterator
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 from sift_onnx.errors import UsageError
 
-__all__ = ["above_0", "finite", "whole"]
+__all__ = ["above_0", "classes_by_name", "finite", "whole"]
+
+_Class = TypeVar("_Class")
 
 
 def finite(value: Any, what: str) -> float:
@@ -60,3 +64,17 @@ def whole(value: Any, what: str) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise UsageError(f"{what} is {value!r}; it has to be a whole number")
     return int(value)
+
+
+def classes_by_name(base: type[_Class]) -> dict[str, type[_Class]]:
+    """The concrete subclasses of ``base``, also a user's, by their names in lower case.
+
+    Of several classes of one name the one that was defined last counts.
+    """
+    return {cls.__name__.lower(): cls for cls in _subclasses(base) if not inspect.isabstract(cls)}
+
+
+def _subclasses(cls: type[_Class]) -> Iterator[type[_Class]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

@@ -1,4 +1,4 @@
-"""Nodes in an order in which they can run. ONNX asks for one; graphsurgeon's graphs may be in any."""
+"""Nodes in topological order, which ONNX requires; a graph of graphsurgeon may have them in any order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import onnx_graphsurgeon as gs
 from sift_onnx.errors import ModelReadError
 from sift_onnx.operators.labels import node_label
 
-__all__ = ["runnable_order", "sort_nodes", "waits_in_a_circle"]
+__all__ = ["index_in_cycle", "sort_nodes", "topological_order"]
 
 
 def sort_nodes(graph: gs.Graph) -> None:
-    """Put producers before their readers, here and in subgraphs, and otherwise leave the order as it is.
+    """Put producers before their consumers, in subgraphs too, and otherwise keep the order.
 
     Raises:
-        ModelReadError: nodes wait for each other; the message names one of them.
+        ModelReadError: nodes form a cycle; the message names one of them.
     """
     for subgraph in [graph, *graph.subgraphs(recursive=True)]:
         _sort(subgraph)
@@ -27,23 +27,23 @@ def sort_nodes(graph: gs.Graph) -> None:
 def _sort(graph: gs.Graph) -> None:
     made_by = {id(tensor): i for i, node in enumerate(graph.nodes) for tensor in node.outputs}
     needs = [{made_by[id(tensor)] for tensor in _read(node) if id(tensor) in made_by} for node in graph.nodes]
-    order = runnable_order(needs)
+    order = topological_order(needs)
     if len(order) < len(needs):
-        node = graph.nodes[waits_in_a_circle(needs, order)]
+        node = graph.nodes[index_in_cycle(needs, order)]
         raise ModelReadError(f"node {node_label(node)} is part of a cycle: what it reads depends on it")
     graph.nodes = [graph.nodes[i] for i in order]
 
 
-def runnable_order(needs: Sequence[Collection[int]]) -> list[int]:
-    """Numbers so that each comes after those that it needs; of those that can come next, the smallest does.
+def topological_order(needs: Sequence[Collection[int]]) -> list[int]:
+    """A stable topological order: each index comes after those that it needs; of those that can be next, the smallest.
 
-    What is in such an order already stays as it is. The time is that of a heap with every number in it once.
+    Indices that are in topological order already stay as they are. Takes O(n log n) by a heap.
 
     Args:
-        needs: for each number from 0 on, those that it needs, each once.
+        needs: for each index, those that it needs, without duplicates.
 
     Returns:
-        All of them, or fewer where some need each other in a circle; those are left out, and what needs them.
+        All indices; without those in a cycle, and those that need them, where there is one.
     """
     waits = [len(needed) for needed in needs]
     readers: dict[int, list[int]] = defaultdict(list)
@@ -62,8 +62,8 @@ def runnable_order(needs: Sequence[Collection[int]]) -> list[int]:
     return order
 
 
-def waits_in_a_circle(needs: Sequence[Collection[int]], order: Sequence[int]) -> int:
-    """A number that needs itself through others, where :func:`runnable_order` of ``needs`` has left some out."""
+def index_in_cycle(needs: Sequence[Collection[int]], order: Sequence[int]) -> int:
+    """An index that is part of a cycle, where :func:`topological_order` of ``needs`` lacks some."""
     done = set(order)
     at = next(i for i in range(len(needs)) if i not in done)
     seen: set[int] = set()
@@ -74,7 +74,7 @@ def waits_in_a_circle(needs: Sequence[Collection[int]], order: Sequence[int]) ->
 
 
 def _read(node: gs.Node) -> Iterator[gs.Tensor]:
-    """What a node reads, its subgraphs' captured tensors included."""
+    """The inputs of a node, and the tensors that its subgraphs capture."""
     yield from node.inputs
     for value in node.attrs.values():
         if isinstance(value, gs.Graph):

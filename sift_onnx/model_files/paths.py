@@ -1,0 +1,63 @@
+"""Paths that are refused before any work is done: models that are not there, and targets that cannot be written."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from sift_onnx.errors import ModelReadError, OutputError
+
+__all__ = ["check_input", "check_output", "refuse_dash"]
+
+
+def check_input(path: Path) -> None:
+    """Refuse a model file that is not there; what else may be wrong with it is said when it is read.
+
+    Raises:
+        ModelReadError: there is no such file, or it is a folder.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise ModelReadError(f"{path}: no such file") from error
+    except OSError:
+        return
+    except ValueError as error:
+        raise ModelReadError(f"cannot read {path}: there is a null character in the name") from error
+    if stat.S_ISDIR(mode):
+        raise ModelReadError(f"{path} is a folder; name the .onnx file in it")
+
+
+def refuse_dash(path: Path) -> None:
+    """Refuse ``-``, which stands for stdout where text is written.
+
+    Raises:
+        OutputError: it is one.
+    """
+    if str(path) == "-":
+        raise OutputError("'-' is no file name: what is written here does not go to stdout; name a file")
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Refuse a target early, before any work is done.
+
+    Raises:
+        OutputError: the folder is missing, the file exists and ``force`` is off, or the path is no ordinary file or a
+            dash, which stands for stdout elsewhere.
+    """
+    refuse_dash(path)
+    if "\0" in str(path):
+        raise OutputError(f"cannot write {path}: there is a null character in the name")
+    try:
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder; name a file")
+        if path.parent.exists() and not path.parent.is_dir():
+            raise OutputError(f"cannot write {path}: {path.parent} is no folder")
+        if not path.parent.is_dir():
+            raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist")
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{path} is a device or the like, which cannot be replaced; name a file")
+        if path.exists() and not force:
+            raise OutputError(f"{path} exists already; use `force=True` to overwrite it")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
