@@ -50,7 +50,7 @@ test-all: test
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(wildcard backends/cpu/kernels/*/* tests/backends/cpu/native/*)
+	@$(BIN)/clang-format --dry-run --Werror $(wildcard backends/cpu/kernels/*/* tests/backends/cpu/native/*)
 
 # mypy does not see through the editable install's mapping of folders to packages: it reads a copy that is laid out as
 # wheels are, with the type stub that the build made.

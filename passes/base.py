@@ -64,12 +64,10 @@ class Pass(ABC):
         name: in recipes.
         is_noted: whether the pass notes its settings in the models that it makes. If not, models do not tell whether
             they went through it: a recipe that is run again applies it again.
-        family: whether it is a Sparse-IFT transform, which takes a sparsity.
     """
 
     name: ClassVar[str]
     is_noted: ClassVar[bool] = False
-    family: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Read the settings.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, ClassVar
 
 import onnx_graphsurgeon as gs
@@ -38,7 +38,9 @@ class Densify(Pass):
     is_noted = True
 
     _: KW_ONLY
-    input_shapes: Annotated[InputShapes, NEVER_NOTED, "shapes of inputs with dynamic axes"] = None
+    input_shapes: Annotated[InputShapes, NEVER_NOTED, "shapes of inputs with dynamic axes"] = field(
+        default=None, hash=False
+    )
 
     @in_inference_mode
     def call(self, model: Model) -> PassResult:

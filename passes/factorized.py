@@ -78,7 +78,7 @@ class Factorized(LayerwisePass):
         if self.init == "svd":
             u, v, error = self._from_trained(builder, sizes)
         else:
-            # A ReLU halves the second moment of what it is given; behind a normalization nothing depends on it.
+            # A ReLU halves the second moment of what it is given; after a normalization nothing depends on it.
             energy = 1.0 if builder.non_linearity is None else 2.0
             u = builder.sparse("U", layer.shape_for(sizes.rank), sizes.nnz_u, energy)
             v = builder.sparse("V", layer.projection_shape(sizes.rank), sizes.nnz_v, builder.energy(rectified=False))

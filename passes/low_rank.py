@@ -87,7 +87,7 @@ class LowRank(Pass):
     seed: Annotated[Count, "of every random draw"] = 0
     only: Annotated[Globs, "only these weights are factorized, by initializer name"] = ()
     keep_dense: Annotated[Globs, "weights that are not factorized, by initializer name"] = ()
-    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = None
+    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = field(default=None, hash=False)
 
     def check_settings(self) -> None:
         """Refuse an ``svd`` of weights that are not trained."""

@@ -13,22 +13,17 @@ from sift_onnx.errors import MaskWarning, SiftError, UsageError
 from sift_onnx.model import Model, ModelLike, as_kind_of
 from sift_onnx.passes.base import Pass, PassResult, came_of, get_pass, history
 from sift_onnx.passes.declared_settings import declared_settings, make
-from sift_onnx.passes.doped import Doped
-from sift_onnx.passes.factorized import Factorized
-from sift_onnx.passes.parallel import Parallel
 from sift_onnx.passes.prepare.inference_mode import on_inference_graph
 from sift_onnx.passes.wide import Wide
 from sift_onnx.passes.widening.report import dropped_masks
 from sift_onnx.recipe import Recipe, Step
 
-__all__ = ["FAMILIES", "make_pass", "recipe_of", "run_recipe", "transform"]
+__all__ = ["make_pass", "recipe_of", "run_recipe", "transform"]
 
 # Of a recipe's totals, what its first pass was given.
 _BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
 # What a report says of sizes that were not given.
 _ASSUMED = ("nominal", "assumed")
-
-FAMILIES: dict[str, type[Pass]] = {"wide": Wide, "parallel": Parallel, "factorized": Factorized, "doped": Doped}
 
 
 def transform(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Annotated
 
@@ -38,7 +38,7 @@ class SparsifyingPass(Pass):
     seed: Annotated[Count, "of every random draw"] = 0
     only: Annotated[Globs, "only these weights become sparse, by initializer name"] = ()
     keep_dense: Annotated[Globs, "weights that stay dense, by initializer name"] = ()
-    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = None
+    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = field(default=None, hash=False)
 
     def check_settings(self) -> None:
         """Refuse a sparsity at which the pattern would have to keep more than it can."""

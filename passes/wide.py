@@ -1,4 +1,4 @@
-"""Sparse Wide: more features in every layer, and as many weights left out (paper, section 2.4)."""
+"""Sparse Wide: more features in every layer, and fewer active weights in each (paper, section 2.4)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Wide(WideSettings):
        (``masks_dropped``): masks random with exact counts, under the pattern, values so that each
        output feature keeps its variance. Blocks stay whole: the budget is missed by less than one block of a layer,
        or, with ``budget="layer"``, of each. With ``init="embed"``, points 3 and 4 do not apply: every tensor keeps what
-       it held, at the places of the original's features, and all weights that are added are pruned
+       it held, at the indices of the original's features, and all weights that are added are pruned
        (:mod:`~sift_onnx.passes.widening.embedding`).
     5. Every predicted shape is compared with shape inference on the result.
 

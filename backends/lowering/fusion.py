@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     Conv,
     Depthwise,
     Elementwise,
+    LinearLayer,
     Matmul,
     Pool,
     Spec,
@@ -48,13 +49,13 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
     return region.steps
 
 
+@dataclass
 class _Region:
     """Steps that shrink; each rule sees the producers and readers as they are by then."""
 
-    def __init__(self, steps: list[Step], outputs: frozenset[str], pools_at_once: Callable[[Conv, Pool], bool]) -> None:
-        self.steps = steps
-        self.outputs = outputs
-        self.pools_at_once = pools_at_once
+    steps: list[Step]
+    outputs: frozenset[str]
+    pools_at_once: Callable[[Conv, Pool], bool]
 
     def apply(self, rule: _Rule) -> None:
         """Offer every step to ``rule`` in order; what it returns takes the place of the step and of those merged."""
@@ -74,9 +75,6 @@ class _Region:
         reads = Counter(n for step in self.steps for n in step.inputs)
         if reads[name] != 1 or name in self.outputs:
             return None
-        return self.producer(name)
-
-    def producer(self, name: str) -> Step | None:
         return next((step for step in self.steps if step.output == name), None)
 
 
@@ -96,7 +94,7 @@ def _fold_scale(region: _Region, step: Step) -> _Merged:
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
         combined = ChannelScale(spec.scale * scale, spec.shift * scale + shift, step.spec.activation)
         return _merge(before, step, combined)
-    if not isinstance(spec, (Conv, Depthwise, Matmul)) or spec.activation != NO_ACTIVATION:
+    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION:
         return None
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)

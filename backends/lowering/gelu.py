@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.strided_views import times_number
 
 __all__ = ["GeluMatch", "find_gelus"]
 
@@ -73,16 +74,8 @@ def _factor(graph: GraphView, name: str, operand: str, nodes: set[int]) -> set[s
 
 def _scaled_by_root(graph: GraphView, index: int) -> str | None:
     """x, of a node that makes x / sqrt(2)."""
-    node = graph.nodes[index]
-    if node.op_type == "Div":
-        value = graph.number(node.input[1])
-        return node.input[0] if value is not None and math.isclose(value, math.sqrt(2), rel_tol=1e-6) else None
-    if node.op_type == "Mul":
-        for i in range(2):
-            value = graph.number(node.input[i])
-            if value is not None and math.isclose(value, math.sqrt(0.5), rel_tol=1e-6):
-                return str(node.input[1 - i])
-    return None
+    operand, factor = times_number(graph, index)
+    return operand if operand and math.isclose(factor, math.sqrt(0.5), rel_tol=1e-6) else None
 
 
 def _other_number(graph: GraphView, index: int, name: str) -> float | None:

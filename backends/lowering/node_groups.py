@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.gelu import find_gelus
+from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
-from sift_onnx.backends.lowering.rules import NotLowered, Step, View, check_type, lower_node
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Elementwise, Matmul, result_dims
+from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
+from sift_onnx.backends.lowering.specs import Elementwise, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "needed"]
@@ -51,7 +50,7 @@ def find_node_groups(
         weights = [
             group.step.spec.weights
             for group in groups
-            if group.step is not None and isinstance(group.step.spec, (Conv, Depthwise, Matmul))
+            if group.step is not None and isinstance(group.step.spec, LinearLayer)
         ]
         read_weights(weights)
         found = {matrix.name for matrix in weights if not matrix.is_finite}
@@ -77,9 +76,9 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
         nodes = matched.get(index, (index,))
         try:
             if index in gelus:
-                step = _gelu_step(graph, gelus[index].operand, nodes, views)
+                step = _gelu_step(graph, gelus[index], views, dims)
             elif index in attentions:
-                step = _attention_step(graph, attentions[index], views)
+                step = _attention_step(graph, attentions[index], views, dims)
             else:
                 step = lower_node(graph, index, views, dims)
         except NotLowered as reason:
@@ -104,21 +103,17 @@ def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 
-def _gelu_step(graph: GraphView, operand: str, nodes: tuple[int, ...], views: Mapping[str, View]) -> Step:
-    check_type(graph, operand, DType.FLOAT32)
-    dims = graph.dims(operand)
-    if operand not in views and (dims is None or len(dims) < 2):
-        raise NotLowered(f"the rank of {operand!r} is unknown or below 2")
-    view = views.get(operand) or ("image" if dims is not None and len(dims) == 4 else "rows")
-    output = graph.nodes[nodes[-1]].output[0]
-    return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (operand,), output, view, view, nodes)
+def _gelu_step(graph: GraphView, found: GeluMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+    view = operand_view(graph, found.operand, views, dims)
+    output = graph.nodes[found.nodes[-1]].output[0]
+    return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (found.operand,), output, view, view, found.nodes)
 
 
-def _attention_step(graph: GraphView, found: AttentionMatch, views: Mapping[str, View]) -> Step:
+def _attention_step(
+    graph: GraphView, found: AttentionMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
+) -> Step:
     for name in found.operands:
-        if views.get(name, "rows") != "rows" or name in graph.constants:
-            raise NotLowered(f"{name!r} is a constant, or comes in the layout of images")
-        check_type(graph, name, DType.FLOAT32)
+        operand_view(graph, name, views, dims, "rows")
     output = graph.nodes[found.nodes[-1]].output[0]
     others = tuple(index for index in found.nodes if index != found.softmax)
     return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)

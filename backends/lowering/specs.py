@@ -1,4 +1,4 @@
-"""What the kernels are asked to do, before a layout is chosen: one frozen dataclass per operator.
+"""What operators compute, whatever layout or kernel a back end chooses: one frozen dataclass per operator.
 
 The sizes of a spec's result follow from its operand's, known or not yet known (:func:`result_dims`).
 """
@@ -23,7 +23,7 @@ __all__ = [
     "Geometry",
     "GlobalPool",
     "LayerNormalization",
-    "Layout",
+    "LinearLayer",
     "Matmul",
     "Pool",
     "Reshaped",
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 Activation = tuple[str, float, float]
-Layout = Literal["planes", "images16"]
 Pair = tuple[int, int]
 
 NO_ACTIVATION: Activation = ("none", 0.0, 0.0)
@@ -170,18 +169,8 @@ class Reshaped:
     axes: tuple[int | Pair, ...] | None = None
 
 
-Spec = (
-    Conv
-    | Matmul
-    | Depthwise
-    | Pool
-    | GlobalPool
-    | Elementwise
-    | ChannelScale
-    | LayerNormalization
-    | Attention
-    | Reshaped
-)
+LinearLayer = Conv | Depthwise | Matmul
+Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Reshaped
 
 
 def result_dims(spec: Spec, dims: Dims) -> Dims:

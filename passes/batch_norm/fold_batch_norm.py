@@ -151,6 +151,6 @@ def _scale(weight: gs.Constant, factors: Array) -> None:
     if masked is None:
         weight.values = (array_of(weight).astype(np.float64) * factors).astype(dtype)
         return
-    places = np.unravel_index(masked.indices, masked.shape)
-    values = (masked.values.astype(np.float64) * factors[places]).astype(dtype)
+    indices = np.unravel_index(masked.indices, masked.shape)
+    values = (masked.values.astype(np.float64) * factors[indices]).astype(dtype)
     replace_values(weight, SparseWeight(masked.shape, masked.indices, values))

@@ -5,7 +5,7 @@ A layer that has taken up its normalization looks like one that never had any. T
 1. Marks. dynamo's rewriter notes on a node which of its rules made it. TorchScript numbers the weights that it makes,
    onnxruntime and onnxslim name theirs after the fusion. Passes of this package note the weights in the model. Where
    one layer is marked, all that were folded are.
-2. Structure, where there are no marks: convolutions with no normalization behind them, and more of them than the
+2. Structure, where there are no marks: convolutions that no normalization follows, and more of them than the
    network has normalizations. Folding leaves them a bias or none: dynamo drops one of zeros, as fresh networks have.
 3. Depth. A shallow network may have been designed without normalization. It is taken for one where each node is as a
    torch exporter named it, which then folded nothing, and where no convolution has a bias, which a folded
@@ -239,7 +239,7 @@ def _is_shown(tensor: gs.Tensor, outputs: set[int]) -> bool:
 
 
 def _is_gate(node: gs.Node, pooled: set[int]) -> bool:
-    """Whether a layer makes, of features pooled over all places, factors for others (squeeze and excitation)."""
+    """Whether a layer makes, of features pooled over all positions, factors for others (squeeze and excitation)."""
     return id(node.inputs[0]) in pooled and _scales_others(node.outputs[0])
 
 

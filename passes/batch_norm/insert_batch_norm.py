@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -42,10 +42,10 @@ Feeds = Mapping[str, Array]
 @register_pass
 @dataclass(frozen=True)
 class InsertBatchNorm(Pass):
-    """Put a BatchNormalization behind every layer that a normalization was folded into.
+    """Put a BatchNormalization after every layer that a normalization was folded into.
 
     1. The layers are those that an exporter has marked. Without marks they are the convolutions that have no
-       normalization behind them, save for those that give outputs of the model or gates: there never was one.
+       normalization after them, save for those that give outputs of the model or gates: there never was one.
        :mod:`sift_onnx.passes.batch_norm.folded_batch_norms` has the rules.
     2. The model is run on ``data`` by onnxruntime, and the mean and variance of each channel are measured.
     3. The bias, if there is one, goes into the normalization, which is set to change nothing on average.
@@ -62,7 +62,9 @@ class InsertBatchNorm(Pass):
 
     name: ClassVar[str] = "insert-batch-norm"
 
-    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"]
+    data: Annotated[Iterable[Feeds], NOT_FOR_FILES, "batches, each an array for every input by name"] = field(
+        hash=False
+    )
     _: KW_ONLY
     epsilon: Annotated[float, "of the normalizations"] = 1e-5
     momentum: Annotated[float, "share of the old running statistics that a training step keeps"] = 0.9

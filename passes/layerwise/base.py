@@ -34,7 +34,7 @@ from sift_onnx.passes.layerwise.linear_layers import (
 )
 from sift_onnx.passes.layerwise.replacement import Part, Replacement
 from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
-from sift_onnx.passes.layerwise.splice import drop_unread, place, release
+from sift_onnx.passes.layerwise.splice import drop_unread, release, splice
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
@@ -63,8 +63,6 @@ class LayerwisePass(SparsifyingPass):
         activation: the non-linearity between the parts, see :func:`~sift_onnx.passes.layerwise.activations.choose`.
         init: how the new weights start.
     """
-
-    family = True
 
     _: KW_ONLY
     activation: Annotated[Activation, "non-linearity between the parts of a layer"] = "auto"
@@ -108,7 +106,7 @@ class LayerwisePass(SparsifyingPass):
             builder = self.replacement_builder(node_builder, layer, own)
             done[name] = self.replace(builder)
             for occurrence in layer.occurrences:
-                place(copy.graph, node_builder, occurrence, self.connect(builder, occurrence, done[name].parts))
+                splice(copy.graph, node_builder, occurrence, self.connect(builder, occurrence, done[name].parts))
             release(layer, done[name].parts[0].constant)
         drop_unread(copy.graph)
         still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))

@@ -28,7 +28,7 @@ WEIGHT_VIEWS = PARAMETER_VIEWS - {"Cast"}
 
 @dataclass(frozen=True)
 class Occurrence:
-    """One place in the graph where a layer is applied.
+    """One position in the graph at which a layer is applied.
 
     Attributes:
         product: the Conv, Gemm or MatMul.
@@ -61,7 +61,7 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """A weight layer and every place where it is applied.
+    """A weight layer and every position at which it is applied.
 
     The weight is a matrix ``[D_out, D_in]`` (paper, section 2.2); of a convolution ``D_in`` is
     ``C_in / groups * k_h * k_w`` (appendix A.1).

@@ -182,7 +182,7 @@ class ReplacementBuilder:
         gain: float = 1.0,
         like: Like = "layer",
     ) -> gs.Variable:
-        """The non-linearity, its BatchNormalization included, behind ``x``; arguments as for :meth:`norm`."""
+        """The non-linearity, its BatchNormalization included, after ``x``; arguments as for :meth:`norm`."""
         assert self.non_linearity is not None
         if self.non_linearity.norm:
             x = self.norm(occurrence, x, features, part, gain=gain, like=like)
@@ -227,7 +227,7 @@ class ReplacementBuilder:
                     if like == "scale" and role in ("bias", "running_mean"):
                         values = np.zeros_like(values)
                 if role == "weight":
-                    # A rectifier behind a scale of zero passes no gradient: a zero-initialised branch starts at one.
+                    # A ReLU after a scale of zero passes no gradient: a zero-initialised branch starts at one.
                     values = np.where(values == 0, values.dtype.type(1), values) * values.dtype.type(gain**0.5)
                 self._made[key] = self._builder.constant(name, values)
             parameters.append(self._made[key])
@@ -239,7 +239,7 @@ class ReplacementBuilder:
         return self._builder.node("Add", [a, b], like=occurrence.output, name=self._label(occurrence, part))
 
     def finish(self, occurrence: Occurrence, x: gs.Variable) -> gs.Variable:
-        """The layer's own BatchNormalization behind ``x``, if it has one."""
+        """The layer's own BatchNormalization after ``x``, if it has one."""
         if occurrence.norm is None:
             return x
         values = zip(occurrence.norm.inputs[1:], _NEUTRAL_NORM, strict=True)

@@ -9,10 +9,10 @@ from sift_onnx.graphs.constants import shape_of
 from sift_onnx.passes.layerwise.linear_layers import WEIGHT_VIEWS, LinearLayer, Occurrence
 from sift_onnx.passes.node_builder import NodeBuilder
 
-__all__ = ["drop_unread", "place", "release"]
+__all__ = ["drop_unread", "release", "splice"]
 
 
-def place(graph: gs.Graph, builder: NodeBuilder, occurrence: Occurrence, result: gs.Variable) -> None:
+def splice(graph: gs.Graph, builder: NodeBuilder, occurrence: Occurrence, result: gs.Variable) -> None:
     """Put the builder's nodes where the occurrence's nodes are; ``result`` becomes what they made."""
     old, output = occurrence.nodes, occurrence.output
     index = next(i for i, node in enumerate(graph.nodes) if node is old[-1])
@@ -46,7 +46,7 @@ def release(layer: LinearLayer, part: gs.Constant) -> None:
 
 
 def drop_unread(graph: gs.Graph) -> None:
-    """Remove what carried or made the weights that nobody reads any more."""
+    """Remove what carried or made the weights that nothing reads any more."""
     ends = {id(t) for t in graph.outputs}
     while True:
         unread = {

@@ -14,7 +14,7 @@ from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.passes.base import Pass, PassResult, register_pass
-from sift_onnx.passes.prepare.strided_places import Arrangement, arrangement_of, places_of
+from sift_onnx.passes.prepare.strided_indices import Arrangement, arrangement_of, strided_indices
 
 __all__ = ["RestoreViews"]
 
@@ -28,13 +28,13 @@ class RestoreViews(Pass):
     """Replace a Gather that reads every element of a flattened tensor once, in order of strides, by a Reshape.
 
     torch's ``as_strided``, which global pooling leaves in a ConvNeXt, is exported as ``Gather(Reshape(x, [-1]),
-    places)``, with places ``i * stride_0 + j * stride_1 + ...`` that are counted out for the sizes of ``x``.
+    indices)``, with indices ``i * stride_0 + j * stride_1 + ...`` that are computed for the sizes of ``x``.
 
-    1. The places are a constant, or a sum of constants and of ``Range * stride`` along one open axis.
-    2. Strides are those of the whole of ``x``: of the axes by falling stride, each steps over all that are behind it.
+    1. The indices are a constant, or a sum of constants and of ``Range * stride`` along one open axis.
+    2. Strides are those of the whole of ``x``: of the axes by falling stride, each steps over all axes after it.
        Only the outermost of them can be open, since the stride of another would depend on its size.
     3. By its recorded shape, ``x`` has as many elements.
-    4. Axes in another order than by falling stride are put there by a Transpose behind the Reshape.
+    4. Axes in another order than by falling stride are put there by a Transpose after the Reshape.
 
     Requires: nothing. Ensures: the same outputs. A view that leaves elements out, or repeats them, stays what it is.
     """
@@ -63,17 +63,17 @@ def _view(node: gs.Node) -> tuple[gs.Tensor, Arrangement] | None:
     # A stored table is looked up in, which is another matter.
     if constant_values(viewed) is not None or (viewed is node.inputs[0] and len(viewed.shape or ()) != 1):
         return None
-    places = places_of(node.inputs[1])
-    # A list of places picks elements of a vector.
-    if places is None or places.fixed.ndim < 2:
+    indices = strided_indices(node.inputs[1])
+    # A list of indices picks elements of a vector.
+    if indices is None or indices.fixed.ndim < 2:
         return None
-    arrangement = arrangement_of(places)
+    arrangement = arrangement_of(indices)
     if arrangement is None:
         return None
     read: list[int | str | None] = list(arrangement.sizes)
-    if places.axis is not None:
+    if indices.axis is not None:
         recorded = node.outputs[0].shape
-        read[places.axis] = recorded[places.axis] if recorded is not None else None
+        read[indices.axis] = recorded[indices.axis] if recorded is not None else None
     elements = None if viewed.shape is None else _elements(viewed.shape)
     return (viewed, arrangement) if elements is not None and elements == _elements(read) else None
 
@@ -118,7 +118,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _drop_unread(graph: gs.Graph, tensors: list[gs.Tensor]) -> None:
-    """Remove the nodes that made ``tensors`` and what they were made of, as far as nobody else reads it."""
+    """Remove the nodes that made ``tensors`` and what they were made of, as far as nothing else reads it."""
     ends = {id(t) for t in graph.outputs}
     dropped: set[int] = set()
     while tensors:

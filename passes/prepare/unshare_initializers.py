@@ -96,7 +96,7 @@ def _is_one_value(constant: gs.Constant) -> bool:
 
 
 def _merged_statistics(graph: gs.Graph) -> list[tuple[gs.Constant, list[list[_Read]]]]:
-    """Running statistics that are something else besides, and each place where they are read as statistics.
+    """Running statistics that are something else besides, and each input that reads them as statistics.
 
     What two nodes read as their mean, and nothing reads as anything else, may be that of one module applied twice.
     """
@@ -104,11 +104,13 @@ def _merged_statistics(graph: gs.Graph) -> list[tuple[gs.Constant, list[list[_Re
     merged = []
     for constant in _constants(graph):
         reads = [(node, i) for node in _each(constant.outputs) for i, t in enumerate(node.inputs) if t is constant]
-        roles = {i if node.op == "BatchNormalization" else None for node, i in reads}
-        if len(roles) > 1 and not roles.isdisjoint(STATISTICS) and _is_one_value(constant):
-            places = [[(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in STATISTICS and id(n) in main]
-            merged.append((constant, places if len(places) < len(reads) else places[1:]))
-    return [(constant, places) for constant, places in merged if places]
+        slots = {i if node.op == "BatchNormalization" else None for node, i in reads}
+        if len(slots) > 1 and not slots.isdisjoint(STATISTICS) and _is_one_value(constant):
+            readers = [
+                [(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in STATISTICS and id(n) in main
+            ]
+            merged.append((constant, readers if len(readers) < len(reads) else readers[1:]))
+    return [(constant, readers) for constant, readers in merged if readers]
 
 
 def _each(nodes: Iterable[gs.Node]) -> list[gs.Node]:

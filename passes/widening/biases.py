@@ -15,7 +15,7 @@ from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUT
 
 __all__ = ["add_bias", "reach_a_shift"]
 
-# Features that are zero before these are zero behind them, and have the same gradients.
+# Features that are zero before these are zero after them, and have the same gradients.
 _PASSING = REARRANGING | {"AveragePool", "Concat", "Dropout", "GlobalAveragePool", "MaxPool", "Split"}
 # The input that is the bias of a layer.
 _BIASED = {op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts}
@@ -51,7 +51,7 @@ def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool]
 def add_bias(graph: gs.Graph, node: gs.Node, weight: str, values: npt.NDArray[Any]) -> str:
     """Add ``values``, a vector of its output features, to what ``node`` computes; the name of the new initializer.
 
-    Conv and Gemm have an input for it; behind anything else an Add node takes over the name of the output.
+    Conv and Gemm have an input for it; after any other operator an Add node takes over the name of the output.
     """
     stem = weight.removesuffix(".weight")
     taken = set(graph.tensors())

@@ -1,6 +1,6 @@
 """A wider model that computes what the original computed, so that a trained model is grown and not restarted.
 
-The original's weights sit in the wide matrix, at the places where :mod:`sift_onnx.feature_maps` finds the features
+The original's weights sit in the wide matrix, at the indices where :mod:`sift_onnx.feature_maps` finds the features
 of the original, and everything that is added is pruned. An old feature then sees old features only.
 
 An added feature has no active weight on either side. If it were zero, every gradient at its weights would be zero too:
@@ -89,19 +89,19 @@ class Embedding:
             _require_same_cost(layer, analysis, solution)
 
     def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> Array | SparseWeight:
-        """The values of ``constant`` at their places in one of ``shape``; weights get a mask of just these.
+        """The values of ``constant`` at their indices in one of ``shape``; weights get a mask of just these.
 
         Raises:
             UnsupportedError: it is not known which added values keep its readers finite.
         """
-        places = self._placement.positions(name)
+        indices = self._placement.positions(name)
         if name in self._analysis.fixed:
             return with_more_channels(constant, shape)
         if name in self._analysis.layers:
-            return _embedded(sparse_weight_of(constant) or array_of(constant), places, shape)
+            return _embedded(sparse_weight_of(constant) or array_of(constant), indices, shape)
         original = array_of(constant)
         values = self._added(name, constant, original, shape)
-        values[np.ix_(*places)] = original
+        values[np.ix_(*indices)] = original
         return values
 
     def add_biases(self) -> list[str]:
@@ -155,16 +155,16 @@ class Embedding:
         return spread * generator(self._seed, name, "shift").uniform(0.5, 1.5, size=shape)
 
 
-def _embedded(original: Array | SparseWeight, places: Sequence[Array], shape: tuple[int, ...]) -> SparseWeight:
-    """The active weights of ``original`` at their places in a tensor of ``shape``, all others pruned."""
+def _embedded(original: Array | SparseWeight, by_axis: Sequence[Array], shape: tuple[int, ...]) -> SparseWeight:
+    """The active weights of ``original`` at their indices in a tensor of ``shape``, all others pruned."""
     if isinstance(original, SparseWeight):
         coordinates: Sequence[Array] = np.unravel_index(original.indices, original.shape)
         values = original.values
     else:
         coordinates = np.ix_(*(np.arange(n) for n in original.shape))
         values = original.reshape(-1)
-    # Places ascend along every axis, and so do the flat ones.
-    moved = [place[index] for place, index in zip(places, coordinates, strict=True)]
+    # Indices ascend along every axis, and so do the flat ones.
+    moved = [axis[index] for axis, index in zip(by_axis, coordinates, strict=True)]
     indices = np.ravel_multi_index(np.broadcast_arrays(*moved), shape).reshape(-1)
     dtype = index_dtype(math.prod(shape))
     return SparseWeight(shape, indices.astype(dtype), values)

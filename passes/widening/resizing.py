@@ -124,7 +124,7 @@ def _edit_constants(analysis: AxisAnalysis, solution: Solution, kept: set[int]) 
 
 
 def _edit_scales(analysis: AxisAnalysis, solution: Solution) -> None:
-    """Compute factors of attention anew: they are powers of the head size."""
+    """Recompute factors of attention: they are powers of the head size."""
     for edit in analysis.scale_edits:
         ratio = solution.value(edit.size) / analysis.system.original(edit.size)
         if ratio == 1:

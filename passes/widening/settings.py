@@ -24,7 +24,7 @@ _COARSEST = 1 << 16
 
 @dataclass(frozen=True)
 class WideSettings(SparsifyingPass):
-    """What Sparse Wide is told.
+    """The settings of Sparse Wide.
 
     A layer that the blocks of a pattern do not divide stays dense.
 
@@ -39,8 +39,6 @@ class WideSettings(SparsifyingPass):
             the original computes, with exactly the original's non-zeros in every layer, the first and the last
             included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.widening.embedding`.
     """
-
-    family = True
 
     _: KW_ONLY
     budget: Annotated[Budget, "what keeps its multiply-accumulates"] = "model"

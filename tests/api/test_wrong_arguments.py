@@ -23,7 +23,7 @@ CALLS = {
     "a yes for threads": (lambda: sift_onnx.InferenceSession(MODEL, threads=True), "threads is True"),
     "no feeds": (lambda: sift_onnx.InferenceSession(MODEL, 1).run(None, None), "input_feed is a NoneType"),
     "a list of feeds": (lambda: sift_onnx.InferenceSession(MODEL, 1).run(None, [FEED["x"]]), "input_feed is a list"),
-    "half a step": (lambda: Wide(0.5, round_to=1.5), "multiples of 1.5"),
+    "half a step": (lambda: Wide(0.5, round_to=1.5), "'round_to' of wide is 1.5; write a whole number"),
     "a number for a machine": (lambda: sift_onnx.simulate(MODEL, preset=3), "3 is no machine"),
     "half an item": (lambda: sift_onnx.simulate(MODEL, batch=1.5), "batch is 1.5"),
 }

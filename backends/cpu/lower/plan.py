@@ -126,15 +126,13 @@ def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims])
                 refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
         if not refused:
             return groups, parts
-        groups = needed(
-            [_for_onnxruntime(graph, each, refused[each.nodes]) if each.nodes in refused else each for each in groups],
-            graph,
-        )
+        groups = needed([_given_up(graph, group, refused.get(group.nodes, "")) for group in groups], graph)
 
 
-def _for_onnxruntime(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
-    """``group`` for onnxruntime; nodes that compute on constants go to it with their readers."""
-    return replace(group, step=None, reason=reason, reads=tuple(n for n in group.reads if n not in graph.derived))
+def _given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
+    """``group`` for onnxruntime, if there is a reason; nodes that compute on constants go to it with their readers."""
+    reads = tuple(name for name in group.reads if name not in graph.derived)
+    return replace(group, step=None, reason=reason, reads=reads) if reason else group
 
 
 def _is_sparse(group: NodeGroup) -> bool:
@@ -214,7 +212,7 @@ def _kernel_reason(group: NodeGroup) -> str:
     match spec:
         case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
             return f"{1 - spec.weights.density:.0%} of its weights are pruned"
-        case Conv() | Matmul() | Depthwise():
+        case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
             return "the same values under other sizes: nothing is executed"

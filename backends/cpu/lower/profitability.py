@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW
 from sift_onnx.backends.lowering.dims import Dim, Dims
@@ -26,12 +25,6 @@ _BORDER_SECONDS = 20e-6
 _BORDER_BYTES_PER_SECOND = 4e9
 # Sizes that only a run knows: one image or sequence, of a length that is usual.
 _UNKNOWN_SIZE = 128
-
-
-@dataclass(frozen=True)
-class _Estimate:
-    kernels: float
-    onnxruntime: float
 
 
 def is_sparse(step: Step) -> bool:
@@ -59,8 +52,8 @@ def why_not_profitable(
     crossing = [name for name in (*inputs, *outputs) if name in itemsizes]
     nbytes = sum(itemsizes[name] * math.prod(_size(dim, batch) for dim in dims[name]) for name in crossing)
     border = _BORDER_SECONDS + nbytes / _BORDER_BYTES_PER_SECOND
-    kernels = sum(e.kernels for e in estimates)
-    dense = sum(e.onnxruntime for e in estimates)
+    kernels = sum(own for own, _ in estimates)
+    dense = sum(other for _, other in estimates)
     if kernels + border < dense:
         return ""
     return (
@@ -69,9 +62,10 @@ def why_not_profitable(
     )
 
 
-def _estimate(step: Step, dims: Mapping[str, Dims], batch: str | None) -> _Estimate:
+def _estimate(step: Step, dims: Mapping[str, Dims], batch: str | None) -> tuple[float, float]:
+    """Seconds in the kernels and in onnxruntime."""
     if not isinstance(step.spec, (Conv, Matmul)):
-        return _Estimate(0.0, 0.0)
+        return 0.0, 0.0
     weights = step.spec.weights
     sizes = [_size(dim, batch) for dim in result_dims(step.spec, dims[step.inputs[0]])]
     positions = math.prod(sizes) // weights.rows
@@ -81,7 +75,7 @@ def _estimate(step: Step, dims: Mapping[str, Dims], batch: str | None) -> _Estim
         own = 2e-9 * weights.size * positions / _OWN_DENSE_GFLOPS
     else:
         own = 2e-9 * weights.nnz * positions / rate
-    return _Estimate(own, 2e-9 * weights.size * positions / _DENSE_GFLOPS)
+    return own, 2e-9 * weights.size * positions / _DENSE_GFLOPS
 
 
 def _size(dim: Dim, batch: str | None) -> int:

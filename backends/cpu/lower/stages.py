@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import LANES
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
@@ -17,7 +18,6 @@ from sift_onnx.backends.lowering.specs import result_dims
 
 __all__ = ["count_of_large"]
 
-_LANES = 16
 # A tensor of sixteen images is large if the last-level cache cannot hold it. Measured: with a cache of 32 MiB, sparse
 # MobileNetV2's layers of 19 MB gain from lanes and those of 58 MB lose; with one of 260 MiB, all of them gain or do not
 # care, and so do ResNet-18's.
@@ -45,4 +45,4 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
 def _bytes(dims: Dims, dtype: DType) -> int:
     """Of sixteen images; 0 where their size is not known before the run."""
     sizes = [size for size in dims[1:] if isinstance(size, int)]
-    return dtype.itemsize * _LANES * math.prod(sizes) if len(sizes) == len(dims) - 1 else 0
+    return dtype.itemsize * LANES * math.prod(sizes) if len(sizes) == len(dims) - 1 else 0

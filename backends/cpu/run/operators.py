@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
+from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.lowering.specs import (
     Attention,
     ChannelScale,
@@ -17,7 +18,6 @@ from sift_onnx.backends.lowering.specs import (
     Geometry,
     GlobalPool,
     LayerNormalization,
-    Layout,
     Matmul,
     Pool,
     Spec,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sift_onnx.backends.base import NodeProfile
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul
+from sift_onnx.backends.lowering.specs import LinearLayer
 
 __all__ = ["profile_region", "with_shares"]
 
@@ -53,8 +53,8 @@ def profile_region(
             continue
         seconds = statistics.median(sums[number])
         spec = program.region.steps[number].spec
-        weighty = isinstance(spec, (Conv, Matmul, Depthwise))
-        gflops = flops[number] / seconds / 1e9 if weighty and seconds else None
+        is_linear = isinstance(spec, LinearLayer)
+        gflops = flops[number] / seconds / 1e9 if is_linear and seconds else None
         fused = len(program.region.steps[number].nodes) - 1
         reason = reasons.get(name, "")
         nodes.append(
@@ -65,7 +65,7 @@ def profile_region(
                 reason=f"{reason}; {fused} nodes behind it are fused into it" if fused else reason,
                 ms=1e3 * seconds,
                 kernel=program.kernel_name(number, shapes[number].shape, shapes[number].layout),
-                density=spec.weights.density if isinstance(spec, (Conv, Matmul, Depthwise)) else None,
+                density=spec.weights.density if isinstance(spec, LinearLayer) else None,
                 gflops=gflops,
             )
         )

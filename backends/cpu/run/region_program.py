@@ -14,16 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
 from sift_onnx.backends.cpu.run.operators import build, build_attention
-from sift_onnx.backends.cpu.run.schedule import LANES, Schedule, Shape, input_key, kernel_shape, schedule
+from sift_onnx.backends.cpu.run.schedule import Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, Depthwise, Layout, Matmul, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Conv,
+    LinearLayer,
+    Matmul,
+    Reshaped,
+    result_dims,
+)
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -84,7 +92,7 @@ class RegionProgram:
         self._weights = {
             i: packed_weights(step.spec.weights)
             for i, step in enumerate(region.steps)
-            if isinstance(step.spec, (Conv, Depthwise, Matmul))
+            if isinstance(step.spec, LinearLayer)
         }
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
@@ -156,7 +164,7 @@ class RegionProgram:
         spec = self.region.steps[step].spec
         if isinstance(spec, Conv):
             spec = replace(spec, pool=None)
-        if not isinstance(spec, (Conv, Matmul, Depthwise)):
+        if not isinstance(spec, LinearLayer):
             return 0.0
         sizes = result_dims(spec, shape if not isinstance(spec, Matmul) else shape[:2])
         return 2.0 * spec.weights.nnz * math.prod(concrete(sizes)) / spec.weights.rows
@@ -280,6 +288,6 @@ def _too_small(step: Step, name: str, dims: Dims) -> UsageError:
 
 def _without_values(step: Step) -> Step:
     spec = step.spec
-    if isinstance(spec, (Conv, Depthwise, Matmul)):
+    if isinstance(spec, LinearLayer):
         return replace(step, spec=replace(spec, weights=spec.weights.released()))
     return step

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import View
-from sift_onnx.backends.lowering.specs import Elementwise, Layout, Reshaped
+from sift_onnx.backends.lowering.specs import Elementwise, Reshaped
 from sift_onnx.errors import BackendError
 
-__all__ = ["LANES", "Schedule", "Shape", "kernel_shape", "schedule"]
+__all__ = ["Schedule", "Shape", "kernel_shape", "schedule"]
 
-LANES = 16
 Shape = tuple[int, int, int, int]
 _SCRATCH = -1
 # Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
@@ -39,7 +39,6 @@ class Schedule:
     sequence: _kernels.Sequence
     steps: tuple[int | None, ...]
     shapes: tuple[Shape, ...]
-    ops: tuple[_kernels.Op, ...]
 
 
 def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
@@ -209,7 +208,6 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
         sequence,
         tuple(call.step for call in builder.calls),
         tuple(call.shape for call in builder.calls),
-        tuple(call.op for call in builder.calls),
     )
 
 

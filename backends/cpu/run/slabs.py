@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sift_onnx.backends.lowering.specs import Layout
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 
 __all__ = ["Slab", "cut"]
 
-_LANES = 16
 # A slab's operands are to stay in the last-level cache from one operator to the next; where not even one group of 16
 # does, it is one group.
 _SLAB_BYTES = 8 << 20
 # From this many images on, sixteen lanes of which some are idle take less time than images one by one.
-_WORTH_LANES = 12
+_LANES_PAY = 12
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,16 @@ def cut(
         whole: rows depend on each other, and stay together.
     """
     if whole:
-        return (Slab(0, count, count, "images16" if count >= _WORTH_LANES else "planes"),)
+        return (Slab(0, count, count, "images16" if count >= _LANES_PAY else "planes"),)
     if single:
-        size = max(1, _SLAB_BYTES * _LANES // max(bytes_per_group, 1))
+        size = max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
         return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
-    full, rest = divmod(count, _LANES)
-    if rest >= _WORTH_LANES:
+    full, rest = divmod(count, LANES)
+    if rest >= _LANES_PAY:
         full, rest = full + 1, 0
     in_lanes = count - rest
     groups = max(1, full) if only_rows else max(1, _SLAB_BYTES // max(bytes_per_group, 1))
-    size = min(groups, max(1, full)) * _LANES
+    size = min(groups, max(1, full)) * LANES
     slabs = [Slab(first, min(size, in_lanes - first), count, "images16") for first in range(0, in_lanes, size)]
     if rest:
         slabs.append(Slab(in_lanes, rest, count, "planes"))

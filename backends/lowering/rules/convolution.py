@@ -31,9 +31,8 @@ def convolution(node: NodeView) -> Step:
     bias = node.float_vector(2, rows, "the bias") if node.input(2) else None
     geometry = window_of(node, (kernel[0], kernel[1]))
     if group_channels == 1 and groups == rows:
-        return Step(Depthwise(weights, bias, geometry), (node.input(0),), node.output, "image", "image", (node.index,))
-    spec = Conv(weights, bias, geometry, groups)
-    return Step(spec, (node.input(0),), node.output, "image", "image", (node.index,))
+        return node.step(Depthwise(weights, bias, geometry), "image")
+    return node.step(Conv(weights, bias, geometry, groups), "image")
 
 
 def check_weights(node: NodeView, weights: WeightMatrix) -> None:
@@ -65,5 +64,4 @@ def batch_normalization(node: NodeView) -> Step:
     shift = beta - mean * scale
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         raise NotLowered("its scale is not finite")
-    spec = ChannelScale(scale.astype(np.float32), shift.astype(np.float32))
-    return Step(spec, (node.input(0),), node.output, "image", "image", (node.index,))
+    return node.step(ChannelScale(scale.astype(np.float32), shift.astype(np.float32)), "image")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +16,13 @@ __all__ = ["activation", "arithmetic"]
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
 
-_KINDS = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+_KINDS: dict[str, Literal["add", "subtract", "multiply"]] = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
 
 
 def activation(node: NodeView) -> Step:
     """An activation on its own; operators before it take it in."""
     view = node.operand(0)
-    spec = Elementwise("first", _activation_of(node))
-    return Step(spec, (node.input(0),), node.output, view, view, (node.index,))
+    return node.step(Elementwise("first", _activation_of(node)), view)
 
 
 def _activation_of(node: NodeView) -> Activation:
@@ -67,9 +67,7 @@ def arithmetic(node: NodeView) -> Step:
     known = [node.views.get(node.input(i)) for i in range(2)]
     view = node.operand(0, known[0] or known[1])
     node.operand(1, view)
-    kind = _KINDS[node.op]
-    spec = Elementwise(kind)  # type: ignore[arg-type]
-    return Step(spec, (node.input(0), node.input(1)), node.output, view, view, (node.index,))
+    return node.step(Elementwise(_KINDS[node.op]), view, operands=(0, 1))
 
 
 def _with_constant(node: NodeView, activation: int) -> Step:
@@ -93,8 +91,7 @@ def _with_constant(node: NodeView, activation: int) -> Step:
             scale, shift = (1 / values).astype(np.float32), zero
         case _:
             raise NotLowered("no kernel divides by zero or a constant by activations")
-    spec = ChannelScale(scale, shift)
-    return Step(spec, (node.input(activation),), node.output, view, view, (node.index,))
+    return node.step(ChannelScale(scale, shift), view, operands=(activation,))
 
 
 def _per_channel(node: NodeView, position: int, view: View, rank: int, channels: int) -> npt.NDArray[np.float32]:

@@ -16,8 +16,7 @@ __all__ = ["gemm", "matmul"]
 def matmul(node: NodeView) -> Step:
     """X @ W, the rows of x being all of its axes but the last."""
     node.operand(0, "rows")
-    weights = _weights(node, transposed=True)
-    return Step(Matmul(weights, None), (node.input(0),), node.output, "rows", "rows", (node.index,))
+    return node.step(Matmul(_weights(node, transposed=True), None), "rows")
 
 
 def gemm(node: NodeView) -> Step:
@@ -43,7 +42,7 @@ def gemm(node: NodeView) -> Step:
         if values.dtype != np.float32 or not np.isfinite(values).all():
             raise NotLowered(f"the bias {node.input(2)!r} holds what is no finite float")
         bias = np.ascontiguousarray(values.reshape(-1) * np.float32(beta))
-    return Step(Matmul(weights, bias), (node.input(0),), node.output, "rows", "rows", (node.index,))
+    return node.step(Matmul(weights, bias), "rows")
 
 
 def _weights(node: NodeView, transposed: bool) -> WeightMatrix:

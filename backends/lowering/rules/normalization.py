@@ -23,5 +23,4 @@ def layer_normalization(node: NodeView) -> Step:
         raise NotLowered("the number of channels is unknown")
     scale = node.float_vector(1, channels, "the scale")
     shift = node.float_vector(2, channels, "the bias") if node.input(2) else np.zeros(channels, np.float32)
-    spec = LayerNormalization(scale, shift, float(node.attribute("epsilon", 1e-5)))
-    return Step(spec, (node.input(0),), node.output, "rows", "rows", (node.index,))
+    return node.step(LayerNormalization(scale, shift, float(node.attribute("epsilon", 1e-5))), "rows")

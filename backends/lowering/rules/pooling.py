@@ -22,25 +22,20 @@ def pool(node: NodeView) -> Step:
         bool(node.attribute("ceil_mode", 0)),
         bool(node.attribute("count_include_pad", 0)),
     )
-    return Step(spec, (node.input(0),), node.output, "image", "image", (node.index,))
+    return node.step(spec, "image")
 
 
 def global_average_pool(node: NodeView) -> Step:
     """GlobalAveragePool over two axes."""
     node.operand(0, "image")
-    return Step(GlobalPool(), (node.input(0),), node.output, "image", "image", (node.index,))
+    return node.step(GlobalPool(), "image")
 
 
 def reduce_mean(node: NodeView) -> Step:
     """ReduceMean over height and width."""
     node.operand(0, "image")
-    listed = node.array(1)
-    if node.input(1) and listed is None:
-        raise NotLowered("its axes are no constant")
-    axes = node.attribute("axes") if listed is None else [int(axis) for axis in listed.reshape(-1)]
-    if sorted(axis % 4 for axis in axes or ()) != [2, 3]:
+    axes = node.axes()
+    if sorted(axis % 4 for axis in axes) != [2, 3]:
         raise NotLowered(f"a mean over the axes {axes}; the kernels have that over height and width")
     keep_axes = bool(node.attribute("keepdims", 1))
-    return Step(
-        GlobalPool(keep_axes), (node.input(0),), node.output, "image", "image" if keep_axes else "rows", (node.index,)
-    )
+    return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows")

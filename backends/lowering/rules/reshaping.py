@@ -16,7 +16,7 @@ def identity(node: NodeView) -> Step:
         training = node.array(2)
         if training is None or bool(training):
             raise NotLowered("it may be in training mode")
-    return Step(Reshaped(), (node.input(0),), node.output, view, view, (node.index,))
+    return node.step(Reshaped(), view)
 
 
 def flatten(node: NodeView) -> Step:
@@ -67,10 +67,7 @@ def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
 def squeeze(node: NodeView) -> Step:
     """Squeeze of height and width that are one pixel."""
     dims = node.dims(0)
-    listed = node.array(1)
-    if node.input(1) and listed is None:
-        raise NotLowered("its axes are no constant")
-    axes = node.attribute("axes") if listed is None else [int(axis) for axis in listed.reshape(-1)]
+    axes = node.axes()
     if not axes:
         raise NotLowered("which axes it drops depends on the run")
     dropped = {axis % len(dims) for axis in axes}
@@ -93,4 +90,4 @@ def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
     keeps_rows = view == "rows" and result[-1] == dims[-1]
     if not (keeps_images or keeps_rows) or product(result) != product(dims):
         raise NotLowered("it moves values between rows or images")
-    return Step(spec, (node.input(0),), node.output, view, "rows", (node.index,))
+    return node.step(spec, view, "rows")

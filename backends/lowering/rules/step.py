@@ -16,7 +16,7 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
 
-__all__ = ["NodeView", "NotLowered", "Step", "View", "check_type"]
+__all__ = ["NodeView", "NotLowered", "Step", "View", "operand_view"]
 
 # How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
 # mask, which has neither images nor rows, and no layout.
@@ -52,16 +52,54 @@ class Step:
     dtype: DType = DType.FLOAT32
 
 
-def check_type(graph: GraphView, name: str, dtype: DType) -> None:
-    """Refuse a value whose elements are not known to be of ``dtype``.
+def dims_of(graph: GraphView, name: str, known: Mapping[str, Dims]) -> Dims:
+    """Sizes of a value, which are ``known`` where nodes before it make it in kernels.
 
     Raises:
-        NotLowered: the message names both types.
+        NotLowered: not even its rank is known.
+    """
+    dims = known.get(name) or graph.dims(name)
+    if dims is None:
+        raise NotLowered(f"the rank of {name!r} is unknown")
+    return dims
+
+
+def operand_view(
+    graph: GraphView,
+    name: str,
+    views: Mapping[str, View],
+    known: Mapping[str, Dims],
+    view: View | None = None,
+    dtype: DType = DType.FLOAT32,
+) -> View:
+    """Check a value that is an activation, and say how kernels read it.
+
+    Args:
+        graph: that it is in.
+        name: of the value.
+        views: of the values that nodes before it make in kernels.
+        known: sizes of these values.
+        view: that the operator needs; None takes what there is.
+        dtype: that the operator needs.
+
+    Raises:
+        NotLowered: it is of another type, rank or view; the message names both.
     """
     kind = graph.elem_type(name)
     if kind != dtype.onnx_type:
-        found = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
-        raise NotLowered(f"{name!r} is {found}; the kernels are for {dtype.numpy}")
+        stored = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
+        raise NotLowered(f"{name!r} is {stored}; the kernels are for {dtype.numpy}")
+    if name in graph.constants:
+        raise NotLowered(f"{name!r} is a constant")
+    rank = len(dims_of(graph, name, known))
+    found = views.get(name) or view or ("image" if rank == 4 else "rows")
+    if view is not None and found != view:
+        raise NotLowered(f"{name!r} comes in the layout of {_VIEW_NAMES[found]}")
+    if found == "image" and rank != 4:
+        raise NotLowered(f"{name!r} has {rank} axes; the kernels are two-dimensional: (n, c, h, w)")
+    if rank == 0 or (found == "rows" and rank < 2):
+        raise NotLowered(f"{name!r} has {rank} axes; the kernels take two and more")
+    return found
 
 
 @dataclass(frozen=True)
@@ -134,43 +172,35 @@ class NodeView:
         return self.graph.values_of(self.input(position))
 
     def dims(self, position: int) -> Dims:
-        """Sizes of an input.
-
-        Raises:
-            NotLowered: not even its rank is known.
-        """
-        name = self.input(position)
-        dims = self.known_dims.get(name) or self.graph.dims(name)
-        if dims is None:
-            raise NotLowered(f"the rank of {name!r} is unknown")
-        return dims
+        """Sizes of an input; see :func:`dims_of`."""
+        return dims_of(self.graph, self.input(position), self.known_dims)
 
     def operand(self, position: int = 0, view: View | None = None, dtype: DType = DType.FLOAT32) -> View:
-        """Check an input that is an activation, and say how kernels read it.
+        """Check an input that is an activation, and say how kernels read it; see :func:`operand_view`."""
+        return operand_view(self.graph, self.input(position), self.views, self.known_dims, view, dtype)
 
-        Args:
-            position: of the input.
-            view: that the operator needs; None takes what there is.
-            dtype: that the operator needs.
+    def axes(self) -> list[int]:
+        """Axes that are an attribute or the second input; empty where neither is given.
 
         Raises:
-            NotLowered: it is of another type, rank or view.
+            NotLowered: the input is no constant.
         """
-        name = self.input(position)
-        check_type(self.graph, name, dtype)
-        if name in self.graph.constants:
-            raise NotLowered(f"{name!r} is a constant")
-        rank = len(self.dims(position))
-        found = self.views.get(name)
-        if found is None:
-            found = view or ("image" if rank == 4 else "rows")
-        if view is not None and found != view:
-            raise NotLowered(f"{name!r} comes in the layout of {_VIEW_NAMES[found]}")
-        if found == "image" and rank != 4:
-            raise NotLowered(f"{name!r} has {rank} axes; the kernels are two-dimensional: (n, c, h, w)")
-        if rank == 0 or (found == "rows" and rank < 2):
-            raise NotLowered(f"{name!r} has {rank} axes; the kernels take two and more")
-        return found
+        listed = self.array(1)
+        if self.input(1) and listed is None:
+            raise NotLowered("its axes are no constant")
+        return list(self.attribute("axes") or ()) if listed is None else [int(axis) for axis in listed.reshape(-1)]
+
+    def step(self, spec: Spec, view: View, result_view: View | None = None, operands: tuple[int, ...] = (0,)) -> Step:
+        """The step that does ``spec`` for this node.
+
+        Args:
+            spec: what is done.
+            view: of the operands.
+            result_view: of the result; None is that of the operands.
+            operands: positions of the inputs that are activations.
+        """
+        inputs = tuple(self.input(position) for position in operands)
+        return Step(spec, inputs, self.output, view, result_view or view, (self.index,))
 
     def float_vector(self, position: int, size: int, what: str) -> npt.NDArray[np.float32]:
         """A constant of ``size`` finite values.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from sift_onnx.records.transform import TransformReport
 
 FAMILIES = ("wide", "parallel", "factorized", "doped")
-# Options that some families do not have.
-_ONLY_WIDE = ("budget", "attention", "resize_output", "round_to", "strict", "distribution")
-_ONLY_LOCAL = ("activation",)
-_NOT_RECIPE = ("init", "pattern", "seed", "only", "keep_dense")
+_AT_ITS_OWN_COST = "; --{} replaces each layer at its own cost"
 
 
 @click.command(cls=Verb)
@@ -143,7 +140,9 @@ def transform(
 def _chosen(
     context: click.Context, recipe_file: Path | None, shapes: dict[str, tuple[int, ...]], options: dict[str, Any]
 ) -> Callable[[Model], PassResult]:
-    """What the options ask for; the options of other families are refused if they were given."""
+    """What the options ask for; those that the chosen family has no setting for are refused if they were given."""
+    from sift_onnx.passes.base import get_pass
+    from sift_onnx.passes.declared_settings import declared_settings
     from sift_onnx.passes.pipeline import make_pass, run_recipe
     from sift_onnx.recipe import Recipe, Step
 
@@ -153,25 +152,25 @@ def _chosen(
         flags = ", ".join(f"--{f} S" for f in FAMILIES)
         raise UsageError(f"name exactly one transform and its sparsity: {flags}, or --recipe FILE")
     if recipe_file is not None:
-        _refuse(context, (*_ONLY_WIDE, *_ONLY_LOCAL, *_NOT_RECIPE), "belongs into the recipe")
+        for name in options:
+            _refuse(context, name, "belongs into the recipe")
         recipe = Recipe.load(recipe_file)
         return lambda model: run_recipe(model, recipe, shapes)
     (family, sparsity), *_ = named.items()
-    foreign = _ONLY_LOCAL if family == "wide" else _ONLY_WIDE
-    reason = (
-        "is for --parallel, --factorized and --doped"
-        if family == "wide"
-        else f"is for --wide; --{family} replaces each layer at its own cost"
-    )
-    _refuse(context, foreign, reason)
-    settings = {key: value for key, value in options.items() if key not in foreign}
+    declared = {name: declared_settings(get_pass(name)) for name in FAMILIES}
+    for name in options:
+        if name in declared[family]:
+            continue
+        *others, last = (f"--{other}" for other in FAMILIES if name in declared[other])
+        having = f"{', '.join(others)} and {last}" if others else last
+        _refuse(context, name, f"is for {having}" + _AT_ITS_OWN_COST.format(family) * (family != "wide"))
+    settings = {name: value for name, value in options.items() if name in declared[family]}
     return make_pass(Step(family, {"sparsity": sparsity, "input_shapes": shapes, **settings}))
 
 
-def _refuse(context: click.Context, names: Sequence[str], reason: str) -> None:
-    for name in names:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name.replace('_', '-')} {reason}")
+def _refuse(context: click.Context, name: str, reason: str) -> None:
+    if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
 def _what_it_is(source: Path, target: Path, report: TransformReport) -> str:

@@ -8,6 +8,9 @@ from nets import Net
 from sift_onnx.backends.base import CompileOptions, get_backend
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower import stages
+from sift_onnx.backends.lowering.element_types import DType
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import Elementwise
 
 
 def pooled_net(rng):
@@ -36,6 +39,19 @@ def test_what_fits_in_the_cache_runs_in_lanes(monkeypatch, cache, layouts):
     np.testing.assert_allclose(found, expected, atol=1e-4)
     kernels = [node.kernel for node in program.profile(feeds).nodes if node.op == "Conv"]
     assert {layout for layout in ("planes", "images16") for kernel in kernels if layout in kernel} == layouts
+
+
+class Bytes:
+    """An element type that the kernels do not have."""
+
+    itemsize = 1
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(DType.FLOAT32, 1), (Bytes, 0)])
+def test_what_is_large_follows_from_the_element_type(monkeypatch, dtype, count):
+    monkeypatch.setattr(stages, "_LARGE_BYTES", 16 * 8 * 64 * 64)
+    step = Step(Elementwise("first"), ("x",), "y", "image", "image", (0,), dtype=dtype)
+    assert stages.count_of_large([step], {"x": ("n", 8, 64, 64)}) == count
 
 
 def test_the_system_says_how_large_caches_are():

@@ -1,0 +1,157 @@
+"""Wide with ``init="embed"`` on networks and blocks: they compute what they did, at exactly their cost."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from embedded_models import as_trained, embedded, feed, net_of, squeeze_and_excitation
+from nets import Net
+
+from sift_onnx.models import export
+
+# Networks from both exporters.
+
+
+@lru_cache(maxsize=2)
+def export_of(network: str, width: float, **options: Any) -> onnx.ModelProto:
+    with tempfile.TemporaryDirectory() as folder:
+        export(network, Path(folder) / "m.onnx", width=width, num_classes=10, **options)
+        return as_trained(onnx.load(Path(folder) / "m.onnx"))
+
+
+@pytest.mark.parametrize("sparsity", ["0.5", "0.75", "0.9"])
+@pytest.mark.parametrize("keep_batch_norm", [False, True])
+@pytest.mark.parametrize(
+    ("network", "width"), [("resnet18-cifar", 0.25), ("resnet50-cifar", 0.25), ("mobilenetv2-cifar", 0.5)]
+)
+def test_a_trained_network_keeps_its_outputs(network: str, width: float, keep_batch_norm: bool, sparsity: str) -> None:
+    proto = export_of(network, width, keep_batch_norm=keep_batch_norm)
+    assert any(node.op_type == "BatchNormalization" for node in proto.graph.node) == keep_batch_norm
+    report = embedded(proto, {proto.graph.input[0].name: feed((1, 3, 32, 32))}, sparsity).report
+    assert report["totals"]["weight_macs_after"] == report["totals"]["weight_macs_before"]
+    assert report["totals"]["nnz_after"] == report["totals"]["nnz_before"]
+    assert {layer["status"] for layer in report["layers"]} == {"sparse"}
+
+
+@pytest.mark.parametrize("network", ["resnet18-cifar", "mobilenetv2-cifar"])
+def test_exports_of_dynamo_with_a_dynamic_batch_keep_their_outputs(network: str) -> None:
+    proto = export_of(network, 0.25, exporter="dynamo", batch="dynamic", keep_batch_norm=False)
+    embedded(proto, {proto.graph.input[0].name: feed((3, 3, 32, 32))})
+
+
+# What blocks of networks do to features.
+
+
+def dense_block(net: Net) -> None:
+    x = net.images(6)
+    for i in range(3):
+        grown = net.conv(net.op("Relu", x), 6 + 4 * i, 4, 3, name=f"layer{i}")
+        x = net.op("Concat", x, grown, axis=1)
+    net.images_end(x, 18)
+
+
+def grouped(net: Net) -> None:
+    x = net.images(12)
+    net.images_end(net.op("Add", x, net.conv(net.op("Relu", net.conv(x, 12, 12, 3, group=3)), 12, 12)), 12)
+
+
+def depthwise_multiplier(net: Net) -> None:
+    net.images_end(net.op("Relu", net.conv(net.images(6), 6, 12, 3, group=6)), 12)
+
+
+def channel_shuffle(net: Net) -> None:
+    x = net.op("Reshape", net.conv(net.images(12), 12, 12, group=3), net.constant([1, 3, 4, 8, 8]))
+    x = net.op("Reshape", net.op("Transpose", x, perm=[0, 2, 1, 3, 4]), net.constant([1, 12, 8, 8]))
+    net.images_end(net.conv(x, 12, 12, 3, group=12), 12)
+
+
+def two_branches(net: Net) -> None:
+    x = net.images(8)
+    kept, other = net.op("Split", x, axis=1, outputs=2, num_outputs=2)
+    x = net.op("Concat", kept, net.op("Relu", net.conv(other, 4, 4)), axis=1)
+    x = net.op("Reshape", x, net.constant([1, 2, 4, 8, 8]))
+    x = net.op("Reshape", net.op("Transpose", x, perm=[0, 2, 1, 3, 4]), net.constant([1, 8, 8, 8]))
+    ends = [net.op("Slice", x, *(net.constant([n]) for n in bounds)) for bounds in ((0, 4, 1), (4, 8, 1))]
+    net.images_end(net.op("Concat", ends[1], net.conv(ends[0], 4, 4, 3), axis=1), 8)
+
+
+def flattened(net: Net) -> None:
+    x = net.op("Flatten", net.op("Relu", net.images(5, size=4)))
+    x = net.op("Gemm", x, net.weight(7, 80, name="fc.weight"), net.weight(7, fan_in=1), transB=1, name="fc")
+    net.output(net.op("Gemm", net.op("Relu", x), net.weight(7, 3, name="out.weight"), name="out"))
+
+
+def flattened_channels_last(net: Net) -> None:
+    x = net.op("Flatten", net.op("Transpose", net.images(5, size=4), perm=[0, 2, 3, 1]))
+    net.output(net.dense(net.op("Relu", net.dense(x, 80, 7)), 7, 3))
+
+
+def padded_shortcut(net: Net) -> None:
+    x = net.images(6)
+    shortcut = net.op("Pad", x, net.constant([0, 2, 0, 0, 0, 4, 0, 0]))
+    net.images_end(net.op("Add", shortcut, net.conv(x, 6, 12, 3)), 12)
+
+
+def upsampled(net: Net) -> None:
+    x = net.op("ConvTranspose", net.images(6), net.weight(6, 4, 2, 2, name="up.weight"), strides=[2, 2], name="up")
+    net.images_end(net.op("Resize", x, "", net.constant([1.0, 1.0, 2.0, 2.0]), mode="nearest"), 4)
+
+
+def depth_to_space(net: Net) -> None:
+    net.images_end(net.op("DepthToSpace", net.conv(net.images(6), 6, 12), blocksize=2, mode="CRD"), 3)
+
+
+def normalized_by_instance(net: Net) -> None:
+    gamma, beta = net.weight(6, fan_in=1), net.weight(6, fan_in=1)
+    net.images_end(net.op("InstanceNormalization", net.images(6), gamma, beta), 6)
+
+
+def scaled_and_sloped(net: Net) -> None:
+    x = net.op("Mul", net.images(6), net.weight(6, 1, 1, fan_in=1))
+    x = net.op("PRelu", net.op("Div", x, net.constant(np.linspace(1, 2, 6).reshape(6, 1, 1))), net.weight(6, 1, 1))
+    net.images_end(net.op("Sub", x, net.weight(6, 1, 1, fan_in=1)), 6)
+
+
+def subtracted_and_divided(net: Net) -> None:
+    """One parameter that is read twice: what is added to it must fit both."""
+    shared = net.constant(np.linspace(1, 2, 6).reshape(6, 1, 1))
+    net.images_end(net.op("Div", net.op("Sub", net.images(6), shared), shared), 6)
+
+
+def gated_tokens(net: Net) -> None:
+    x = net.dense(net.tokens(8), 8, 12)
+    a, b = net.op("Split", x, net.constant([6, 6]), axis=-1, outputs=2)
+    net.tokens_end(net.op("Mul", a, net.op("Sigmoid", b)), 6)
+
+
+BLOCKS = [
+    dense_block,
+    squeeze_and_excitation,
+    grouped,
+    depthwise_multiplier,
+    channel_shuffle,
+    two_branches,
+    flattened,
+    flattened_channels_last,
+    padded_shortcut,
+    upsampled,
+    depth_to_space,
+    normalized_by_instance,
+    scaled_and_sloped,
+    subtracted_and_divided,
+    gated_tokens,
+]
+
+
+@pytest.mark.parametrize("sparsity", ["0.5", "0.75", "0.9"])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_keeps_its_outputs(block: Callable[[Net], None], sparsity: str) -> None:
+    net = net_of(block)
+    embedded(net.model(), net.feeds, sparsity)

@@ -1,0 +1,145 @@
+"""Wide with ``init="embed"``: what it refuses, and what it embeds although it looks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import pytest
+from builders import linear, random_weight
+from embedded_models import embedded, net_of, perceptron
+from nets import Net
+
+from sift_onnx.errors import UnsupportedError, UsageError
+from sift_onnx.graphs.constants import array_of
+from sift_onnx.passes import Wide
+
+# What is refused.
+
+
+def layer_norm(net: Net) -> None:
+    net.tokens_end(net.op("LayerNormalization", net.tokens(8), net.weight(8), net.weight(8), axis=-1, name="mixer"), 8)
+
+
+def rms_norm_in_primitives(net: Net) -> None:
+    x = net.tokens(8)
+    mean = net.op("ReduceMean", net.op("Mul", x, x), net.constant([-1]), name="mixer")
+    net.tokens_end(net.op("Div", x, net.op("Sqrt", mean)), 8)
+
+
+def group_norm(net: Net) -> None:
+    x = net.op("GroupNormalization", net.images(8), net.weight(8), net.weight(8), num_groups=2, name="mixer")
+    net.images_end(x, 8)
+
+
+def group_norm_in_primitives(net: Net) -> None:
+    x = net.op("Reshape", net.images(8), net.constant([1, 2, -1]))
+    x = net.op("InstanceNormalization", x, net.weight(2), net.weight(2), name="mixer")
+    net.images_end(net.op("Reshape", x, net.constant([1, 8, 8, 8])), 8)
+
+
+def softmax(net: Net) -> None:
+    net.images_end(net.op("Softmax", net.images(8), axis=1, name="mixer"), 8)
+
+
+def attention_scores(net: Net) -> None:
+    x = net.tokens(8)
+    scores = net.op("MatMul", x, net.op("Transpose", net.dense(x, 8, 8), perm=[0, 2, 1]), name="mixer")
+    net.tokens_end(net.op("MatMul", net.op("Softmax", scores), x), 8)
+
+
+def local_response(net: Net) -> None:
+    net.images_end(net.op("LRN", net.images(8), size=3, name="mixer"), 8)
+
+
+def maximum_of_channels(net: Net) -> None:
+    x = net.images(8)
+    net.images_end(net.op("Mul", x, net.op("ReduceMax", x, net.constant([1]), keepdims=1, name="mixer")), 8)
+
+
+def logarithm(net: Net) -> None:
+    net.images_end(net.op("Log", net.op("Sigmoid", net.images(8)), name="mixer"), 8)
+
+
+def quotient(net: Net) -> None:
+    x = net.images(8)
+    net.images_end(net.op("Div", x, net.op("Sigmoid", net.conv(x, 8, 8)), name="mixer"), 8)
+
+
+def quotient_of_a_computed_constant(net: Net) -> None:
+    divisor = net.op("Sub", net.weight(8, 1, 1), net.weight(8, 1, 1))
+    net.images_end(net.op("Div", net.images(8), divisor, name="mixer"), 8)
+
+
+def number_of_channels(net: Net) -> None:
+    x = net.images(8)
+    count = net.op("Cast", net.op("Shape", x, start=1, end=2), to=onnx.TensorProto.FLOAT, name="mixer")
+    net.images_end(net.op("Mul", x, count), 8)
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (layer_norm, "normalizes over an axis that grows from 8 to 16"),
+        (rms_norm_in_primitives, "reduces an axis that grows from 8 to 16"),
+        (group_norm, "normalizes over groups of an axis that grows from 8 to 16"),
+        (group_norm_in_primitives, "normalizes over an axis that grows from 256 to 512"),
+        (softmax, "normalizes over an axis that grows from 8 to 16"),
+        (attention_scores, "sums products of activations"),
+        (local_response, "normalizes over neighbours along an axis that grows"),
+        (maximum_of_channels, "reduces an axis that grows"),
+        (logarithm, "may be infinite or undefined"),
+        (quotient, "divides by features that are added"),
+        (quotient_of_a_computed_constant, "divides by features that are added"),
+        (number_of_channels, "computes with the size of an axis that grows"),
+    ],
+)
+def test_what_mixes_features_is_refused_by_name(block: Callable[[Net], None], reason: str) -> None:
+    net = net_of(block, opset=21)
+    with pytest.raises(UnsupportedError, match=rf"node 'mixer' \(\w+\) {reason}.*Use `init='random'`"):
+        Wide("0.75", init="embed")(net.model())
+
+
+@pytest.mark.parametrize("attention", ["heads", "keep"])
+def test_attention_whose_heads_keep_their_size_is_embedded(attention: str) -> None:
+    net = Net()
+    x = net.tokens(8)
+    q, k, v = (net.op("Reshape", net.dense(x, 8, 8), net.constant([1, 5, 2, 4])) for _ in range(3))
+    q, v = (net.op("Transpose", h, perm=[0, 2, 1, 3]) for h in (q, v))
+    k = net.op("Transpose", k, perm=[0, 2, 3, 1])
+    h = net.op("MatMul", net.op("Softmax", net.op("MatMul", q, k)), v)
+    h = net.op("Reshape", net.op("Transpose", h, perm=[0, 2, 1, 3]), net.constant([1, 5, 8]))
+    net.tokens_end(net.op("Add", x, net.dense(h, 8, 8)), 8)
+    with pytest.raises(UnsupportedError, match="`attention='heads'` or `'keep'`"):
+        Wide("0.75", init="embed")(net.model())
+    embedded(net.model(), net.feeds, attention=attention)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"init": "kaiming"}, "init 'kaiming' is unknown"),
+        ({"init": "embed", "keep_dense": ["w0"]}, "drop `keep_dense`"),
+        ({"init": "embed", "resize_output": ["y"]}, "drop `resize_output`"),
+        ({"init": "embed", "pattern": "2:4"}, "drop `pattern`"),
+        ({"init": "embed", "distribution": "erk"}, "drop `pattern` and `distribution`"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Wide("0.75", **settings)
+
+
+def test_only_what_was_chosen_grows_and_all_that_grows_is_sparse() -> None:
+    result = Wide("0.75", init="embed", only=["w2"])(perceptron(4, 6, 6, 6, 6, 4))
+    statuses = [layer["status"] for layer in result.report["layers"]]
+    assert statuses == ["unchanged", "sparse", "sparse", "sparse", "unchanged"]
+
+
+def test_an_axis_that_nobody_stores_may_be_of_any_length() -> None:
+    model = linear({f"w{i}": random_weight(8, 8, seed=i) for i in range(4)})
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2**40
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2**40
+    result = Wide("0.75", init="embed")(model)
+    assert [len(array_of(c)) for n, c in result.model.initializers().items() if n == "w1"] == [16]
