@@ -167,3 +167,19 @@ def test_a_pass_of_a_user_s_own_is_a_dataclass_with_the_same_checks() -> None:
     assert make(Own, {"below": "1e-2"}).settings() == {"pass": "own", "below": 0.01}
     with pytest.raises(UsageError, match=r"the setting 'below' of own is 0; write a number, above 0"):
         Own(below=0)
+
+
+def test_a_constructor_written_by_hand_may_fill_in_the_fields_of_a_base() -> None:
+    class Quarter(Wide):
+        """Keeps a quarter of the weights."""
+
+        name: ClassVar[str] = "quarter"
+
+        def __init__(self, step: int) -> None:
+            super().__init__(0.75, round_to=step)
+            self.step = step
+
+    assert list(declared_settings(Quarter)) == ["step"]
+    assert make(Quarter, {"step": 8}).identity() == Wide(0.75, round_to=8).identity() | {"pass": "quarter"}
+    with pytest.raises(UsageError, match=r"the setting 'step' of quarter is -1; write a whole number, 0 or more"):
+        make(Quarter, {"step": -1})
