@@ -16,7 +16,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.passes.settings import Count, Form, Globs, InputShapes
 from sift_onnx.settings.convert import convert, suggestion
 
-__all__ = ["Setting", "declared_settings", "hold_settings", "make", "noted_settings"]
+__all__ = ["Setting", "declared_settings", "hold_settings", "make", "noted_settings", "resolve_annotations"]
 
 Made = TypeVar("Made")
 
@@ -97,6 +97,17 @@ def _declared(pass_class: Any) -> Mapping[str, Setting]:
         return setting.default is not Parameter.empty, next(declaring, len(bases))
 
     return {setting.name: setting for setting in sorted(found, key=rank)}
+
+
+def resolve_annotations(pass_class: type[Any]) -> None:
+    """Give the constructor of a dataclass types for annotations.
+
+    Its annotations are texts, also those of inherited fields, whose names may be unknown in the module of the class.
+    """
+    if not _is_written_by_hand(pass_class):
+        hints = get_type_hints(pass_class)
+        constructor = pass_class.__init__
+        constructor.__annotations__ = {name: hints.get(name) for name in constructor.__annotations__}
 
 
 def _is_written_by_hand(pass_class: type[Any]) -> bool:

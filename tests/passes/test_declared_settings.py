@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
-from inspect import Parameter
+from inspect import Parameter, signature
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -183,3 +183,15 @@ def test_a_constructor_written_by_hand_may_fill_in_the_fields_of_a_base() -> Non
     assert make(Quarter, {"step": 8}).identity() == Wide(0.75, round_to=8).identity() | {"pass": "quarter"}
     with pytest.raises(UsageError, match=r"the setting 'step' of quarter is -1; write a whole number, 0 or more"):
         make(Quarter, {"step": -1})
+
+
+def test_what_need_not_be_given_is_given_by_name() -> None:
+    for pass_class in map(get_pass, pass_names()):
+        if pass_class.__module__.startswith("sift_onnx."):
+            first, *others = signature(pass_class).parameters.values() or [None]
+            assert all(other.kind is Parameter.KEYWORD_ONLY for other in others), pass_class
+            assert (
+                first is None
+                or pass_class.name == "low-rank"
+                or ((first.kind is Parameter.KEYWORD_ONLY) == (first.default is not Parameter.empty))
+            )
