@@ -21,12 +21,7 @@ from sift_onnx.files.data_types import numpy_dtype
 from sift_onnx.files.stored_values import StoredValues, array_pieces, count_nonzeros
 from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.traits import PARAMETER_VIEWS
-from sift_onnx.weights.masked_values import (
-    DenseUnderMask,
-    MaskedValues,
-    WeightSource,
-    count_nonzeros,
-)
+from sift_onnx.weights.masked_values import DenseUnderMask, MaskedValues, WeightSource
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight
 
