@@ -31,7 +31,7 @@ def csr_node(node: gs.Node) -> CsrNode | str:
     """How to execute ``node`` as CSR; where it cannot be, the reason."""
     if not is_standard(node.domain):
         return f"operators of {node.domain} are not executed as CSR"
-    make = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}.get(node.op)
+    make = {"Conv": _conv, "Gemm": _matrix_product, "MatMul": _matrix_product}.get(node.op)
     return f"{node.op} is not executed as CSR" if make is None else make(node)
 
 
@@ -89,7 +89,8 @@ def _conv(node: gs.Node) -> CsrNode | str:
     return run
 
 
-def _gemm(node: gs.Node) -> CsrNode | str:
+def _matrix_product(node: gs.Node) -> CsrNode | str:
+    """A Gemm; or a MatMul, which has neither its attributes nor a bias, and whose rows are all axes but the last."""
     weight = _stored(node.inputs[1], 2)
     if weight is None:
         return "its second operand is not a stored matrix"
@@ -97,28 +98,15 @@ def _gemm(node: gs.Node) -> CsrNode | str:
 
     def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
         a = arrays[node.inputs[0].name]
-        x = a if node.attrs.get("transA", 0) else a.T
-        y: Array = multiply(matrix, np.ascontiguousarray(x)).T.astype(a.dtype)
+        x = a.T if node.attrs.get("transA", 0) else a
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        product = multiply(matrix, np.ascontiguousarray(rows.T))
+        y: Array = np.ascontiguousarray(product.T).reshape(*x.shape[:-1], len(product)).astype(a.dtype)
         y = y * y.dtype.type(node.attrs.get("alpha", 1.0))
         c = _optional(node, 2, arrays)
         if c is not None:
             y = y + c.astype(y.dtype) * y.dtype.type(node.attrs.get("beta", 1.0))
         return y
-
-    return run
-
-
-def _matmul(node: gs.Node) -> CsrNode | str:
-    weight = _stored(node.inputs[1], 2)
-    if weight is None:
-        return "its second operand is not a stored matrix"
-    matrix = _transposed(weight, True)
-    features = weight.shape[1]
-
-    def run(arrays: Mapping[str, Array], multiply: Multiply) -> Array:
-        a = arrays[node.inputs[0].name]
-        product = multiply(matrix, np.ascontiguousarray(a.reshape(-1, a.shape[-1]).T))
-        return np.ascontiguousarray(product.T).reshape(*a.shape[:-1], features).astype(a.dtype)
 
     return run
 
