@@ -101,10 +101,6 @@ class Axis:
     stride: int = 1
     span: int = 1
 
-    def with_size(self, size: Size) -> Axis:
-        """The same stride and span with another size."""
-        return Axis(size, self.stride, self.span)
-
 
 @dataclass(frozen=True)
 class _Elimination(Generic[CauseT]):

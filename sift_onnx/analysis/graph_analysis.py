@@ -209,12 +209,9 @@ def _run(ctx: RuleContext) -> None:
     rule = rule_for(node.op, node.domain)
     if rule is not None:
         rule(ctx)
-        return
-    ctx.analysis.unknown.append(node)
-    for i in range(len(node.inputs)):
-        ctx.fix_input(i, f"no rule covers {operator_name(node.op, node.domain)}")
-    for i in range(len(node.outputs)):
-        ctx.set_axes(i, ctx.inferred_axes(i))
+    else:
+        ctx.analysis.unknown.append(node)
+        ctx.fix_node(f"no rule covers {operator_name(node.op, node.domain)}")
 
 
 def _pin_captures(analysis: AxisAnalysis, node: gs.Node) -> None:

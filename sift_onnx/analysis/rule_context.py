@@ -223,6 +223,19 @@ class RuleContext:
             if elements is not None:
                 self.fix(elements, reason)
 
+    def keep_sizes(self, reason: str) -> None:
+        """Say that every size which the node reads must stay; outputs have the sizes that inference knows."""
+        for i in range(len(self.node.inputs)):
+            self.pin_all(self.axes(i), reason)
+        for i in range(len(self.node.outputs)):
+            self.set_axes(i, self.inferred_axes(i))
+
+    def fix_node(self, reason: str) -> None:
+        """Say that all inputs must stay what they are, see :meth:`fix_input`, and so the outputs."""
+        for i in range(len(self.node.inputs)):
+            self.fix_input(i, reason)
+        self.keep_sizes(reason)
+
     def set_attribute(self, name: str, size: Size | Sequence[Size]) -> None:
         """Say that an integer attribute states ``size``, or a list of integers these sizes."""
         self.analysis.attribute_edits[(self.index, name)] = size if isinstance(size, Size) else tuple(size)

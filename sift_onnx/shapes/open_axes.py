@@ -8,11 +8,12 @@ Exporters mark an axis that is open in many ways. Some give each size a name of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import onnx
 
-from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.graphs.node_checks import with_subgraphs
 
 __all__ = ["Extent", "declared_shape", "extents_of", "without_marks"]
 
@@ -65,19 +66,16 @@ def without_marks(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not any(_marked(model.graph)):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for dim in list(_marked(copy.graph)):
         dim.ClearField("value")
     return copy
 
 
 def _marked(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    for info in (*graph.input, *graph.value_info, *graph.output):
+    infos = (info for level in with_subgraphs(graph) for info in (*level.input, *level.value_info, *level.output))
+    for info in infos:
         declared = declared_shape(info.type.tensor_type) or ()
         for dim, before, extent in zip(info.type.tensor_type.shape.dim, declared, extents_of(declared), strict=False):
             if before is not None and extent is None:
                 yield dim
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _marked(inner)

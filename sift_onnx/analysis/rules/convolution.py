@@ -71,9 +71,7 @@ def _operands(ctx: RuleContext) -> tuple[Axes, Axes, Sequence[int]] | None:
     x, w = ctx.axes(0), ctx.axes(1)
     shape = [n for n in ctx.output_shape() or () if n is not None]
     if x is None or w is None or len(shape) != len(x):
-        for axes in (x, w):
-            ctx.pin_all(axes, "a convolution reads or makes a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("a convolution reads or makes a tensor of unknown shape")
         return None
     for kernel_axis in w[2:]:
         ctx.pin(kernel_axis, "kernel")

@@ -14,9 +14,7 @@ def einsum(ctx: RuleContext) -> None:
     operands = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
     terms, result = _parse(str(ctx.attr("equation")), [len(axes) if axes is not None else 0 for axes in operands])
     if terms is None or any(axes is None for axes in operands):
-        for axes in operands:
-            ctx.pin_all(axes, "it meets a tensor of unknown shape in an Einsum")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it meets a tensor of unknown shape in an Einsum")
         return
     labels: dict[str, Axis] = {}
     for term, axes in zip(terms, operands, strict=True):

@@ -37,9 +37,7 @@ def binary(ctx: RuleContext) -> None:
     operands = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
     known = [axes for axes in operands if axes is not None]
     if len(known) < len(operands):
-        for axes in known:
-            ctx.pin_all(axes, "it meets a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it meets a tensor of unknown shape")
         return
     ctx.set_axes(0, broadcast(ctx, known))
     if ctx.node.op == "Mul":

@@ -16,9 +16,7 @@ def concat(ctx: RuleContext) -> None:
     parts = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
     known = [axes for axes in parts if axes is not None]
     if len(known) < len(parts):
-        for axes in known:
-            ctx.pin_all(axes, "it is joined with a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is joined with a tensor of unknown shape")
         return
     joined = int(ctx.attr("axis", 1)) % len(known[0])
     out: list[Axis] = []
@@ -59,16 +57,14 @@ def pad(ctx: RuleContext) -> None:
     else:
         stated = ctx.elements(1)
         if stated is None:
-            ctx.pin_all(x, "it is padded by computed amounts")
-            ctx.set_axes(0, ctx.inferred_axes())
+            ctx.keep_sizes("it is padded by computed amounts")
             return
         amounts = [element.value for element in stated.reshape(-1)]
     axes = list(range(len(x)))
     if ctx.has_input(3):
         chosen = ctx.elements(3)
         if chosen is None:
-            ctx.pin_all(x, "the padded axes are computed")
-            ctx.set_axes(0, ctx.inferred_axes())
+            ctx.keep_sizes("the padded axes are computed")
             return
         axes = [element.value % len(x) for element in chosen.reshape(-1)]
     out = list(x)
@@ -96,8 +92,7 @@ def tile(ctx: RuleContext) -> None:
     """Repeated axes are multiples; an axis of size 1 is repeated as often as its consumers need."""
     x, repeats = ctx.axes(0), ctx.elements(1)
     if x is None or repeats is None:
-        ctx.pin_all(x, "it is repeated a computed number of times")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is repeated a computed number of times")
         return
     out: list[Axis] = []
     for i, (axis, element) in enumerate(zip(x, repeats.reshape(-1), strict=True)):

@@ -17,8 +17,7 @@ def reshape_rule(ctx: RuleContext) -> None:
     """The sizes asked for are rewritten where they are constants; ``0`` and ``-1`` follow by themselves."""
     x, target = ctx.axes(0), ctx.elements(1)
     if x is None or target is None:
-        ctx.pin_all(x, "it is reshaped to a computed shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is reshaped to a computed shape")
         return
     before = [ctx.original(axis) for axis in x]
     asked: list[Element] = list(target.reshape(-1))
@@ -105,8 +104,7 @@ def squeeze(ctx: RuleContext) -> None:
     """Axes of size 1 vanish; they must stay 1."""
     x, axes = ctx.axes(0), axes_argument(ctx)
     if x is None or axes is None:
-        ctx.pin_all(x, "the squeezed axes are computed")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the squeezed axes are computed")
         return
     gone = {a % len(x) for a in axes} or {i for i, axis in enumerate(x) if ctx.original(axis) == 1}
     ctx.set_axes(0, [axis for i, axis in enumerate(x) if i not in gone])
@@ -117,8 +115,7 @@ def unsqueeze(ctx: RuleContext) -> None:
     """New axes of size 1."""
     x, axes = ctx.axes(0), axes_argument(ctx)
     if x is None or axes is None:
-        ctx.pin_all(x, "the new axes are computed")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the new axes are computed")
         return
     rank = len(x) + len(axes)
     new = {a % rank for a in axes}
@@ -131,8 +128,7 @@ def expand(ctx: RuleContext) -> None:
     """Broadcast to the sizes asked for; a size that nothing in the input fixes is whatever its consumers need."""
     x, target = ctx.axes(0), ctx.elements(1)
     if x is None or target is None:
-        ctx.pin_all(x, "it is expanded to a computed shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is expanded to a computed shape")
         return
     asked = list(target.reshape(-1))
     out = list(broadcast(ctx, [x, _asked_axes(ctx, asked)]))

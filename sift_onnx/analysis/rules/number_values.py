@@ -1,5 +1,6 @@
 """Small tensors that are computed from sizes in other ways than by sums, products and quotients of integers.
 
+Operators that only move elements hand them on as they are.
 An exporter that divides two sizes of an image casts them to float, divides, rounds, and casts back. Each element of
 such a tensor is followed as a :class:`~sift_onnx.analysis.findings.Number`. As long as it is a whole number and a
 linear expression of sizes, it stays one; otherwise it knows the sizes that it depends on, and those stay what they are
@@ -51,10 +52,11 @@ def evaluate_numbers(ctx: RuleContext, inputs: Sequence[Elements | None]) -> boo
     results = compute(node.op, arrays, attributes, len(node.outputs))
     if results is None or any(result.size > FOLLOWED_ELEMENTS for result in results):
         return False
-    given = [elements for elements in inputs if elements is not None]
-    if node.op in MOVING or node.op == "Where":
+    moves = node.op in MOVING or node.op == "Where"
+    if moves:
         outputs = _moved(ctx, inputs, attributes)
     else:
+        given = [elements for elements in inputs if elements is not None]
         outputs = [_combined(ctx, given, result) for result in results]
     if outputs is None:
         return False
@@ -62,7 +64,7 @@ def evaluate_numbers(ctx: RuleContext, inputs: Sequence[Elements | None]) -> boo
         for tensor, elements in zip(node.outputs, outputs, strict=False):
             ctx.analysis.numbers[tensor.name] = elements
         return False
-    for i in range(len(node.inputs)):
+    for i in range(0 if moves else len(node.inputs)):
         ctx.pin_all(ctx.axes(i), NOT_LINEAR)
     for i, elements in enumerate(outputs):
         ctx.set_elements(i, _each(elements, lambda operand: _as_element(ctx, operand)))
@@ -85,10 +87,11 @@ def _plain(value: Any) -> Any:
 def _moved(ctx: RuleContext, inputs: Sequence[Elements | None], attributes: dict[str, Any]) -> list[Elements] | None:
     """The elements of the first input, or of all that are joined or chosen from, at their new places."""
     data = {"Concat": range(len(inputs)), "Where": (1, 2)}.get(ctx.node.op, (0,))
+    reason = "a choice depends on it" if ctx.node.op == "Where" else "it picks elements of a shape"
     moved: list[npt.NDArray[Any] | None] = []
     for i, elements in enumerate(inputs):
         if elements is not None and i not in data:
-            ctx.fix(elements, "it picks elements of a shape")
+            ctx.fix(elements, reason)
         moved.append(elements if elements is None or i in data else _array_of(elements))
     results = compute(ctx.node.op, moved, attributes, len(ctx.node.outputs))
     return None if results is None else list(results)

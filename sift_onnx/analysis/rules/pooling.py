@@ -12,8 +12,7 @@ def pool(ctx: RuleContext) -> None:
     """``[N, C, ...]`` -> ``[N, C, ...]`` with other spatial sizes, which must not depend on what grows."""
     x, shape = ctx.axes(0), ctx.output_shape()
     if x is None or shape is None or any(n is None for n in shape[2:]):
-        ctx.pin_all(x, "the size of the pooled tensor is unknown")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the size of the pooled tensor is unknown")
         return
     ctx.pin_all(x[2:], "a pooling window slides over it")
     axes = (*x[:2], *ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size"))
@@ -34,8 +33,7 @@ def reduce(ctx: RuleContext) -> None:
     if axes is None and ctx.has_input(1):
         elements = ctx.elements(1)
         if elements is None:
-            ctx.pin_all(x, "the reduced axes are computed")
-            ctx.set_axes(0, ctx.inferred_axes())
+            ctx.keep_sizes("the reduced axes are computed")
             return
         axes = [element.value for element in elements.reshape(-1)]
     if isinstance(axes, int):

@@ -3,8 +3,9 @@
 A dynamic batch leaves chains like ``Shape -> Gather -> Concat -> Reshape`` in a graph. Each element is followed as a
 :class:`~sift_onnx.analysis.rule_context.Element`: one that comes from ``Shape`` is the size of that axis and updates
 itself when the model runs; one that comes from a constant can be rewritten; sums, and products and quotients with
-constants, are expressions of these. Whatever is no linear expression fixes what it is made of. What is computed in
-floating point, and by the rarer operators, is in :mod:`sift_onnx.analysis.rules.number_values`.
+constants, are expressions of these. Whatever is no linear expression fixes what it is made of. Operators that
+move elements, that compute in floating point, or that are rare are in
+:mod:`sift_onnx.analysis.rules.number_values`.
 """
 
 from __future__ import annotations
@@ -104,12 +105,6 @@ def _values(elements: Elements) -> list[int]:
     return [element.value for element in elements.reshape(-1)]
 
 
-def _fixed_values(ctx: RuleContext, elements: Elements) -> list[int]:
-    """The values of elements that say which others are meant, and so must stay."""
-    ctx.fix(elements, "it picks elements of a shape")
-    return _values(elements)
-
-
 def _pairwise(combine: Callable[[RuleContext, Element, Element], Element]) -> Callable[..., Elements]:
     def apply(ctx: RuleContext, inputs: list[Elements]) -> Elements:
         result = inputs[0]
@@ -185,10 +180,6 @@ def _only_grows(ctx: RuleContext, element: Element) -> bool:
     return all(coefficient > 0 for _, coefficient in ctx.system.resolve(element.size).terms)
 
 
-def _pass(_: RuleContext, inputs: list[Elements]) -> Elements:
-    return inputs[0]
-
-
 def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     kind = np.dtype(ctx.node.outputs[0].dtype).kind if ctx.node.outputs[0].dtype is not None else "i"
     to = ctx.attr("to")
@@ -201,58 +192,6 @@ def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     return inputs[0] if kind in "iu" else None
 
 
-def _concat(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    return np.concatenate(inputs, axis=int(ctx.attr("axis", 0)))
-
-
-def _gather(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    data, indices = inputs
-    positions = np.asarray(_fixed_values(ctx, indices)).reshape(indices.shape)
-    taken = np.take(data, positions, axis=int(ctx.attr("axis", 0)))
-    return taken if isinstance(taken, np.ndarray) else _array([taken], ())
-
-
-def _reshape(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    sizes = _fixed_values(ctx, inputs[1])
-    return inputs[0].reshape([inputs[0].shape[i] if n == 0 else n for i, n in enumerate(sizes)])
-
-
-def _squeeze(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    axes = _values(inputs[1]) if len(inputs) > 1 else ctx.attr("axes")
-    return np.squeeze(inputs[0], axis=None if axes is None else tuple(axes))
-
-
-def _unsqueeze(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    axes = _values(inputs[1]) if len(inputs) > 1 else ctx.attr("axes")
-    return np.expand_dims(inputs[0], tuple(axes))
-
-
-def _transpose(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    return np.transpose(inputs[0], ctx.attr("perm"))
-
-
-def _slice(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    data = inputs[0]
-    arguments = [_fixed_values(ctx, elements) for elements in inputs[1:]] or [
-        list(ctx.attr("starts")),
-        list(ctx.attr("ends")),
-    ]
-    starts, ends = arguments[:2]
-    default_axes = ctx.attr("axes") or list(range(len(starts)))
-    axes = arguments[2] if len(arguments) > 2 else default_axes
-    steps = arguments[3] if len(arguments) > 3 else [1] * len(starts)
-    window = [slice(None)] * data.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # A negative step that runs to the front is written with an end below every index.
-        window[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
-    return data[tuple(window)]
-
-
-def _expand(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    shape = np.broadcast_shapes(inputs[0].shape, tuple(_fixed_values(ctx, inputs[1])))
-    return np.array(np.broadcast_to(inputs[0], shape))
-
-
 def _reduce_prod(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     if inputs[0].ndim != 1:
         return None
@@ -260,15 +199,6 @@ def _reduce_prod(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     for element in inputs[0]:
         total = _multiply(ctx, total, element)
     return _array([total], (1,) if ctx.attr("keepdims", 1) else ())
-
-
-def _where(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    condition, yes, no = np.broadcast_arrays(*inputs)
-    ctx.fix(inputs[0], "a choice depends on it")
-    chosen = [
-        y if c.value else n for c, y, n in zip(condition.reshape(-1), yes.reshape(-1), no.reshape(-1), strict=True)
-    ]
-    return _array(chosen, condition.shape)
 
 
 def _constant_of_shape(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
@@ -295,15 +225,11 @@ _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]]
     "Add": _pairwise(_add),
     "And": _nonlinear(lambda a, b: bool(a) and bool(b)),
     "Cast": _cast,
-    "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Div": _pairwise(_divide),
     "Equal": _comparison(operator.eq),
-    "Expand": _expand,
-    "Gather": _gather,
     "Greater": _comparison(operator.gt),
     "GreaterOrEqual": _comparison(operator.ge),
-    "Identity": _pass,
     "Less": _comparison(operator.lt),
     "LessOrEqual": _comparison(operator.le),
     "Max": _nonlinear(max),
@@ -312,11 +238,5 @@ _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]]
     "Mul": _pairwise(_multiply),
     "Range": _range,
     "ReduceProd": _reduce_prod,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Squeeze": _squeeze,
     "Sub": _pairwise(_subtract),
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    "Where": _where,
 }
