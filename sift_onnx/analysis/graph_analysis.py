@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Axis, AxisError, AxisSystem
+from sift_onnx.analysis.axis_system import Axis, AxisError
 from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits
@@ -139,14 +139,15 @@ def _analyze(
     resize_outputs: Sequence[str],
 ) -> AxisAnalysis:
     analysis = AxisAnalysis(
-        system=AxisSystem(),
         order=_topological(model.graph),
         attention=attention,
         head_splits=splits,
         inputs=inputs,
     )
     for name, dims in inputs.shapes.items():
-        analysis.axes[name] = _input_axes(analysis.system, name, dims)
+        # Pinned variables, so that an axis that meets them knows why it cannot grow.
+        cause = Cause(name, "input", f"it is the graph input {name!r}")
+        analysis.axes[name] = tuple(Axis(analysis.system.fixed(n, cause)) for n in dims)
     opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
     for index, node in enumerate(analysis.order):
         ctx = RuleContext(analysis, node, index, shapes, opsets)
@@ -189,12 +190,6 @@ def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
             for axis in layer.axes:
                 cause = Cause(use.node, use.op, f"its weight {name!r} is a fixed function: {reason}")
                 analysis.system.pin(axis.size, cause)
-
-
-def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
-    """Fixed sizes, as pinned variables, so that an axis that meets them knows why it cannot grow."""
-    cause = Cause(name, "input", f"it is the graph input {name!r}")
-    return tuple(Axis(system.fixed(n, cause)) for n in dims)
 
 
 def _run(ctx: RuleContext) -> None:

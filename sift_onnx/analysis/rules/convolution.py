@@ -13,17 +13,12 @@ __all__ = ["convolution"]
 
 
 @axis_rule("Conv")
-def conv(ctx: RuleContext) -> None:
+def convolution(ctx: RuleContext) -> None:
     """``x [N, C, ...]``, ``w [O, C / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``.
 
     Without groups, ``C`` and ``O`` are free. A depthwise convolution has one group per channel: the number of groups
     grows. Any other grouped convolution keeps its groups, and each gets wider.
     """
-    convolution(ctx)
-
-
-def convolution(ctx: RuleContext) -> None:
-    """The rule of :func:`conv`, for operators that do something else besides."""
     operands = _operands(ctx)
     if operands is None:
         return

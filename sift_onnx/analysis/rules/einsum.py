@@ -50,7 +50,7 @@ def _register(ctx: RuleContext, terms: list[str], result: str, labels: dict[str,
         if derived[i] and parameters[i] is None:
             ctx.pin_all([labels[label] for label in term], "the weight is computed, not stored")
     if not any(derived):
-        growing = [axis.size for axis in summed if not ctx.system.resolve(axis.size).is_constant]
+        growing = [axis.size for axis in summed if ctx.grows(axis)]
         ctx.product(*(axis.size for axis in labels.values()), summed=growing[-1] if growing else None)
 
 

@@ -103,10 +103,10 @@ def constant_of_shape(ctx: RuleContext) -> None:
         ctx.set_axes(0, ctx.inferred_axes())
         return
     out: list[Axis] = []
-    for i, element in enumerate(asked.reshape(-1)):
+    for element in asked.reshape(-1):
         size = element.size
         if element.leaf is not None and element.value > 1:
-            size = ctx.system.variable(element.value, f"{ctx.label} shape[{i}]")
+            size = ctx.system.variable(element.value)
             ctx.tie(element, size, "a filled tensor has this size")
         out.append(Axis(size, 1, element.value))
     ctx.set_axes(0, out)

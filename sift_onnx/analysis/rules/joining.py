@@ -8,6 +8,7 @@ from sift_onnx.analysis.axis_system import Axis, Size, size_of
 from sift_onnx.analysis.findings import Elements
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.elementwise import met
 
 
 @axis_rule("Concat")
@@ -25,19 +26,14 @@ def concat(ctx: RuleContext) -> None:
         if position == joined:
             out.append(_joined(ctx, meeting))
             continue
-        for axis in meeting[1:]:
-            ctx.equate(meeting[0], axis, "they are joined along another axis")
-        grown = [axis for axis in meeting if not ctx.system.resolve(axis.size).is_constant]
-        out.append(min(grown or meeting, key=lambda axis: axis.span))
+        out.append(met(ctx, meeting, "they are joined along another axis"))
     ctx.set_axes(0, out)
 
 
 def _joined(ctx: RuleContext, parts: Sequence[Axis]) -> Axis:
-    total = size_of(0)
-    for axis in parts:
-        total = total + axis.size
+    total = sum((axis.size for axis in parts), start=size_of(0))
     original = ctx.original(total)
-    strides = {axis.stride for axis in parts if not ctx.system.resolve(axis.size).is_constant}
+    strides = {axis.stride for axis in parts if ctx.grows(axis)}
     stride = strides.pop() if len(strides) == 1 else 1
     if original % stride or any(ctx.original(axis) % stride for axis in parts):
         stride = 1
@@ -95,13 +91,13 @@ def tile(ctx: RuleContext) -> None:
         ctx.keep_sizes("it is repeated a computed number of times")
         return
     out: list[Axis] = []
-    for i, (axis, element) in enumerate(zip(x, repeats.reshape(-1), strict=True)):
+    for axis, element in zip(x, repeats.reshape(-1), strict=True):
         if element.value == 1:
             out.append(axis)
         elif ctx.original(axis) == 1:
             size = element.size
             if element.leaf is not None:
-                size = ctx.system.variable(element.value, f"{ctx.label} repeats[{i}]")
+                size = ctx.system.variable(element.value)
                 ctx.tie(element, size, "a repetition states this size")
             out.append(Axis(size, 1, element.value))
         else:

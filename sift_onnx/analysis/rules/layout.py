@@ -47,7 +47,7 @@ def reshape_rule(ctx: RuleContext) -> None:
 
 def _explained(ctx: RuleContext, axes: list[Axis]) -> list[Axis]:
     """The axes after a reshape; those next to one that grows (the number of heads) know why they do not."""
-    if all(ctx.system.resolve(axis.size).is_constant for axis in axes):
+    if not any(ctx.grows(axis) for axis in axes):
         return axes
     cause = ctx.cause("a reshape splits an axis into it and one that grows")
     return [Axis(ctx.system.fixed(ctx.original(a), cause)) if a.size.is_constant else a for a in axes]
@@ -56,8 +56,7 @@ def _explained(ctx: RuleContext, axes: list[Axis]) -> list[Axis]:
 def _keep_repetitions(ctx: RuleContext, x: Axes, before: list[int], sizes: list[int]) -> None:
     """Of an axis and its repetitions that are merged (heads that share keys), the axis is what grows."""
     for i in range(1, len(x)):
-        grows = not ctx.system.resolve(x[i - 1].size).is_constant
-        if grows and x[i].size in ctx.analysis.repeats and before[i - 1] * before[i] in sizes:
+        if ctx.grows(x[i - 1]) and x[i].size in ctx.analysis.repeats and before[i - 1] * before[i] in sizes:
             ctx.pin(x[i], "it is a number of repetitions")
 
 
@@ -141,10 +140,10 @@ def expand(ctx: RuleContext) -> None:
 
 def _asked_axes(ctx: RuleContext, asked: list[Element]) -> Axes:
     axes: list[Axis] = []
-    for i, element in enumerate(asked):
+    for element in asked:
         size: Size = element.size
         if element.leaf is not None and element.value > 1:
-            size = ctx.system.variable(element.value, f"{ctx.label} shape[{i}]")
+            size = ctx.system.variable(element.value)
             ctx.analysis.repeats.add(size)
         axes.append(Axis(size, 1, element.value if not size.is_constant else 1))
     return tuple(axes)

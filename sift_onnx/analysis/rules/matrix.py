@@ -33,6 +33,7 @@ class _Side:
     batch: Axes
 
 
+@axis_rule("FusedGemm", domain=MICROSOFT)  # followed by an activation
 @axis_rule("Gemm")
 def gemm(ctx: RuleContext) -> None:
     """``a [M, K]``, ``b [K, N]`` (or transposed), ``c`` broadcast to ``[M, N]``."""
@@ -44,12 +45,6 @@ def gemm(ctx: RuleContext) -> None:
     for c_axis, out_axis in zip(reversed(ctx.axes(2) or ()), reversed(out), strict=False):
         if ctx.original(c_axis) != 1:
             ctx.equate(c_axis, out_axis, "bias")
-
-
-@axis_rule("FusedGemm", domain=MICROSOFT)
-def fused_gemm(ctx: RuleContext) -> None:
-    """A Gemm followed by an activation."""
-    gemm(ctx)
 
 
 @axis_rule("MatMul")

@@ -8,6 +8,7 @@ from sift_onnx.analysis.axis_system import Axis, size_of
 from sift_onnx.analysis.findings import Axes
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.elementwise import unary
 
 __all__ = ["trailing_parameters"]
 
@@ -79,20 +80,9 @@ def trailing_parameters(ctx: RuleContext, x: Axes, positions: Sequence[int]) -> 
                 ctx.equate(axis, other, "parameter of the normalized axes")
 
 
-@axis_rule(
-    "Softmax",
-    "LogSoftmax",
-    "Hardmax",
-    "LpNormalization",
-    "LRN",
-    "MeanVarianceNormalization",
-    "CumSum",
-    "CumProd",
-    "Trilu",
-)
-def along_an_axis(ctx: RuleContext) -> None:
-    """What is computed along an axis leaves every size as it is."""
-    ctx.set_axes(0, ctx.axes(0))
+# What is computed along an axis leaves every size as it is.
+axis_rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "LRN", "MeanVarianceNormalization")(unary)
+axis_rule("CumSum", "CumProd", "Trilu")(unary)
 
 
 def _channel_parameters(ctx: RuleContext, positions: Sequence[int]) -> Axes | None:

@@ -9,7 +9,7 @@ once a size is made of it. Nothing stays that a number only scales, such as the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Size, size_of
-from sift_onnx.analysis.findings import Element, Elements, Number
+from sift_onnx.analysis.findings import Element, Elements, Number, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext, sizes_behind
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.shapes.numpy_ops import ELEMENTWISE, KERNELS, MOVING, compute
@@ -67,7 +67,8 @@ def evaluate_numbers(ctx: RuleContext, inputs: Sequence[Elements | None]) -> boo
     for i in range(0 if moves else len(node.inputs)):
         ctx.pin_all(ctx.axes(i), NOT_LINEAR)
     for i, elements in enumerate(outputs):
-        ctx.set_elements(i, _each(elements, lambda operand: _as_element(ctx, operand)))
+        whole = [_as_element(ctx, operand) for operand in elements.reshape(-1)]
+        ctx.set_elements(i, elements_of(whole, elements.shape))
     return True
 
 
@@ -104,17 +105,8 @@ def _combined(ctx: RuleContext, inputs: Sequence[Elements], result: npt.NDArray[
         meeting = list(zip(*(other.reshape(-1) for other in np.broadcast_arrays(*inputs)), strict=True))
     else:
         meeting = [tuple(element for elements in inputs for element in elements.reshape(-1))] * flat.size
-    made = np.empty(flat.size, dtype=object)
-    for i, operands in enumerate(meeting):
-        made[i] = _number(ctx, operands, flat[i])
-    return made.reshape(result.shape)
-
-
-def _each(elements: Elements, function: Callable[[_Operand], Element]) -> Elements:
-    made = np.empty(elements.size, dtype=object)
-    for i, element in enumerate(elements.reshape(-1)):
-        made[i] = function(element)
-    return made.reshape(elements.shape)
+    made = [_number(ctx, operands, value) for operands, value in zip(meeting, flat, strict=True)]
+    return elements_of(made, result.shape)
 
 
 def _number(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Number:
@@ -137,7 +129,7 @@ def _number(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Numbe
 
 
 def _depends_on(ctx: RuleContext, operand: _Operand) -> list[Size]:
-    return [size for size in sizes_behind(operand) if not ctx.system.resolve(size).is_constant]
+    return [size for size in sizes_behind(operand) if ctx.system.grows(size)]
 
 
 def _linear(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Size | None:

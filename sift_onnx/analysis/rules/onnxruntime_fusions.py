@@ -6,7 +6,7 @@ from sift_onnx.analysis.axis_system import Axis, size_of
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.convolution import convolution
-from sift_onnx.analysis.rules.elementwise import broadcast
+from sift_onnx.analysis.rules.elementwise import binary, broadcast, unary
 from sift_onnx.operators.domains import MICROSOFT
 
 
@@ -61,18 +61,6 @@ def embed_layer_normalization(ctx: RuleContext) -> None:
     ctx.set_axes(2, (*ids, words[1]))
 
 
-@axis_rule("BiasGelu", "FastGelu", "BiasAdd", domain=MICROSOFT)
-def bias_gelu(ctx: RuleContext) -> None:
-    """``x`` plus an optional bias, through an activation."""
-    operands = [ctx.axes(i) for i in range(len(ctx.node.inputs)) if ctx.has_input(i)]
-    known = [axes for axes in operands if axes is not None]
-    if len(known) < len(operands):
-        ctx.keep_sizes("it meets a tensor of unknown shape")
-        return
-    ctx.set_axes(0, broadcast(ctx, known))
-
-
-@axis_rule("Gelu", "QuickGelu", domain=MICROSOFT)
-def gelu(ctx: RuleContext) -> None:
-    """One tensor in, one of the same shape out."""
-    ctx.set_axes(0, ctx.axes(0))
+# ``x`` plus an optional bias, through an activation.
+axis_rule("BiasGelu", "FastGelu", "BiasAdd", domain=MICROSOFT)(binary)
+axis_rule("Gelu", "QuickGelu", domain=MICROSOFT)(unary)

@@ -55,10 +55,10 @@ def _resample(ctx: RuleContext, sizes: Elements | None, passes: Callable[[int, i
             (out[i],) = ctx.const_axes([n or 0], "it is a spatial size")
         if sizes is not None and k is not None:
             element = sizes.reshape(-1)[k]
-            if ctx.system.resolve(out[i].size).is_constant:
-                ctx.pin(element.size, "it is a size that something is resampled to")
-            else:
+            if ctx.grows(out[i]):
                 ctx.tie(element, out[i].size, "a resize states this size")
+            else:
+                ctx.pin(element.size, "it is a size that something is resampled to")
     ctx.set_axes(0, out)
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import onnx
 
 from sift_onnx.analysis.axis_system import size_of
-from sift_onnx.analysis.findings import Element, Elements
+from sift_onnx.analysis.findings import Element, Elements, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.number_values import NOT_LINEAR, evaluate_numbers
@@ -37,7 +37,7 @@ def shape(ctx: RuleContext) -> None:
         return
     end = ctx.attr("end")
     part = x[slice(int(ctx.attr("start", 0)), None if end is None else int(end))]
-    ctx.set_elements(0, _array([Element(ctx.original(axis), axis.size) for axis in part], (len(part),)))
+    ctx.set_elements(0, elements_of([Element(ctx.original(axis), axis.size) for axis in part], (len(part),)))
 
 
 @axis_rule("Size")
@@ -50,7 +50,7 @@ def size(ctx: RuleContext) -> None:
     total = Element(1, size_of(1))
     for axis in x:
         total = _multiply(ctx, total, Element(ctx.original(axis), axis.size))
-    ctx.set_elements(0, _array([total], ()))
+    ctx.set_elements(0, elements_of([total], ()))
 
 
 def evaluate(ctx: RuleContext) -> bool:
@@ -81,7 +81,7 @@ def evaluate(ctx: RuleContext) -> bool:
 
 def _as_numbers(ctx: RuleContext, elements: Elements) -> Elements:
     """``elements`` for this node: a constant that another reader of the same tensor may rewrite is a size, too."""
-    return _array([_as_number(ctx, element) for element in elements.reshape(-1)], elements.shape)
+    return elements_of([_as_number(ctx, element) for element in elements.reshape(-1)], elements.shape)
 
 
 def _as_number(ctx: RuleContext, element: Element) -> Element:
@@ -91,14 +91,8 @@ def _as_number(ctx: RuleContext, element: Element) -> Element:
         return element
     edits = ctx.analysis.constant_edits.setdefault((leaf.node, leaf.input), {})
     if leaf.element not in edits:
-        edits[leaf.element] = ctx.system.variable(element.value, f"{leaf.constant}[{leaf.element}] as a number")
+        edits[leaf.element] = ctx.system.variable(element.value)
     return Element(element.value, edits[leaf.element])
-
-
-def _array(elements: Sequence[Element], shape: tuple[int, ...]) -> Elements:
-    flat = np.empty(len(elements), dtype=object)
-    flat[:] = elements
-    return flat.reshape(shape)
 
 
 def _values(elements: Elements) -> list[int]:
@@ -111,7 +105,7 @@ def _pairwise(combine: Callable[[RuleContext, Element, Element], Element]) -> Ca
         for other in inputs[1:]:
             left, right = np.broadcast_arrays(result, other)
             pairs = zip(left.reshape(-1), right.reshape(-1), strict=True)
-            result = _array([combine(ctx, a, b) for a, b in pairs], left.shape)
+            result = elements_of([combine(ctx, a, b) for a, b in pairs], left.shape)
         return result
 
     return apply
@@ -126,11 +120,11 @@ def _subtract(_: RuleContext, a: Element, b: Element) -> Element:
 
 
 def _multiply(ctx: RuleContext, a: Element, b: Element) -> Element:
-    fixed = ctx.system.resolve(a.size).is_constant
-    if not fixed:
+    grows = ctx.system.grows(a.size)
+    if grows:
         # Sizes that multiply each other are no linear expression: the second one stays.
         ctx.pin(b.size, "it is multiplied with another size")
-    return Element(a.value * b.value, b.size * a.value if fixed else a.size * b.value)
+    return Element(a.value * b.value, a.size * b.value if grows else b.size * a.value)
 
 
 def _divide(ctx: RuleContext, a: Element, b: Element) -> Element:
@@ -169,7 +163,7 @@ def _comparison(function: Callable[[int, int], bool]) -> Callable[..., Elements]
     def compare(ctx: RuleContext, a: Element, b: Element) -> Element:
         value = int(function(a.value, b.value))
         low, high = sorted((a, b), key=lambda element: element.value)
-        if low.value < high.value and ctx.system.resolve(low.size).is_constant and _only_grows(ctx, high):
+        if low.value < high.value and not ctx.system.grows(low.size) and _only_grows(ctx, high):
             return Element(value, size_of(value))
         return _fixed(ctx, value, a, b)
 
@@ -188,7 +182,7 @@ def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     elif to is not None:
         kind = np.dtype(to).kind
     if kind == "b":
-        return _comparison(operator.ne)(ctx, [inputs[0], _array([Element(0, size_of(0))], ())])
+        return _comparison(operator.ne)(ctx, [inputs[0], elements_of([Element(0, size_of(0))], ())])
     return inputs[0] if kind in "iu" else None
 
 
@@ -198,7 +192,7 @@ def _reduce_prod(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     total = Element(1, size_of(1))
     for element in inputs[0]:
         total = _multiply(ctx, total, element)
-    return _array([total], (1,) if ctx.attr("keepdims", 1) else ())
+    return elements_of([total], (1,) if ctx.attr("keepdims", 1) else ())
 
 
 def _constant_of_shape(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
@@ -208,7 +202,7 @@ def _constant_of_shape(ctx: RuleContext, inputs: list[Elements]) -> Elements | N
         return None
     ctx.fix(inputs[0], "a tensor of this size is followed element by element")
     shape = tuple(_values(inputs[0]))
-    return _array([Element(int(fill), size_of(int(fill)))] * math.prod(shape), shape)
+    return elements_of([Element(int(fill), size_of(int(fill)))] * math.prod(shape), shape)
 
 
 def _range(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
@@ -218,7 +212,7 @@ def _range(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
         return None
     for elements in inputs:
         ctx.fix(elements, "a range of numbers depends on it")
-    return _array([Element(n, size_of(n)) for n in numbers], (len(numbers),))
+    return elements_of([Element(n, size_of(n)) for n in numbers], (len(numbers),))
 
 
 _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]] = {

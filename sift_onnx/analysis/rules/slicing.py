@@ -54,7 +54,7 @@ def split(ctx: RuleContext) -> None:
 
 def _part(ctx: RuleContext, axis: Axis, n: int, whole: int) -> Axis:
     """The axis of a part with ``n`` of ``whole`` elements."""
-    if ctx.system.resolve(axis.size).is_constant:
+    if not ctx.grows(axis):
         return Axis(size_of(n))
     if n == whole:
         return axis
@@ -123,7 +123,7 @@ def slice_rule(ctx: RuleContext) -> None:
 
 def _sliced(ctx: RuleContext, cut: _Cut) -> Axis:
     taken = cut.places
-    if ctx.system.resolve(cut.axis.size).is_constant:
+    if not ctx.grows(cut.axis):
         # Bounds at the very ends may move outwards.
         if cut.first.value != 0:
             cut.first.fix()

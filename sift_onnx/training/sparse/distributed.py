@@ -25,6 +25,7 @@ __all__ = [
     "is_parallel",
     "is_rank_0",
     "is_sharded",
+    "laid_out_like",
     "local_shard",
     "mask_digest",
     "shard_like",
@@ -125,6 +126,13 @@ def shard_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     # Without a source rank each rank cuts its shard out of the tensor that it has.
     placed = tensor.to(to_local(like).device)
     return distribute_tensor(placed, sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def laid_out_like(value: Any, like: torch.Tensor | None) -> Any:
+    """A full tensor of the shape of ``like``, sharded if that is; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or like is None or value.shape != like.shape:
+        return value
+    return shard_like(value, like) if is_sharded(like) and not is_sharded(value) else value
 
 
 def local_shard(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
