@@ -98,6 +98,11 @@ class RuleContext:
         ]
         return elements_of(followed, values.shape)
 
+    def integers(self, i: int) -> list[int] | None:
+        """The values of :meth:`elements` in the original."""
+        elements = self.elements(i)
+        return None if elements is None else [element.value for element in elements.reshape(-1)]
+
     def numbers(self, i: int) -> Elements | None:
         """The elements of input ``i`` if it is a small, known floating-point tensor of one axis or none."""
         if not self.has_input(i):

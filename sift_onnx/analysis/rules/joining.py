@@ -58,11 +58,11 @@ def pad(ctx: RuleContext) -> None:
         amounts = [element.value for element in stated.reshape(-1)]
     axes = list(range(len(x)))
     if ctx.has_input(3):
-        chosen = ctx.elements(3)
+        chosen = ctx.integers(3)
         if chosen is None:
             ctx.keep_sizes("the padded axes are computed")
             return
-        axes = [element.value % len(x) for element in chosen.reshape(-1)]
+        axes = [axis % len(x) for axis in chosen]
     out = list(x)
     sizes: list[Size] = [size_of(v) for v in amounts]
     for k, position in enumerate(axes):

@@ -88,14 +88,11 @@ def transpose(ctx: RuleContext) -> None:
     ctx.set_axes(0, [x[p] for p in perm])
 
 
-def axes_argument(ctx: RuleContext, position: int = 1) -> list[int] | None:
-    """The ``axes`` of Squeeze and Unsqueeze: an attribute before opset 13, an input since; [] when left out."""
+def axes_argument(ctx: RuleContext) -> list[int] | None:
+    """The ``axes`` of Squeeze, Unsqueeze and reductions, an attribute or an input; [] if left out, None if computed."""
     if "axes" in ctx.node.attrs:
         return [int(a) for a in ctx.attr("axes")]
-    if not ctx.has_input(position):
-        return []
-    elements = ctx.elements(position)
-    return None if elements is None else [element.value for element in elements.reshape(-1)]
+    return ctx.integers(1) if ctx.has_input(1) else []
 
 
 @axis_rule("Squeeze")
