@@ -19,6 +19,7 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.data_types import CONSTANT_NUMBERS
 from sift_onnx.files.external_data import is_external
 from sift_onnx.graphs.node_checks import subgraphs
 from sift_onnx.operators.domains import is_standard, opset_versions
@@ -206,10 +207,9 @@ class _Walk:
             value = onnx.helper.get_attribute_value(attribute)
             if attribute.name == "value":
                 self._hold(node.output[0], value)
-            elif attribute.name in ("value_int", "value_ints"):
-                self._hold(node.output[0], onnx.numpy_helper.from_array(np.asarray(value, np.int64)))
-            elif attribute.name in ("value_float", "value_floats"):
-                self._hold(node.output[0], onnx.numpy_helper.from_array(np.asarray(value, np.float32)))
+            elif attribute.name in CONSTANT_NUMBERS:
+                numbers = np.asarray(value, CONSTANT_NUMBERS[attribute.name])
+                self._hold(node.output[0], onnx.numpy_helper.from_array(numbers))
 
     def _read_sizes(self, node: onnx.NodeProto) -> None:
         sizes = self._sizes(node.input[0])

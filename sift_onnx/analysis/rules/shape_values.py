@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import partial, reduce
 
 import numpy as np
 import onnx
@@ -47,9 +48,7 @@ def size(ctx: RuleContext) -> None:
     if x is None:
         ctx.set_axes(0, ctx.inferred_axes())
         return
-    total = Element(1, size_of(1))
-    for axis in x:
-        total = _multiply(ctx, total, Element(ctx.original(axis), axis.size))
+    total = _product(ctx, [Element(ctx.original(axis), axis.size) for axis in x])
     ctx.set_elements(0, elements_of([total], ()))
 
 
@@ -127,6 +126,10 @@ def _multiply(ctx: RuleContext, a: Element, b: Element) -> Element:
     return Element(a.value * b.value, a.size * b.value if grows else b.size * a.value)
 
 
+def _product(ctx: RuleContext, elements: Iterable[Element]) -> Element:
+    return reduce(partial(_multiply, ctx), elements, Element(1, size_of(1)))
+
+
 def _divide(ctx: RuleContext, a: Element, b: Element) -> Element:
     if b.value == 0:
         return _fixed(ctx, 0, a, b)
@@ -189,10 +192,7 @@ def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
 def _reduce_prod(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     if inputs[0].ndim != 1:
         return None
-    total = Element(1, size_of(1))
-    for element in inputs[0]:
-        total = _multiply(ctx, total, element)
-    return elements_of([total], (1,) if ctx.attr("keepdims", 1) else ())
+    return elements_of([_product(ctx, inputs[0])], (1,) if ctx.attr("keepdims", 1) else ())
 
 
 def _constant_of_shape(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:

@@ -53,7 +53,7 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, NewValue]) -> onn
 
 def dense_values(value: NewValue) -> Array:
     """The array, or the weight without its mask."""
-    return value.todense_values() if isinstance(value, SparseWeight) else value
+    return value.to_dense() if isinstance(value, SparseWeight) else value
 
 
 def _constant_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
