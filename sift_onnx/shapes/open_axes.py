@@ -15,7 +15,7 @@ import onnx
 
 from sift_onnx.graphs.node_checks import with_subgraphs
 
-__all__ = ["Extent", "declared_shape", "extents_of", "without_marks"]
+__all__ = ["Extent", "declared_shape", "extents_of", "known_sizes", "without_marks"]
 
 # A size, the symbol of one, or None where the file says nothing.
 Extent = int | str | None
@@ -57,6 +57,12 @@ def declared_shape(tensor: onnx.TypeProto.Tensor) -> tuple[Extent, ...] | None:
     if not tensor.HasField("shape"):
         return None
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+
+
+def known_sizes(tensor: onnx.TypeProto.Tensor) -> tuple[int | None, ...] | None:
+    """The sizes of a tensor, None for those that are not known; None as a whole where it has no shape."""
+    declared = declared_shape(tensor)
+    return None if declared is None else tuple(extent if isinstance(extent, int) else None for extent in declared)
 
 
 def without_marks(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -52,17 +51,14 @@ def broadcast_masks(
     """
     if not masks:
         return {}
-    packed = _packed(masks)
+    flat = np.concatenate([mask.detach().cpu().numpy().reshape(-1) for mask in masks.values()])
     device = next(iter(masks.values())).device
-    message = torch.from_numpy(packed).to(device)
+    message = torch.from_numpy(np.packbits(flat)).to(device)
     dist.broadcast(message, group=group, group_src=0)
-    bits = np.unpackbits(message.cpu().numpy(), count=sum(mask.numel() for mask in masks.values())).astype(np.bool_)
-    received, start = {}, 0
-    for name, mask in masks.items():
-        part = bits[start : start + mask.numel()]
-        received[name] = torch.from_numpy(part).reshape(mask.shape).to(mask.device)
-        start += mask.numel()
-    return received
+    bits = np.unpackbits(message.cpu().numpy(), count=flat.size).astype(np.bool_)
+    parts = np.split(bits, np.cumsum([mask.numel() for mask in masks.values()])[:-1])
+    received = zip(masks.items(), parts, strict=True)
+    return {name: torch.from_numpy(part).reshape(mask.shape).to(mask.device) for (name, mask), part in received}
 
 
 def mask_digest(masks: Mapping[str, torch.Tensor]) -> bytes:
@@ -93,11 +89,6 @@ def check_agreement(masks: Mapping[str, torch.Tensor], step: int, group: dist.Pr
             f"masks differ between ranks at step {step}: ranks {different} have others than rank 0; apply the same "
             "algorithm with the same seed on every rank, and load the same checkpoint"
         )
-
-
-def _packed(masks: Mapping[str, torch.Tensor]) -> npt.NDArray[np.uint8]:
-    flat = [mask.detach().cpu().numpy().reshape(-1) for mask in masks.values()]
-    return np.packbits(np.concatenate(flat))
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
