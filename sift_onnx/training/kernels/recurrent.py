@@ -69,7 +69,8 @@ def _run(
         inputs: as ONNX orders them: x, weights of inputs and of states, biases, lengths, states, peepholes.
         states: how many of them are first states.
     """
-    x, w, r, b, lengths, *rest = (*inputs, *(None,) * (8 - len(inputs)))
+    given: list[Tensor | None] = [*inputs, *[None] * (8 - len(inputs))]
+    x, w, r, b, lengths, *rest = given
     assert x is not None and w is not None and r is not None
     initial, peepholes = rest[:states], rest[2]
     activations = layer.functions(default, w.shape[0])
