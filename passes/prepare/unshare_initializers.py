@@ -106,9 +106,7 @@ def _merged_statistics(graph: gs.Graph) -> list[tuple[gs.Constant, list[list[_Re
         reads = [(node, i) for node in _each(constant.outputs) for i, t in enumerate(node.inputs) if t is constant]
         slots = {i if node.op == "BatchNormalization" else None for node, i in reads}
         if len(slots) > 1 and not slots.isdisjoint(STATISTICS) and _is_one_value(constant):
-            readers = [
-                [(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in STATISTICS and id(n) in main
-            ]
+            readers = [[(n, i)] for n, i in reads if n.op == "BatchNormalization" and i in STATISTICS and id(n) in main]
             merged.append((constant, readers if len(readers) < len(reads) else readers[1:]))
     return [(constant, readers) for constant, readers in merged if readers]
 
