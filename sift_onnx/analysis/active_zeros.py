@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from sift_onnx.analysis.unanalyzed_layers import stored_weights
 from sift_onnx.graphs.constants import active_zeros_of, nnz_of
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import first_of
 
 __all__ = ["ActiveZeros", "active_zero_warnings", "active_zeros"]
 
 # From this share on they are worth a warning: few are zero in a model that was trained.
 _NOTICEABLE = 0.01
-_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,8 @@ def active_zero_warnings(layers: Sequence[ActiveZeros]) -> list[str]:
 
 
 def _where(layers: Sequence[ActiveZeros]) -> str:
-    only = [layer.name for layer in layers if layer.zeros and layer.zeros == layer.active]
+    only = [repr(layer.name) for layer in layers if layer.zeros and layer.zeros == layer.active]
     if only:
-        return f"{len(only)} layer{'s have' if len(only) > 1 else ' has'} only zeros, {_listing(only)}"
+        return f"{len(only)} layer{'s have' if len(only) > 1 else ' has'} only zeros, {first_of(only)}"
     some = sorted((layer for layer in layers if layer.zeros), key=lambda layer: -layer.zeros)
-    return f"no layer has only zeros; most are in {_listing([layer.name for layer in some])}"
-
-
-def _listing(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(repr, names[:_NAMED])) + more
+    return f"no layer has only zeros; most are in {first_of([repr(layer.name) for layer in some])}"

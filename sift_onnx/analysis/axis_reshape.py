@@ -78,7 +78,7 @@ def _reshape_group(
 ) -> list[Axis]:
     if len(group) == 1 and len(new_sizes) == 1:
         return group
-    varying = [i for i, axis in enumerate(group) if not system.resolve(axis.size).is_constant]
+    varying = [i for i, axis in enumerate(group) if system.grows(axis.size)]
     for i in varying[:-1]:
         system.pin(group[i].size, cause("a reshape merges it with another axis that grows"))
     if not varying:

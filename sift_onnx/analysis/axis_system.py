@@ -101,10 +101,6 @@ class Axis:
     stride: int = 1
     span: int = 1
 
-    def with_size(self, size: Size) -> Axis:
-        """The same stride and span with another size."""
-        return Axis(size, self.stride, self.span)
-
 
 @dataclass(frozen=True)
 class _Elimination(Generic[CauseT]):
@@ -122,7 +118,6 @@ class AxisSystem(Generic[CauseT]):
     """
 
     _originals: list[int] = field(default_factory=list)
-    _labels: list[str] = field(default_factory=list)
     _eliminated: dict[int, _Elimination[CauseT]] = field(default_factory=dict)
     _resolved: dict[int, Size] = field(default_factory=dict)
     _reasons: dict[int, CauseT] = field(default_factory=dict)
@@ -132,23 +127,18 @@ class AxisSystem(Generic[CauseT]):
         """A system to solve on trial: what solving pins here stays free there."""
         return AxisSystem(*(copy(getattr(self, f.name)) for f in fields(self)))
 
-    def variable(self, original: int, label: str) -> Size:
+    def variable(self, original: int) -> Size:
         """A new size variable; ``original`` is its value in the model as it came."""
         self._originals.append(original)
-        self._labels.append(label)
         return Size(((len(self._originals) - 1, Fraction(1)),))
 
     def fixed(self, n: int, cause: CauseT | None) -> Size:
         """A size that never grows, and why; an axis of size 1 needs no reason."""
         if n == 1 or cause is None:
             return size_of(n)
-        size = self.variable(n, "")
+        size = self.variable(n)
         self.pin(size, cause)
         return size
-
-    def label(self, variable: int) -> str:
-        """The name that a variable was made with."""
-        return self._labels[variable]
 
     def original(self, size: Size) -> int:
         """The value of ``size`` in the model as it came.
@@ -160,6 +150,10 @@ class AxisSystem(Generic[CauseT]):
         if value.denominator != 1:
             raise AxisError(f"an axis cannot have {value} elements")
         return int(value)
+
+    def grows(self, size: Size) -> bool:
+        """Whether ``size`` is free to grow."""
+        return not self.resolve(size).is_constant
 
     def resolve(self, size: Size) -> Size:
         """``size`` in terms of the variables that are still free."""
@@ -234,14 +228,11 @@ class AxisSystem(Generic[CauseT]):
         victim = max(alone) if alone else max(difference.variables)
         coefficient = dict(difference.terms)[victim]
         rest = Size(tuple((v, c) for v, c in difference.terms if v != victim), difference.const)
-        self._eliminate(victim, rest * (Fraction(-1) / coefficient), cause if pins else None)
+        self._eliminated[victim] = _Elimination(rest * (Fraction(-1) / coefficient), cause if pins else None)
 
     def _pin_variables(self, variables: Iterable[int], cause: CauseT) -> None:
         for variable in variables:
-            self._eliminate(variable, size_of(self._originals[variable]), cause)
-
-    def _eliminate(self, variable: int, size: Size, pin: CauseT | None) -> None:
-        self._eliminated[variable] = _Elimination(size, pin)
+            self._eliminated[variable] = _Elimination(size_of(self._originals[variable]), cause)
 
     def require_integer(self, size: Size) -> None:
         """State that ``size`` must come out as an integer (an axis, or the channels of one group)."""
@@ -250,7 +241,7 @@ class AxisSystem(Generic[CauseT]):
 
     def why_pinned(self, size: Size) -> CauseT | None:
         """What keeps ``size`` from growing: the cause of the first pin that it leads to; None if it can grow."""
-        return self._first_pin(size) if self.resolve(size).is_constant else None
+        return None if self.grows(size) else self._first_pin(size)
 
     def _first_pin(self, size: Size) -> CauseT | None:
         """The cause of a pin that ``size`` leads to, near ones first, or None."""

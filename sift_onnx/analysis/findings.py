@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -27,6 +28,7 @@ __all__ = [
     "ScaleEdit",
     "WeightLayer",
     "WeightUse",
+    "elements_of",
 ]
 
 Axes = tuple[Axis, ...]
@@ -88,6 +90,13 @@ class Number:
 
 # Of Element for integers, of Number for floating-point numbers.
 Elements = npt.NDArray[np.object_]
+
+
+def elements_of(elements: Sequence[Element | Number], shape: tuple[int, ...]) -> Elements:
+    """Elements in row-major order as an array of ``shape``."""
+    flat = np.empty(len(elements), dtype=object)
+    flat[:] = elements
+    return flat.reshape(shape)
 
 
 @dataclass(frozen=True)

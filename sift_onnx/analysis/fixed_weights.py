@@ -117,11 +117,7 @@ def _of_kernels(values: Matrix, group: int, transposed: bool) -> str:
 
 def _of_matrix(matrix: Matrix) -> str:
     """The pattern of a weight of ``[features, inputs]``."""
-    for pattern in _PATTERNS:
-        reason = pattern(matrix)
-        if reason:
-            return reason
-    return ""
+    return next(filter(None, (pattern(matrix) for pattern in _PATTERNS)), "")
 
 
 def _same(matrix: Matrix) -> str:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Axis, AxisError, AxisSystem
+from sift_onnx.analysis.axis_system import Axis, AxisError
 from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, Cause
 from sift_onnx.analysis.fixed_weights import SAME_KERNEL, fixed_weights
 from sift_onnx.analysis.heads import head_splits
@@ -139,14 +139,15 @@ def _analyze(
     resize_outputs: Sequence[str],
 ) -> AxisAnalysis:
     analysis = AxisAnalysis(
-        system=AxisSystem(),
         order=_topological(model.graph),
         attention=attention,
         head_splits=splits,
         inputs=inputs,
     )
     for name, dims in inputs.shapes.items():
-        analysis.axes[name] = _input_axes(analysis.system, name, dims)
+        # Pinned variables, so that an axis that meets them knows why it cannot grow.
+        cause = Cause(name, "input", f"it is the graph input {name!r}")
+        analysis.axes[name] = tuple(Axis(analysis.system.fixed(n, cause)) for n in dims)
     opsets = {"": int(model.graph.opset)} | opset_versions(model.graph.import_domains)
     for index, node in enumerate(analysis.order):
         ctx = RuleContext(analysis, node, index, shapes, opsets)
@@ -191,12 +192,6 @@ def _keep_fixed_weights(analysis: AxisAnalysis) -> None:
                 analysis.system.pin(axis.size, cause)
 
 
-def _input_axes(system: AxisSystem[Cause], name: str, dims: Sequence[int]) -> tuple[Axis, ...]:
-    """Fixed sizes, as pinned variables, so that an axis that meets them knows why it cannot grow."""
-    cause = Cause(name, "input", f"it is the graph input {name!r}")
-    return tuple(Axis(system.fixed(n, cause)) for n in dims)
-
-
 def _run(ctx: RuleContext) -> None:
     node = ctx.node
     if node.op == "Constant" and constant_values(node.outputs[0]) is not None:
@@ -209,12 +204,9 @@ def _run(ctx: RuleContext) -> None:
     rule = rule_for(node.op, node.domain)
     if rule is not None:
         rule(ctx)
-        return
-    ctx.analysis.unknown.append(node)
-    for i in range(len(node.inputs)):
-        ctx.fix_input(i, f"no rule covers {operator_name(node.op, node.domain)}")
-    for i in range(len(node.outputs)):
-        ctx.set_axes(i, ctx.inferred_axes(i))
+    else:
+        ctx.analysis.unknown.append(node)
+        ctx.fix_node(f"no rule covers {operator_name(node.op, node.domain)}")
 
 
 def _pin_captures(analysis: AxisAnalysis, node: gs.Node) -> None:

@@ -40,7 +40,7 @@ def _splits(analysis: AxisAnalysis, node: gs.Node) -> bool:
     before, after = analysis.axes.get(node.inputs[0].name), analysis.axes.get(node.outputs[0].name)
     if not before or not after:
         return False
-    resolve, original = analysis.system.resolve, analysis.system.original
-    sizes = {original(axis.size) for axis in before if not resolve(axis.size).is_constant}
+    original = analysis.system.original
+    sizes = {original(axis.size) for axis in before if analysis.system.grows(axis.size)}
     kept = {original(axis.size) for axis in after}
     return bool(sizes - kept)

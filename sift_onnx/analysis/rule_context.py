@@ -23,6 +23,7 @@ from sift_onnx.analysis.findings import (
     Product,
     WeightLayer,
     WeightUse,
+    elements_of,
 )
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, parameter_behind, shape_of
 from sift_onnx.operators.labels import node_name
@@ -91,11 +92,16 @@ class RuleContext:
         values = array_of(constant)
         if values.dtype.kind not in "iub":
             return None
-        followed = np.empty(values.shape, dtype=object)
-        for flat, value in enumerate(values.reshape(-1).tolist()):
-            leaf = Leaf(tensor.name, flat, self.index, i)
-            followed.reshape(-1)[flat] = Element(int(value), size_of(int(value)), leaf)
-        return followed
+        followed = [
+            Element(int(value), size_of(int(value)), Leaf(tensor.name, flat, self.index, i))
+            for flat, value in enumerate(values.reshape(-1).tolist())
+        ]
+        return elements_of(followed, values.shape)
+
+    def integers(self, i: int) -> list[int] | None:
+        """The values of :meth:`elements` in the original."""
+        elements = self.elements(i)
+        return None if elements is None else [element.value for element in elements.reshape(-1)]
 
     def numbers(self, i: int) -> Elements | None:
         """The elements of input ``i`` if it is a small, known floating-point tensor of one axis or none."""
@@ -110,10 +116,8 @@ class RuleContext:
         values = array_of(constant)
         if values.dtype.kind != "f" or not np.isfinite(values).all():
             return None
-        followed = np.empty(values.shape, dtype=object)
-        for flat, value in enumerate(values.reshape(-1)):
-            followed.reshape(-1)[flat] = Number(value, size_of(Fraction(value.item())))
-        return followed
+        followed = [Number(value, size_of(Fraction(value.item()))) for value in values.reshape(-1)]
+        return elements_of(followed, values.shape)
 
     def parameter(self, i: int) -> tuple[gs.Constant, tuple[int, ...]] | None:
         """The floating-point constant that input ``i`` is, and the permutation of its axes on the way, or None.
@@ -162,6 +166,10 @@ class RuleContext:
         """A size in the original."""
         return self.system.original(axis.size if isinstance(axis, Axis) else axis)
 
+    def grows(self, axis: Axis) -> bool:
+        """Whether an axis is free to grow."""
+        return self.system.grows(axis.size)
+
     def cause(self, reason: str) -> Cause:
         """``reason``, said of this node."""
         return Cause(self.label, self.node.op, reason)
@@ -200,7 +208,7 @@ class RuleContext:
         """Say that ``element`` states ``size``: it is rewritten if it can be, else the two are the same."""
         leaf = element.leaf
         if leaf is None:
-            if self.system.resolve(element.size).is_constant:
+            if not self.system.grows(element.size):
                 self.system.equate(element.size, size, self.cause(f"{reason}, computed from numbers that stay"))
             else:
                 self.equate(element.size, size, reason)
@@ -222,6 +230,19 @@ class RuleContext:
         for elements in (self.elements(i), self.numbers(i)):
             if elements is not None:
                 self.fix(elements, reason)
+
+    def keep_sizes(self, reason: str) -> None:
+        """Say that every size which the node reads must stay; outputs have the sizes that inference knows."""
+        for i in range(len(self.node.inputs)):
+            self.pin_all(self.axes(i), reason)
+        for i in range(len(self.node.outputs)):
+            self.set_axes(i, self.inferred_axes(i))
+
+    def fix_node(self, reason: str) -> None:
+        """Say that all inputs must stay what they are, see :meth:`fix_input`, and so the outputs."""
+        for i in range(len(self.node.inputs)):
+            self.fix_input(i, reason)
+        self.keep_sizes(reason)
 
     def set_attribute(self, name: str, size: Size | Sequence[Size]) -> None:
         """Say that an integer attribute states ``size``, or a list of integers these sizes."""
@@ -295,11 +316,11 @@ def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) 
     """The axes of a constant: a variable each for floating-point data, which can be drawn at any size."""
     floating = dtype_of(constant).kind not in "iubOUS"
     axes: list[Axis] = []
-    for i, n in enumerate(shape_of(constant)):
+    for n in shape_of(constant):
         if n < 2:
             axes.append(Axis(size_of(n)))
             continue
-        size = system.variable(n, f"{name}[{i}]")
+        size = system.variable(n)
         if not floating:
             system.pin(size, Cause(name, "initializer", f"{name!r} holds integers, which cannot be drawn anew"))
         axes.append(Axis(size, 1, n))

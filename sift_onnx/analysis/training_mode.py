@@ -24,7 +24,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.graphs.walks import origin_of
 from sift_onnx.operators.domains import MICROSOFT, is_standard
-from sift_onnx.operators.labels import node_label, node_name
+from sift_onnx.operators.labels import first_of, node_label, node_name
 from sift_onnx.operators.traits import DRAWING
 from sift_onnx.operators.weight_operands import STATISTICS
 
@@ -32,7 +32,6 @@ __all__ = [
     "TrainingNode",
     "drawing_nodes",
     "every_node",
-    "first_of",
     "has_is_test",
     "has_modes",
     "in_words",
@@ -48,7 +47,6 @@ _TRAINING_MODE_INPUT = 2
 _DROPOUT_HAS_INPUT, _NORM_HAS_ATTRIBUTE = 12, 14
 # Before it, both have the attribute is_test.
 _NO_IS_TEST = 7
-_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,6 @@ class TrainingNode:
 def in_words(nodes: Sequence[gs.Node]) -> str:
     """The first of some nodes by name and operator, and how many more there are."""
     return first_of([node_label(node) for node in nodes])
-
-
-def first_of(texts: Sequence[str]) -> str:
-    """The first few texts, and how many more there are."""
-    return ", ".join(texts[:_LISTED]) + (f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else "")
 
 
 def mode_note(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
 from sift_onnx.operators.domains import full_domain, is_standard
-from sift_onnx.operators.labels import node_name, operator_name, qualified_operator
+from sift_onnx.operators.labels import first_of, node_name, operator_name, qualified_operator
 from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.records.cost import LeftOut, StoppedAt
@@ -28,7 +28,6 @@ _WEIGHTS = {
     "Attention": (1,),
     "EmbedLayerNormalization": (2, 3, 4),
 }
-_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -118,13 +117,12 @@ def left_out_warnings(layers: Sequence[LeftOutLayer]) -> list[str]:
 
 def _explained(layers: Sequence[LeftOutLayer]) -> str:
     stop = layers[0].stop
-    named = [f"{layer.constant.name!r} ({layer.node.op} {node_name(layer.node)!r})" for layer in layers[:_NAMED]]
-    more = f" and {len(layers) - _NAMED} more" if len(layers) > _NAMED else ""
+    named = [f"{layer.constant.name!r} ({layer.node.op} {node_name(layer.node)!r})" for layer in layers]
     output = next((t.name for t in stop.outputs if t.name), "")
     source = layers[0].source
     by = f", by numbers that {_called(source)} makes" if source is not None else ""
     return (
-        f"{', '.join(named)}{more}, since shape inference stops at {_called(stop)}{by}: the sizes of its output "
+        f"{first_of(named)}, since shape inference stops at {_called(stop)}{by}: the sizes of its output "
         f"{output!r} are not known. {_way_out(stop, output)}"
     )
 

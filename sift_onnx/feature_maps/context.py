@@ -179,6 +179,12 @@ class PlacementContext:
         for one, other in zip(a, b, strict=False):
             self.same(one, other)
 
+    def same_but(self, skipped: int, a: Sequence[Extent], b: Sequence[Extent]) -> None:
+        """Say that tensors of one rank are placed alike, apart from an axis."""
+        for i, (one, other) in enumerate(zip(a, b, strict=True)):
+            if i != skipped:
+                self.same(one, other)
+
     def broadcast(self, operand: Sequence[Extent], out: Sequence[Extent]) -> None:
         """Say that ``operand`` is broadcast to ``out``; what is repeated lies anywhere."""
         for axis, wide in zip(reversed(operand), reversed(out), strict=False):

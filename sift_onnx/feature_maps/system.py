@@ -102,10 +102,6 @@ class PlacementSystem(Generic[CauseT]):
             self._touching[axis].append(number)
         self._pending[number] = None
 
-    def same(self, a: int, b: int, cause: CauseT) -> None:
-        """State that ``a`` and ``b`` are placed alike."""
-        self.composed(a, [Piece(b, 0, 0)], cause)
-
     def settle(self) -> None:
         """Let cuts flow until every relation holds.
 

@@ -13,7 +13,7 @@ import onnx
 
 from sift_onnx.errors import UnsupportedError
 
-__all__ = ["bits_of", "data_type_of", "numpy_dtype", "type_name"]
+__all__ = ["CONSTANT_NUMBERS", "bits_of", "data_type_of", "numpy_dtype", "type_name"]
 
 # Name in ONNX: name in numpy or ml_dtypes, bits per element in a file.
 _TYPES = {
@@ -46,6 +46,12 @@ _TYPES = {
     "UINT2": ("uint2", 2),
 }
 _ONNX_NAMES = {numpy_name: onnx_name for onnx_name, (numpy_name, _) in _TYPES.items()}
+
+# Attributes by which a Constant node holds numbers, and their types.
+CONSTANT_NUMBERS = {
+    **dict.fromkeys(("value_int", "value_ints"), np.int64),
+    **dict.fromkeys(("value_float", "value_floats"), np.float32),
+}
 
 
 def type_name(data_type: int) -> str:

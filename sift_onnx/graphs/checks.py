@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx
 
 from sift_onnx.errors import ModelReadError, UnsupportedError
-from sift_onnx.graphs.node_checks import check_nodes, subgraphs
+from sift_onnx.graphs.node_checks import all_nodes, check_nodes, subgraphs
 from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.operators.labels import node_label
 
@@ -121,7 +121,7 @@ def _check_calls(model: onnx.ModelProto) -> None:
     if len(functions) < len(model.functions):
         raise ModelReadError("the model is damaged: two functions have one name")
     calls = {key: list(_calls_of(function.node, functions)) for key, function in functions.items()}
-    nodes = {key: sum(1 for _ in _all_nodes(function.node)) for key, function in functions.items()}
+    nodes = {key: sum(1 for _ in all_nodes(function.node)) for key, function in functions.items()}
     known: dict[_FunctionKey, _Inlined] = {}
     for key in functions:
         _inline(key, calls, nodes, known, ())
@@ -161,17 +161,10 @@ def _inline(
 def _calls_of(
     nodes: Iterable[onnx.NodeProto], functions: dict[_FunctionKey, onnx.FunctionProto]
 ) -> Iterator[_FunctionKey]:
-    for node in _all_nodes(nodes):
+    for node in all_nodes(nodes):
         key = _key_of(node.domain, node.op_type, node)
         if key in functions:
             yield key
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for subgraph in subgraphs(node):
-            yield from _all_nodes(subgraph.node)
 
 
 def _key_of(domain: str, name: str, holder: onnx.FunctionProto | onnx.NodeProto) -> _FunctionKey:

@@ -17,7 +17,7 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 
-from sift_onnx.files.data_types import numpy_dtype
+from sift_onnx.files.data_types import CONSTANT_NUMBERS, numpy_dtype
 from sift_onnx.files.stored_values import StoredValues, array_pieces, count_nonzeros
 from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.traits import PARAMETER_VIEWS
@@ -169,12 +169,7 @@ def constant_values(tensor: gs.Tensor) -> gs.Constant | None:
         value = attrs.get("value")
         if isinstance(value, gs.Constant):
             return value
-        for key, dtype in (
-            ("value_int", np.int64),
-            ("value_ints", np.int64),
-            ("value_float", np.float32),
-            ("value_floats", np.float32),
-        ):
+        for key, dtype in CONSTANT_NUMBERS.items():
             if key in attrs:
                 return gs.Constant(tensor.name, np.asarray(attrs[key], dtype=dtype))
     return None

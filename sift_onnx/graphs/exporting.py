@@ -260,7 +260,6 @@ def _export_attribute(
 
 
 def _unchanged(value: Any, known: onnx.AttributeProto) -> bool:
-    kind = onnx.AttributeProto
     if known.ref_attr_name:
         same = isinstance(value, gs.Node.AttributeRef) and value.name == known.ref_attr_name
         return same and bool(convert_to_onnx_attr_type(value.type) == known.type)
@@ -268,13 +267,11 @@ def _unchanged(value: Any, known: onnx.AttributeProto) -> bool:
         stored = stored_values_of(value)
         same = stored is not None and stored.proto is known.t and value.name == known.t.name
         return same and not is_external(known.t)
-    was: Any = None
-    if known.type in (kind.FLOAT, kind.INT):
-        was = known.f if known.type == kind.FLOAT else known.i
-    elif known.type in (kind.FLOATS, kind.INTS):
-        was = list(known.floats) if known.type == kind.FLOATS else list(known.ints)
-    elif known.type in (kind.STRING, kind.STRINGS):
-        was = known.s.decode() if known.type == kind.STRING else [text.decode() for text in known.strings]
+    was: Any = onnx.helper.get_attribute_value(known)
+    if known.type == onnx.AttributeProto.STRING:
+        was = was.decode()
+    elif known.type == onnx.AttributeProto.STRINGS:
+        was = [text.decode() for text in was]
     return type(value) is type(was) and bool(value == was)
 
 

@@ -16,7 +16,7 @@ from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.operators.domains import canonical_domain, opset_versions
 from sift_onnx.operators.labels import node_label
 
-__all__ = ["check_nodes", "subgraphs"]
+__all__ = ["all_nodes", "check_nodes", "subgraphs", "with_subgraphs"]
 
 _TEXTS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
 _DATA_TYPES = frozenset(onnx.TensorProto.DataType.values())
@@ -37,10 +37,11 @@ def check_nodes(model: onnx.ModelProto) -> None:
     """
     opsets = _opsets(model.opset_import)
     _check_graph(model.graph, opsets)
-    for node in _with_references(model.graph):
-        raise ModelReadError(
-            f"the model is damaged: node {node_label(node)} is in no function, and has an attribute of one"
-        )
+    for node in all_nodes(model.graph.node):
+        if any(attribute.ref_attr_name for attribute in node.attribute):
+            raise ModelReadError(
+                f"the model is damaged: node {node_label(node)} is in no function, and has an attribute of one"
+            )
     for function in model.functions:
         _check_all(function.node, opsets | _opsets(function.opset_import))
 
@@ -53,13 +54,19 @@ def subgraphs(node: Node) -> Iterator[Graph]:
         yield from attribute.graphs
 
 
-def _with_references(graph: Graph) -> Iterator[Node]:
-    """Nodes that refer to attributes of the function that they would have to be in."""
-    for node in graph.node:
-        if any(attribute.ref_attr_name for attribute in node.attribute):
-            yield node
-        for inner in subgraphs(node):
-            yield from _with_references(inner)
+def all_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Nodes, each before those of its subgraphs, at any depth."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
+
+
+def with_subgraphs(graph: Graph) -> Iterator[Graph]:
+    """A graph, and the subgraphs of its nodes at any depth, outer ones first."""
+    yield graph
+    for node in all_nodes(graph.node):
+        yield from subgraphs(node)
 
 
 def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ def value_info_of(tensor: gs.Tensor, origin: onnx.ValueInfoProto | None) -> onnx
     """
     if origin is None:
         return _new_value_info(tensor)
-    info = onnx.ValueInfoProto()
-    info.CopyFrom(origin)
+    info = deepcopy(origin)
     if not origin.type.HasField("tensor_type"):
         return info
     kind = info.type.tensor_type

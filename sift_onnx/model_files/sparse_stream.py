@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -101,9 +102,7 @@ class LargeSparseTensor:
 
     def stub(self) -> onnx.SparseTensorProto:
         """A new tensor without data, to which the caller adds where the data is."""
-        stub = onnx.SparseTensorProto()
-        stub.CopyFrom(self._header)
-        return stub
+        return deepcopy(self._header)
 
     def data(self) -> Iterator[tuple[str, int, Iterator[memoryview]]]:
         """The parts of the tensor that have data, its size in bytes, and the bytes as external data has them."""

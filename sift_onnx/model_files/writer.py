@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -149,8 +150,7 @@ def _write_with_data_file(
     parts: ModelParts, outside: Sequence[LargeTensor | LargeSparseTensor], path: Path, count: Callable[[int], None]
 ) -> Path:
     data_path = free_data_path(resolve_links(path))
-    graph = onnx.GraphProto()
-    graph.CopyFrom(parts.graph)
+    graph = deepcopy(parts.graph)
     made = None
     try:
         # Both are complete before either takes its name, the data first.

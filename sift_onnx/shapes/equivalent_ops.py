@@ -8,11 +8,12 @@ their input, whatever its type is. An attention has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from copy import deepcopy
 
 import onnx
 
-from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.graphs.node_checks import all_nodes, with_subgraphs
 from sift_onnx.operators.domains import MICROSOFT, ML, canonical_domain, is_standard, opset_versions
 from sift_onnx.operators.registry import Registry
 
@@ -107,13 +108,16 @@ def with_equivalent_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Calls of the model's own functions stay, whatever the functions are named.
     """
-    if not any(_replaced(model, node) for node in _all_nodes(model.graph)):
+    if not any(_replaced(model, node) for node in all_nodes(model.graph.node)):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     if "" not in opset_versions(model.opset_import):
         copy.opset_import.add(domain="", version=_OPSET)
-    _replace(copy, copy.graph)
+    # Inner ones first, since the nodes that hold them are copied.
+    for graph in reversed(list(with_subgraphs(copy.graph))):
+        nodes = [made for node in graph.node for made in _replaced(copy, node) or [node]]
+        del graph.node[:]
+        graph.node.extend(nodes)
     return copy
 
 
@@ -122,11 +126,10 @@ def with_canonical_domains(model: onnx.ModelProto) -> onnx.ModelProto:
 
     onnxruntime runs such a model as any.
     """
-    if all(node.domain == canonical_domain(node.domain) for node in _all_nodes(model.graph)):
+    if all(node.domain == canonical_domain(node.domain) for node in all_nodes(model.graph.node)):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for node in _all_nodes(copy.graph):
+    copy = deepcopy(model)
+    for node in all_nodes(copy.graph.node):
         node.domain = canonical_domain(node.domain)
     for entry in copy.opset_import:
         entry.domain = canonical_domain(entry.domain)
@@ -161,20 +164,3 @@ def _replaced(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodePro
     if any((function.domain, function.name) == (node.domain, node.op_type) for function in model.functions):
         return []
     return equivalent_nodes(node, opset_versions(model.opset_import).get("", _OPSET))
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _all_nodes(inner)
-
-
-def _replace(model: onnx.ModelProto, graph: onnx.GraphProto) -> None:
-    nodes: list[onnx.NodeProto] = []
-    for node in graph.node:
-        for inner in subgraphs(node):
-            _replace(model, inner)
-        nodes.extend(_replaced(model, node) or [node])
-    del graph.node[:]
-    graph.node.extend(nodes)

@@ -19,12 +19,14 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.files.data_types import CONSTANT_NUMBERS
 from sift_onnx.files.external_data import is_external
 from sift_onnx.graphs.node_checks import subgraphs
 from sift_onnx.operators.domains import is_standard, opset_versions
 from sift_onnx.operators.labels import node_label
 from sift_onnx.shapes.node_inference import infer_outputs
 from sift_onnx.shapes.numpy_ops import ELEMENTWISE, KERNELS, MOVING, compute
+from sift_onnx.shapes.open_axes import known_sizes
 
 __all__ = ["MOST_ELEMENTS", "complete_shapes"]
 
@@ -126,13 +128,11 @@ class _Walk:
 
     def _dims(self, name: str) -> list[onnx.TensorShapeProto.Dimension] | None:
         kind = self._types.get(name)
-        if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
-            return None
-        return list(kind.tensor_type.shape.dim)
+        return None if kind is None or not kind.tensor_type.HasField("shape") else list(kind.tensor_type.shape.dim)
 
-    def _sizes(self, name: str) -> list[int | None] | None:
-        dims = self._dims(name)
-        return None if dims is None else [d.dim_value if d.HasField("dim_value") else None for d in dims]
+    def _sizes(self, name: str) -> tuple[int | None, ...] | None:
+        kind = self._types.get(name)
+        return None if kind is None else known_sizes(kind.tensor_type)
 
     def _is_open(self, name: str) -> bool:
         dims = self._dims(name)
@@ -159,7 +159,7 @@ class _Walk:
                 self._learn(node, name, found[name])
 
     def _learn(self, node: onnx.NodeProto, name: str, kind: onnx.TypeProto) -> None:
-        if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+        if not kind.tensor_type.HasField("shape"):
             return
         if name not in self._types:
             info = self._infos.add(name=name)
@@ -206,10 +206,9 @@ class _Walk:
             value = onnx.helper.get_attribute_value(attribute)
             if attribute.name == "value":
                 self._hold(node.output[0], value)
-            elif attribute.name in ("value_int", "value_ints"):
-                self._hold(node.output[0], onnx.numpy_helper.from_array(np.asarray(value, np.int64)))
-            elif attribute.name in ("value_float", "value_floats"):
-                self._hold(node.output[0], onnx.numpy_helper.from_array(np.asarray(value, np.float32)))
+            elif attribute.name in CONSTANT_NUMBERS:
+                numbers = np.asarray(value, CONSTANT_NUMBERS[attribute.name])
+                self._hold(node.output[0], onnx.numpy_helper.from_array(numbers))
 
     def _read_sizes(self, node: onnx.NodeProto) -> None:
         sizes = self._sizes(node.input[0])
@@ -240,7 +239,7 @@ class _Walk:
         if known is None or arrays is None:
             return
         for name, shape, array, mask in zip(node.output, shapes, arrays, known, strict=False):
-            if name and shape == list(array.shape):
+            if name and shape == array.shape:
                 self._keep(name, _Value(array, np.broadcast_to(mask, array.shape)))
 
     def _keep(self, name: str, value: _Value) -> None:

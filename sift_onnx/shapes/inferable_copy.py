@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from itertools import count
 
 import onnx
 import onnx.inliner
 
 from sift_onnx.files.external_data import is_external
-from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.graphs.node_checks import subgraphs, with_subgraphs
 from sift_onnx.shapes.node_inference import is_long_list
 
 __all__ = ["with_own_names", "without_functions", "without_long_lists", "without_outside_data"]
@@ -34,10 +35,10 @@ def without_outside_data(model: onnx.ModelProto) -> onnx.ModelProto:
     Data propagation reads the integers of every initializer that an operator it follows takes, be they a table of
     positions that no shape depends on; where the data is not there, it fails.
     """
-    if not any(map(is_external, (tensor for graph in _graphs(model.graph) for tensor in graph.initializer))):
+    if not any(map(is_external, (tensor for graph in with_subgraphs(model.graph) for tensor in graph.initializer))):
         return model
-    copy = _copy_of(model)
-    for graph in _graphs(copy.graph):
+    copy = deepcopy(model)
+    for graph in with_subgraphs(copy.graph):
         declared = {info.name for info in (*graph.input, *graph.output)}
         stored = [tensor for tensor in graph.initializer if not is_external(tensor)]
         for tensor in filter(is_external, graph.initializer):
@@ -59,7 +60,7 @@ def without_long_lists(model: onnx.ModelProto) -> onnx.ModelProto:
     long = [position for position, info in enumerate(model.graph.input) if is_long_list(info.type.tensor_type)]
     if not long:
         return model
-    copy = _copy_of(model)
+    copy = deepcopy(model)
     for position in long:
         copy.graph.input[position].type.tensor_type.shape.dim[0].ClearField("value")
     return copy
@@ -70,11 +71,11 @@ def with_own_names(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Data propagation keeps what it knows of all subgraphs by name, and fails on a name that it has met.
     """
-    made = [name for graph in _graphs(model.graph) for name in _made_in(graph)]
+    made = [name for graph in with_subgraphs(model.graph) for name in _made_in(graph)]
     if len(set(made)) == len(made):
         return model
-    copy = _copy_of(model)
-    taken = {name for graph in _graphs(model.graph) for name in _named_in(graph)}
+    copy = deepcopy(model)
+    taken = {name for graph in with_subgraphs(model.graph) for name in _named_in(graph)}
     fresh = (name for name in map("value {}".format, count()) if name not in taken)
     for node in copy.graph.node:
         for inner in subgraphs(node):
@@ -102,16 +103,3 @@ def _made_in(graph: onnx.GraphProto) -> Iterator[str]:
 def _named_in(graph: onnx.GraphProto) -> list[str]:
     inputs = [info.name for info in graph.input]
     return [*_made_in(graph), *inputs, *(tensor.name for tensor in graph.initializer if tensor.name not in inputs)]
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _graphs(inner)
-
-
-def _copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy

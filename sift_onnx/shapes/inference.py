@@ -20,7 +20,7 @@ from sift_onnx.shapes.equivalent_ops import (
 from sift_onnx.shapes.evaluation import complete_shapes
 from sift_onnx.shapes.inferable_copy import with_own_names, without_functions, without_long_lists, without_outside_data
 from sift_onnx.shapes.node_inference import MOST_SIZES
-from sift_onnx.shapes.open_axes import without_marks
+from sift_onnx.shapes.open_axes import known_sizes, without_marks
 from sift_onnx.shapes.tensor_specs import model_inputs
 
 __all__ = ["Shapes", "infer_proto", "infer_shapes", "infer_values"]
@@ -51,13 +51,9 @@ def infer_shapes(model: Model, bound: Mapping[str, Sequence[int]]) -> Shapes:
         lines = str(error).removeprefix("[ShapeInferenceError] Inference error(s): ").strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
         raise UnsupportedError(f"shape inference rejects the model: {reason}") from error
-    shapes: Shapes = {}
-    for info in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
-        if info.type.tensor_type.HasField("shape"):
-            shapes[info.name] = tuple(
-                d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
-            )
-    return shapes
+    infos = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
+    found = ((info.name, known_sizes(info.type.tensor_type)) for info in infos)
+    return {name: sizes for name, sizes in found if sizes is not None}
 
 
 def infer_proto(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:

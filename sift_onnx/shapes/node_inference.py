@@ -12,6 +12,7 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, dtype_to_onn
 
 from sift_onnx.operators.domains import canonical_domain
 from sift_onnx.shapes.equivalent_ops import equivalent_nodes
+from sift_onnx.shapes.open_axes import known_sizes
 
 __all__ = ["MOST_SIZES", "infer_node", "infer_outputs", "is_long_list"]
 
@@ -100,8 +101,7 @@ def infer_node(
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
             continue
         for name, kind in inferred.items():
-            if kind.HasField("tensor_type") and kind.tensor_type.HasField("shape"):
-                found[name] = tuple(
-                    d.dim_value if d.HasField("dim_value") else None for d in kind.tensor_type.shape.dim
-                )
+            sizes = known_sizes(kind.tensor_type)
+            if sizes is not None:
+                found[name] = sizes
     return found

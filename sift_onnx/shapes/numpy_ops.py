@@ -8,6 +8,7 @@ any export that was met.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -127,10 +128,7 @@ def reduce_by(function: Callable[..., Any]) -> Callable[..., Array]:
 
 def fold_by(function: Callable[[Any, Any], Any]) -> Callable[..., Array]:
     def run(*parts: Array) -> Array:
-        result = parts[0]
-        for part in parts[1:]:
-            result = function(result, part)
-        return np.asarray(result)
+        return np.asarray(reduce(function, parts))
 
     return run
 

@@ -8,13 +8,14 @@ Exporters mark an axis that is open in many ways. Some give each size a name of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import onnx
 
-from sift_onnx.graphs.node_checks import subgraphs
+from sift_onnx.graphs.node_checks import with_subgraphs
 
-__all__ = ["Extent", "declared_shape", "extents_of", "without_marks"]
+__all__ = ["Extent", "declared_shape", "extents_of", "known_sizes", "without_marks"]
 
 # A size, the symbol of one, or None where the file says nothing.
 Extent = int | str | None
@@ -58,6 +59,12 @@ def declared_shape(tensor: onnx.TypeProto.Tensor) -> tuple[Extent, ...] | None:
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
 
 
+def known_sizes(tensor: onnx.TypeProto.Tensor) -> tuple[int | None, ...] | None:
+    """The sizes of a tensor, None for those that are not known; None as a whole where it has no shape."""
+    declared = declared_shape(tensor)
+    return None if declared is None else tuple(extent if isinstance(extent, int) else None for extent in declared)
+
+
 def without_marks(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model``, or a copy in which axes that were marked as open have neither symbol nor size.
 
@@ -65,19 +72,16 @@ def without_marks(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not any(_marked(model.graph)):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for dim in list(_marked(copy.graph)):
         dim.ClearField("value")
     return copy
 
 
 def _marked(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    for info in (*graph.input, *graph.value_info, *graph.output):
+    infos = (info for level in with_subgraphs(graph) for info in (*level.input, *level.value_info, *level.output))
+    for info in infos:
         declared = declared_shape(info.type.tensor_type) or ()
         for dim, before, extent in zip(info.type.tensor_type.shape.dim, declared, extents_of(declared), strict=False):
             if before is not None and extent is None:
                 yield dim
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _marked(inner)

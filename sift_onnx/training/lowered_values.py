@@ -13,7 +13,7 @@ from torch import fx
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.graphs.constants import array_of, dtype_of, shape_of
 
-__all__ = ["Host", "Shaped", "Stored", "attribute_of", "literal", "outer_tensors"]
+__all__ = ["Host", "Shaped", "Stored", "attribute_of", "literal"]
 
 # Larger constants are data, and computed with on the tensors' device.
 _HOST_INTEGERS, _HOST_FLOATS = 1 << 14, 16
@@ -70,14 +70,3 @@ def attribute_of(name: str, value: Any) -> Any:
 def literal(numbers: Any) -> Any:
     """Nested lists as nested tuples."""
     return tuple(literal(n) for n in numbers) if isinstance(numbers, list) else numbers
-
-
-def outer_tensors(graph: gs.Graph) -> list[gs.Tensor]:
-    """What a subgraph, or one inside it, reads without making it; each tensor once."""
-    found: dict[int, gs.Tensor] = {}
-    made = {id(tensor) for tensor in graph.inputs} | {id(tensor) for node in graph.nodes for tensor in node.outputs}
-    for node in graph.nodes:
-        inside = [t for v in node.attrs.values() if isinstance(v, gs.Graph) for t in outer_tensors(v)]
-        found.update((id(t), t) for t in (*node.inputs, *inside) if not t.is_empty())
-    found.update((id(t), t) for t in graph.outputs)
-    return [tensor for key, tensor in found.items() if key not in made]

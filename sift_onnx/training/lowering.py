@@ -20,6 +20,7 @@ import onnx_graphsurgeon as gs
 import torch
 from torch import fx, nn
 
+from sift_onnx.analysis.subgraphs import outer_tensors
 from sift_onnx.errors import SiftError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, shape_of
 from sift_onnx.model import Model
@@ -29,7 +30,7 @@ from sift_onnx.operators.traits import SHAPE_READING
 from sift_onnx.training.graph_module import LoweredModule
 from sift_onnx.training.host import as_tensor
 from sift_onnx.training.host_kernels import HOST_KERNELS
-from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal, outer_tensors
+from sift_onnx.training.lowered_values import Host, Shaped, Stored, attribute_of, literal
 from sift_onnx.training.registry import Kernel, find_kernel
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array, torch_dtype
 

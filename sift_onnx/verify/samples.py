@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.training_mode import drawing_nodes, every_node, first_of, in_words, training_nodes
+from sift_onnx.analysis.training_mode import drawing_nodes, every_node, in_words, training_nodes
 from sift_onnx.errors import SiftError
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of
 from sift_onnx.model import Model
+from sift_onnx.operators.labels import first_of
 from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import bind

@@ -29,7 +29,7 @@ def fixed(*sizes: int) -> list[Axis]:
 
 
 def growing(system: AxisSystem[str], n: int) -> Axis:
-    return Axis(system.variable(n, "width"), 1, n)
+    return Axis(system.variable(n), 1, n)
 
 
 def cut(draw: st.DrawFn, digits: list[int]) -> list[list[int]]:

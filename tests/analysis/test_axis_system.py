@@ -27,7 +27,7 @@ class Equations:
     def stated(self, order: list[int]) -> tuple[AxisSystem[str], list[Size]]:
         """A system in which the statements were made in ``order``; every variable is an axis."""
         system: AxisSystem[str] = AxisSystem()
-        variables = [system.variable(n, f"v{i}") for i, n in enumerate(self.originals)]
+        variables = [system.variable(n) for n in self.originals]
         for i in order:
             if i < len(self.equations):
                 system.equate(*self.equations[i], "an equation")
@@ -128,7 +128,7 @@ def test_without_pins_and_fixed_parts_everything_grows(case: Equations) -> None:
 
 def test_only_what_is_asked_for_grows() -> None:
     system: AxisSystem[str] = AxisSystem()
-    a, b, c = (system.variable(8, name) for name in "abc")
+    a, b, c = (system.variable(8) for _ in range(3))
     system.equate(a, b, "")
     solution = system.solve(Fraction(4), [b], shrink_cause="")
     assert [solution.value(v) for v in (a, b, c)] == [16, 16, 8]
@@ -137,7 +137,7 @@ def test_only_what_is_asked_for_grows() -> None:
 @pytest.mark.parametrize("asked", ["first", "second"])
 def test_a_sum_grows_with_either_part_also_where_it_was_met_first(asked: str) -> None:
     system: AxisSystem[str] = AxisSystem()
-    total, first, second = system.variable(7, "total"), system.variable(3, "first"), system.variable(4, "second")
+    total, first, second = system.variable(7), system.variable(3), system.variable(4)
     system.equate(total, first + second, "concatenation")
     solution = system.solve(Fraction(4), [{"first": first, "second": second}[asked]], shrink_cause="shrinks")
     expected = {"first": [10, 6, 4], "second": [11, 3, 8]}[asked]
@@ -146,7 +146,7 @@ def test_a_sum_grows_with_either_part_also_where_it_was_met_first(asked: str) ->
 
 def test_divisions_of_one_width_by_several_numbers_are_all_whole() -> None:
     system: AxisSystem[str] = AxisSystem()
-    width = system.variable(60, "width")
+    width = system.variable(60)
     for divisor in (4, 6):
         system.require_integer(width / divisor)
     assert system.solve(Fraction(3), [width], shrink_cause="").value(width) == 108  # 103.9 among 96, 108
@@ -155,12 +155,12 @@ def test_divisions_of_one_width_by_several_numbers_are_all_whole() -> None:
 def test_sizes_that_differ_in_the_original_are_not_the_same() -> None:
     system: AxisSystem[str] = AxisSystem()
     with pytest.raises(AxisError, match="8 and 9"):
-        system.equate(system.variable(8, "a"), system.variable(9, "b"), "")
+        system.equate(system.variable(8), system.variable(9), "")
 
 
 def test_a_size_that_nobody_required_to_be_whole_is_refused_where_it_is_not() -> None:
     system: AxisSystem[str] = AxisSystem()
-    width = system.variable(6, "width")
+    width = system.variable(6)
     solution = system.solve(Fraction(100, 36), [width], shrink_cause="")
     assert solution.value(width) == 10
     assert solution.exact(width / 3) == Fraction(10, 3)
@@ -172,7 +172,7 @@ def test_a_size_that_nobody_required_to_be_whole_is_refused_where_it_is_not() ->
 def test_a_factor_or_a_rounding_below_one_is_refused(factor: Fraction, round_to: int) -> None:
     system: AxisSystem[str] = AxisSystem()
     with pytest.raises(ValueError, match="at least 1"):
-        system.solve(factor, [system.variable(8, "a")], round_to=round_to, shrink_cause="")
+        system.solve(factor, [system.variable(8)], round_to=round_to, shrink_cause="")
 
 
 # Why something cannot grow.
@@ -180,7 +180,7 @@ def test_a_factor_or_a_rounding_below_one_is_refused(factor: Fraction, round_to:
 
 def chain(length: int) -> tuple[AxisSystem[str], list[Size]]:
     system: AxisSystem[str] = AxisSystem()
-    links = [system.variable(8, f"v{i}") for i in range(length)]
+    links = [system.variable(8) for i in range(length)]
     for a, b in pairwise(links):
         system.equate(a, b, "link")
     return system, links
@@ -189,7 +189,7 @@ def chain(length: int) -> tuple[AxisSystem[str], list[Size]]:
 @pytest.mark.parametrize("pinned_first", [True, False])
 def test_a_pin_is_the_answer_along_a_whole_chain(pinned_first: bool) -> None:
     system, links = chain(6)
-    end = system.variable(8, "end")
+    end = system.variable(8)
     if pinned_first:
         system.pin(end, "graph input")
         system.equate(links[-1], end, "link: the other side is fixed")
@@ -202,7 +202,7 @@ def test_a_pin_is_the_answer_along_a_whole_chain(pinned_first: bool) -> None:
 
 def test_a_pinned_sum_pins_its_parts_and_names_itself() -> None:
     system: AxisSystem[str] = AxisSystem()
-    a, b, total = system.variable(3, "a"), system.variable(4, "b"), system.variable(7, "total")
+    a, b, total = system.variable(3), system.variable(4), system.variable(7)
     system.equate(total, a + b, "concatenation")
     system.pin(total, "graph output")
     assert {system.why_pinned(size) for size in (a, b, total)} == {"graph output"}
@@ -210,7 +210,7 @@ def test_a_pinned_sum_pins_its_parts_and_names_itself() -> None:
 
 def test_the_sum_of_something_fixed_and_something_free_can_grow() -> None:
     system: AxisSystem[str] = AxisSystem()
-    a, b, total = system.variable(3, "a"), system.variable(4, "b"), system.variable(7, "total")
+    a, b, total = system.variable(3), system.variable(4), system.variable(7)
     system.equate(total, a + b, "concatenation")
     system.pin(a, "graph input")
     assert system.why_pinned(a) == "graph input"
@@ -220,15 +220,15 @@ def test_the_sum_of_something_fixed_and_something_free_can_grow() -> None:
 
 def test_where_nothing_was_pinned_before_the_equation_itself_is_the_answer() -> None:
     system: AxisSystem[str] = AxisSystem()
-    a, b = system.variable(3, "a"), system.variable(4, "b")
+    a, b = system.variable(3), system.variable(4)
     system.equate(a + b, size_of(7), "a table of 7")
     assert {system.why_pinned(size) for size in (a, b)} == {"a table of 7"}
 
 
 def test_parts_of_two_equal_sums_are_pinned_with_either_sum() -> None:
     system: AxisSystem[str] = AxisSystem()
-    a, b, c, d = (system.variable(4, name) for name in "abcd")
-    left, right = system.variable(8, "left"), system.variable(8, "right")
+    a, b, c, d = (system.variable(4) for _ in range(4))
+    left, right = system.variable(8), system.variable(8)
     system.equate(left, a + b, "concatenation")
     system.equate(right, c + d, "concatenation")
     system.equate(left, right, "addition")
@@ -240,7 +240,7 @@ def test_parts_of_two_equal_sums_are_pinned_with_either_sum() -> None:
 
 def test_a_pinned_part_of_two_equal_sums_lets_the_others_grow_together() -> None:
     system: AxisSystem[str] = AxisSystem()
-    a, b, c, part = (system.variable(n, name) for n, name in ((5, "a"), (7, "b"), (9, "c"), (3, "part")))
+    a, b, c, part = (system.variable(n) for n in (5, 7, 9, 3))
     system.equate(a + b, c + part, "addition")
     system.pin(part, "graph output")
     assert [system.why_pinned(size) for size in (a, b, c, part)] == [None, None, None, "graph output"]
@@ -253,7 +253,7 @@ def test_a_pinned_part_of_two_equal_sums_lets_the_others_grow_together() -> None
 def test_chains_as_long_as_a_very_deep_graph_are_solved(order: str) -> None:
     length = 20_000
     system: AxisSystem[str] = AxisSystem()
-    links = [system.variable(6 + i, f"v{i}") for i in range(length)]
+    links = [system.variable(6 + i) for i in range(length)]
     pairs = list(pairwise(links))
     if order == "backwards":
         pairs.reverse()
@@ -271,7 +271,7 @@ def test_chains_as_long_as_a_very_deep_graph_are_solved(order: str) -> None:
 def test_widths_of_gpt_in_the_paper() -> None:
     """Table 14: 1092 with heads of 91, 4344; at 75 % 1536 and 6144."""
     system: AxisSystem[str] = AxisSystem()
-    model, hidden = system.variable(768, "d_model"), system.variable(3072, "d_ff")
+    model, hidden = system.variable(768), system.variable(3072)
     system.require_integer(model / 12)
     half, three_quarters = (system.solve(Fraction(k), [model, hidden], shrink_cause="").value for k in (2, 4))
     assert [half(size) for size in (model, model / 12, hidden)] == [1092, 91, 4344]
@@ -280,7 +280,7 @@ def test_widths_of_gpt_in_the_paper() -> None:
 
 def test_widths_that_were_equal_stay_equal_where_one_of_them_must_divide() -> None:
     system: AxisSystem[str] = AxisSystem()
-    stream, heads = system.variable(768, "residual stream"), system.variable(768, "width of the heads")
+    stream, heads = system.variable(768), system.variable(768)
     system.require_integer(heads / 12)
     solution = system.solve(Fraction(2), [stream, heads], shrink_cause="")
     assert [solution.value(size) for size in (stream, heads)] == [1092, 1092]
@@ -289,7 +289,7 @@ def test_widths_that_were_equal_stay_equal_where_one_of_them_must_divide() -> No
 
 def test_a_part_of_a_fused_projection_stays_as_wide_as_the_stream_that_feeds_it() -> None:
     system: AxisSystem[str] = AxisSystem()
-    stream, fused = system.variable(768, "stream"), system.variable(2304, "queries, keys and values")
+    stream, fused = system.variable(768), system.variable(2304)
     for size in (stream, fused, fused / 3, fused / 36):
         system.require_integer(size)
     solution = system.solve(Fraction(2), [stream, fused], shrink_cause="")
@@ -298,7 +298,7 @@ def test_a_part_of_a_fused_projection_stays_as_wide_as_the_stream_that_feeds_it(
 
 def test_a_step_that_is_coarse_for_a_width_is_not_shared() -> None:
     system: AxisSystem[str] = AxisSystem()
-    free, heads = system.variable(8, "free"), system.variable(8, "heads")
+    free, heads = system.variable(8), system.variable(8)
     system.require_integer(heads / 8)
     solution = system.solve(Fraction(2), [free, heads], shrink_cause="")
     assert [solution.value(size) for size in (free, heads)] == [11, 8]
@@ -306,7 +306,7 @@ def test_a_step_that_is_coarse_for_a_width_is_not_shared() -> None:
 
 def test_multiples_are_preferred_where_the_step_allows() -> None:
     system: AxisSystem[str] = AxisSystem()
-    heads, free = system.variable(768, "heads"), system.variable(100, "free")
+    heads, free = system.variable(768), system.variable(100)
     system.require_integer(heads / 12)
     solution = system.solve(Fraction(2), [heads, free], round_to=8, shrink_cause="")
     assert solution.value(heads) % 24 == 0

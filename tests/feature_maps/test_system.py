@@ -35,7 +35,7 @@ def test_a_cut_goes_back_to_where_an_axis_is_made() -> None:
     """A sum of a concatenation and a plain axis: the plain one lies like the concatenation."""
     system: PlacementSystem[str] = PlacementSystem()
     whole, a, b, plain = system.axis(5, 11), system.axis(2, 5), system.axis(3, 6), system.axis(5, 11)
-    system.same(plain, whole, "add")
+    system.composed(plain, [Piece(whole, 0, 0)], "add")
     system.composed(whole, [Piece(a, 0, 0), Piece(b, 2, 5)], "concat")
     system.settle()
     assert places(system, plain) == [0, 1, 5, 6, 7]

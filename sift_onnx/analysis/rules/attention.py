@@ -17,7 +17,6 @@ from sift_onnx.analysis.rule_registry import axis_rule
 __all__ = [
     "Heads",
     "bias_of_scores",
-    "fix_all",
     "merged",
     "packed_heads",
     "past_and_present",
@@ -48,7 +47,7 @@ def attention(ctx: RuleContext) -> None:
     """``q, k, v`` as ``[B, heads, T, d]`` or ``[B, T, heads * d]``; keys and values may have fewer heads."""
     q, k, v = (ctx.axes(i) for i in range(3))
     if q is None or k is None or v is None:
-        fix_all(ctx, "attention over a tensor of unknown shape")
+        ctx.keep_sizes("attention over a tensor of unknown shape")
         return
     if len(q) == 4:
         ctx.equate(k[1], v[1], "heads of keys and values")
@@ -162,11 +161,3 @@ def scale_exponent(value: float, head: int) -> Fraction | None:
         if abs(value - head ** float(exponent)) <= 1e-3 * abs(value):
             return exponent
     return None
-
-
-def fix_all(ctx: RuleContext, reason: str) -> None:
-    """Keep every size that the node reads or makes."""
-    for position in range(len(ctx.node.inputs)):
-        ctx.pin_all(ctx.axes(position), reason)
-    for i in range(len(ctx.node.outputs)):
-        ctx.set_axes(i, ctx.inferred_axes(i))

@@ -37,7 +37,7 @@ def find_scales(analysis: AxisAnalysis) -> list[str]:
     for product in analysis.products:
         node = analysis.order[product.index]
         head = product.summed
-        if head is None or analysis.system.resolve(head).is_constant:
+        if head is None or not analysis.system.grows(head):
             continue
         found = False
         for scaling in {id(n): n for n in _scalings(node)}.values():

@@ -13,17 +13,12 @@ __all__ = ["convolution"]
 
 
 @axis_rule("Conv")
-def conv(ctx: RuleContext) -> None:
+def convolution(ctx: RuleContext) -> None:
     """``x [N, C, ...]``, ``w [O, C / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``.
 
     Without groups, ``C`` and ``O`` are free. A depthwise convolution has one group per channel: the number of groups
     grows. Any other grouped convolution keeps its groups, and each gets wider.
     """
-    convolution(ctx)
-
-
-def convolution(ctx: RuleContext) -> None:
-    """The rule of :func:`conv`, for operators that do something else besides."""
     operands = _operands(ctx)
     if operands is None:
         return
@@ -71,9 +66,7 @@ def _operands(ctx: RuleContext) -> tuple[Axes, Axes, Sequence[int]] | None:
     x, w = ctx.axes(0), ctx.axes(1)
     shape = [n for n in ctx.output_shape() or () if n is not None]
     if x is None or w is None or len(shape) != len(x):
-        for axes in (x, w):
-            ctx.pin_all(axes, "a convolution reads or makes a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("a convolution reads or makes a tensor of unknown shape")
         return None
     for kernel_axis in w[2:]:
         ctx.pin(kernel_axis, "kernel")

@@ -14,9 +14,7 @@ def einsum(ctx: RuleContext) -> None:
     operands = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
     terms, result = _parse(str(ctx.attr("equation")), [len(axes) if axes is not None else 0 for axes in operands])
     if terms is None or any(axes is None for axes in operands):
-        for axes in operands:
-            ctx.pin_all(axes, "it meets a tensor of unknown shape in an Einsum")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it meets a tensor of unknown shape in an Einsum")
         return
     labels: dict[str, Axis] = {}
     for term, axes in zip(terms, operands, strict=True):
@@ -52,7 +50,7 @@ def _register(ctx: RuleContext, terms: list[str], result: str, labels: dict[str,
         if derived[i] and parameters[i] is None:
             ctx.pin_all([labels[label] for label in term], "the weight is computed, not stored")
     if not any(derived):
-        growing = [axis.size for axis in summed if not ctx.system.resolve(axis.size).is_constant]
+        growing = [axis.size for axis in summed if ctx.grows(axis)]
         ctx.product(*(axis.size for axis in labels.values()), summed=growing[-1] if growing else None)
 
 

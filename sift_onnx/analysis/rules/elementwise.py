@@ -18,10 +18,8 @@ def unary(ctx: RuleContext) -> None:
     ctx.set_axes(0, ctx.axes(0))
 
 
-@axis_rule("CastLike", "Clip", "ReverseSequence")
-def first_input(ctx: RuleContext) -> None:
-    """The first input passes; the others are a dtype, scalars, or lengths of sequences."""
-    ctx.set_axes(0, ctx.axes(0))
+# The other inputs are a dtype, scalars, or lengths of sequences.
+axis_rule("CastLike", "Clip", "ReverseSequence")(unary)
 
 
 @axis_rule("Dropout")
@@ -34,12 +32,10 @@ def dropout(ctx: RuleContext) -> None:
 @axis_rule(*ELEMENTWISE_BINARY)
 def binary(ctx: RuleContext) -> None:
     """All inputs are broadcast against each other."""
-    operands = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
+    operands = [ctx.axes(i) for i in range(len(ctx.node.inputs)) if ctx.has_input(i)]
     known = [axes for axes in operands if axes is not None]
     if len(known) < len(operands):
-        for axes in known:
-            ctx.pin_all(axes, "it meets a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it meets a tensor of unknown shape")
         return
     ctx.set_axes(0, broadcast(ctx, known))
     if ctx.node.op == "Mul":
@@ -54,9 +50,13 @@ def broadcast(ctx: RuleContext, operands: Sequence[Sequence[Axis]]) -> Axes:
     for position in range(-rank, 0):
         meeting = [axes[position] for axes in operands if len(axes) >= -position]
         wide = [axis for axis in meeting if ctx.original(axis) != 1]
-        for axis in wide[1:]:
-            ctx.equate(wide[0], axis, "they meet element by element")
-        # The axis with the smallest span says most precisely where growth sits.
-        grown = [axis for axis in wide if not ctx.system.resolve(axis.size).is_constant]
-        result.append(min(grown or wide or [Axis(size_of(1))], key=lambda axis: axis.span))
+        result.append(met(ctx, wide, "they meet element by element") if wide else Axis(size_of(1)))
     return tuple(result)
+
+
+def met(ctx: RuleContext, axes: Sequence[Axis], reason: str) -> Axis:
+    """Say that some axes are the same; the one of them that says most precisely where growth sits."""
+    for axis in axes[1:]:
+        ctx.equate(axes[0], axis, reason)
+    grown = [axis for axis in axes if ctx.grows(axis)]
+    return min(grown or axes, key=lambda axis: axis.span)

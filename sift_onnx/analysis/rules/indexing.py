@@ -16,8 +16,7 @@ def gather(ctx: RuleContext) -> None:
     """
     data, indices = ctx.axes(0), ctx.axes(1)
     if data is None or indices is None:
-        ctx.pin_all(data, "it is indexed by a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is indexed by a tensor of unknown shape")
         return
     position = int(ctx.attr("axis", 0)) % len(data)
     flat = len(data) == 1 and len(indices) > 1
@@ -43,8 +42,7 @@ def gather_nd(ctx: RuleContext) -> None:
     """``indices [..., r]`` point into the first ``r`` axes of ``data`` after the batch axes."""
     data, indices = ctx.axes(0), ctx.axes(1)
     if data is None or indices is None:
-        ctx.pin_all(data, "it is indexed by a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is indexed by a tensor of unknown shape")
         return
     batch = int(ctx.attr("batch_dims", 0))
     depth = ctx.original(indices[-1])
@@ -81,8 +79,7 @@ def top_k(ctx: RuleContext) -> None:
     """The axis that is sorted keeps its size, and so does the number that is taken."""
     x = ctx.axes(0)
     if x is None:
-        for i in range(len(ctx.node.outputs)):
-            ctx.set_axes(i, ctx.inferred_axes(i))
+        ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return
     position = int(ctx.attr("axis", -1)) % len(x)
     ctx.pin(x[position], "its largest elements are picked")
@@ -95,11 +92,7 @@ def top_k(ctx: RuleContext) -> None:
 @axis_rule("Range", "OneHot", "NonZero", "EyeLike", "Compress", "Unique", "NonMaxSuppression", "AffineGrid")
 def fixed(ctx: RuleContext) -> None:
     """What is made here is fixed, and so is what it is made of."""
-    reason = f"{ctx.node.op} depends on it"
-    for i in range(len(ctx.node.inputs)):
-        ctx.fix_input(i, reason)
-    for i in range(len(ctx.node.outputs)):
-        ctx.set_axes(i, ctx.inferred_axes(i))
+    ctx.fix_node(f"{ctx.node.op} depends on it")
 
 
 @axis_rule("ConstantOfShape")
@@ -110,10 +103,10 @@ def constant_of_shape(ctx: RuleContext) -> None:
         ctx.set_axes(0, ctx.inferred_axes())
         return
     out: list[Axis] = []
-    for i, element in enumerate(asked.reshape(-1)):
+    for element in asked.reshape(-1):
         size = element.size
         if element.leaf is not None and element.value > 1:
-            size = ctx.system.variable(element.value, f"{ctx.label} shape[{i}]")
+            size = ctx.system.variable(element.value)
             ctx.tie(element, size, "a filled tensor has this size")
         out.append(Axis(size, 1, element.value))
     ctx.set_axes(0, out)

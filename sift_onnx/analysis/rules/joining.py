@@ -8,6 +8,7 @@ from sift_onnx.analysis.axis_system import Axis, Size, size_of
 from sift_onnx.analysis.findings import Elements
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.elementwise import met
 
 
 @axis_rule("Concat")
@@ -16,9 +17,7 @@ def concat(ctx: RuleContext) -> None:
     parts = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
     known = [axes for axes in parts if axes is not None]
     if len(known) < len(parts):
-        for axes in known:
-            ctx.pin_all(axes, "it is joined with a tensor of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is joined with a tensor of unknown shape")
         return
     joined = int(ctx.attr("axis", 1)) % len(known[0])
     out: list[Axis] = []
@@ -27,19 +26,14 @@ def concat(ctx: RuleContext) -> None:
         if position == joined:
             out.append(_joined(ctx, meeting))
             continue
-        for axis in meeting[1:]:
-            ctx.equate(meeting[0], axis, "they are joined along another axis")
-        grown = [axis for axis in meeting if not ctx.system.resolve(axis.size).is_constant]
-        out.append(min(grown or meeting, key=lambda axis: axis.span))
+        out.append(met(ctx, meeting, "they are joined along another axis"))
     ctx.set_axes(0, out)
 
 
 def _joined(ctx: RuleContext, parts: Sequence[Axis]) -> Axis:
-    total = size_of(0)
-    for axis in parts:
-        total = total + axis.size
+    total = sum((axis.size for axis in parts), start=size_of(0))
     original = ctx.original(total)
-    strides = {axis.stride for axis in parts if not ctx.system.resolve(axis.size).is_constant}
+    strides = {axis.stride for axis in parts if ctx.grows(axis)}
     stride = strides.pop() if len(strides) == 1 else 1
     if original % stride or any(ctx.original(axis) % stride for axis in parts):
         stride = 1
@@ -59,18 +53,16 @@ def pad(ctx: RuleContext) -> None:
     else:
         stated = ctx.elements(1)
         if stated is None:
-            ctx.pin_all(x, "it is padded by computed amounts")
-            ctx.set_axes(0, ctx.inferred_axes())
+            ctx.keep_sizes("it is padded by computed amounts")
             return
         amounts = [element.value for element in stated.reshape(-1)]
     axes = list(range(len(x)))
     if ctx.has_input(3):
-        chosen = ctx.elements(3)
+        chosen = ctx.integers(3)
         if chosen is None:
-            ctx.pin_all(x, "the padded axes are computed")
-            ctx.set_axes(0, ctx.inferred_axes())
+            ctx.keep_sizes("the padded axes are computed")
             return
-        axes = [element.value % len(x) for element in chosen.reshape(-1)]
+        axes = [axis % len(x) for axis in chosen]
     out = list(x)
     sizes: list[Size] = [size_of(v) for v in amounts]
     for k, position in enumerate(axes):
@@ -96,17 +88,16 @@ def tile(ctx: RuleContext) -> None:
     """Repeated axes are multiples; an axis of size 1 is repeated as often as its consumers need."""
     x, repeats = ctx.axes(0), ctx.elements(1)
     if x is None or repeats is None:
-        ctx.pin_all(x, "it is repeated a computed number of times")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is repeated a computed number of times")
         return
     out: list[Axis] = []
-    for i, (axis, element) in enumerate(zip(x, repeats.reshape(-1), strict=True)):
+    for axis, element in zip(x, repeats.reshape(-1), strict=True):
         if element.value == 1:
             out.append(axis)
         elif ctx.original(axis) == 1:
             size = element.size
             if element.leaf is not None:
-                size = ctx.system.variable(element.value, f"{ctx.label} repeats[{i}]")
+                size = ctx.system.variable(element.value)
                 ctx.tie(element, size, "a repetition states this size")
             out.append(Axis(size, 1, element.value))
         else:

@@ -17,8 +17,7 @@ def reshape_rule(ctx: RuleContext) -> None:
     """The sizes asked for are rewritten where they are constants; ``0`` and ``-1`` follow by themselves."""
     x, target = ctx.axes(0), ctx.elements(1)
     if x is None or target is None:
-        ctx.pin_all(x, "it is reshaped to a computed shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is reshaped to a computed shape")
         return
     before = [ctx.original(axis) for axis in x]
     asked: list[Element] = list(target.reshape(-1))
@@ -48,7 +47,7 @@ def reshape_rule(ctx: RuleContext) -> None:
 
 def _explained(ctx: RuleContext, axes: list[Axis]) -> list[Axis]:
     """The axes after a reshape; those next to one that grows (the number of heads) know why they do not."""
-    if all(ctx.system.resolve(axis.size).is_constant for axis in axes):
+    if not any(ctx.grows(axis) for axis in axes):
         return axes
     cause = ctx.cause("a reshape splits an axis into it and one that grows")
     return [Axis(ctx.system.fixed(ctx.original(a), cause)) if a.size.is_constant else a for a in axes]
@@ -57,8 +56,7 @@ def _explained(ctx: RuleContext, axes: list[Axis]) -> list[Axis]:
 def _keep_repetitions(ctx: RuleContext, x: Axes, before: list[int], sizes: list[int]) -> None:
     """Of an axis and its repetitions that are merged (heads that share keys), the axis is what grows."""
     for i in range(1, len(x)):
-        grows = not ctx.system.resolve(x[i - 1].size).is_constant
-        if grows and x[i].size in ctx.analysis.repeats and before[i - 1] * before[i] in sizes:
+        if ctx.grows(x[i - 1]) and x[i].size in ctx.analysis.repeats and before[i - 1] * before[i] in sizes:
             ctx.pin(x[i], "it is a number of repetitions")
 
 
@@ -90,14 +88,11 @@ def transpose(ctx: RuleContext) -> None:
     ctx.set_axes(0, [x[p] for p in perm])
 
 
-def axes_argument(ctx: RuleContext, position: int = 1) -> list[int] | None:
-    """The ``axes`` of Squeeze and Unsqueeze: an attribute before opset 13, an input since; [] when left out."""
+def axes_argument(ctx: RuleContext) -> list[int] | None:
+    """The ``axes`` of Squeeze, Unsqueeze and reductions, an attribute or an input; [] if left out, None if computed."""
     if "axes" in ctx.node.attrs:
         return [int(a) for a in ctx.attr("axes")]
-    if not ctx.has_input(position):
-        return []
-    elements = ctx.elements(position)
-    return None if elements is None else [element.value for element in elements.reshape(-1)]
+    return ctx.integers(1) if ctx.has_input(1) else []
 
 
 @axis_rule("Squeeze")
@@ -105,8 +100,7 @@ def squeeze(ctx: RuleContext) -> None:
     """Axes of size 1 vanish; they must stay 1."""
     x, axes = ctx.axes(0), axes_argument(ctx)
     if x is None or axes is None:
-        ctx.pin_all(x, "the squeezed axes are computed")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the squeezed axes are computed")
         return
     gone = {a % len(x) for a in axes} or {i for i, axis in enumerate(x) if ctx.original(axis) == 1}
     ctx.set_axes(0, [axis for i, axis in enumerate(x) if i not in gone])
@@ -117,8 +111,7 @@ def unsqueeze(ctx: RuleContext) -> None:
     """New axes of size 1."""
     x, axes = ctx.axes(0), axes_argument(ctx)
     if x is None or axes is None:
-        ctx.pin_all(x, "the new axes are computed")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the new axes are computed")
         return
     rank = len(x) + len(axes)
     new = {a % rank for a in axes}
@@ -131,8 +124,7 @@ def expand(ctx: RuleContext) -> None:
     """Broadcast to the sizes asked for; a size that nothing in the input fixes is whatever its consumers need."""
     x, target = ctx.axes(0), ctx.elements(1)
     if x is None or target is None:
-        ctx.pin_all(x, "it is expanded to a computed shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is expanded to a computed shape")
         return
     asked = list(target.reshape(-1))
     out = list(broadcast(ctx, [x, _asked_axes(ctx, asked)]))
@@ -145,10 +137,10 @@ def expand(ctx: RuleContext) -> None:
 
 def _asked_axes(ctx: RuleContext, asked: list[Element]) -> Axes:
     axes: list[Axis] = []
-    for i, element in enumerate(asked):
+    for element in asked:
         size: Size = element.size
         if element.leaf is not None and element.value > 1:
-            size = ctx.system.variable(element.value, f"{ctx.label} shape[{i}]")
+            size = ctx.system.variable(element.value)
             ctx.analysis.repeats.add(size)
         axes.append(Axis(size, 1, element.value if not size.is_constant else 1))
     return tuple(axes)

@@ -13,6 +13,8 @@ from sift_onnx.analysis.rules.stored_tables import follow_frequencies
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.operators.weight_operands import feature_axes
 
+_UNKNOWN = "it meets a tensor of unknown shape"
+
 
 @dataclass(frozen=True)
 class _Side:
@@ -31,12 +33,13 @@ class _Side:
     batch: Axes
 
 
+@axis_rule("FusedGemm", domain=MICROSOFT)  # followed by an activation
 @axis_rule("Gemm")
 def gemm(ctx: RuleContext) -> None:
     """``a [M, K]``, ``b [K, N]`` (or transposed), ``c`` broadcast to ``[M, N]``."""
     a, b = ctx.axes(0), ctx.axes(1)
     if a is None or b is None:
-        _unknown(ctx, a, b)
+        ctx.keep_sizes(_UNKNOWN)
         return
     out = _product(ctx, a, b, "gemm")
     for c_axis, out_axis in zip(reversed(ctx.axes(2) or ()), reversed(out), strict=False):
@@ -44,18 +47,12 @@ def gemm(ctx: RuleContext) -> None:
             ctx.equate(c_axis, out_axis, "bias")
 
 
-@axis_rule("FusedGemm", domain=MICROSOFT)
-def fused_gemm(ctx: RuleContext) -> None:
-    """A Gemm followed by an activation."""
-    gemm(ctx)
-
-
 @axis_rule("MatMul")
 def matmul(ctx: RuleContext) -> None:
     """``a [..., M, K]``, ``b [..., K, N]``; leading axes broadcast, vectors lose their axis."""
     a, b = ctx.axes(0), ctx.axes(1)
     if a is None or b is None:
-        _unknown(ctx, a, b)
+        ctx.keep_sizes(_UNKNOWN)
     elif len(a) == 1 or len(b) == 1:
         ctx.equate(a[-1], b[-2] if len(b) > 1 else b[-1], "contraction")
         ctx.pin(a[-1], "a product with a vector")
@@ -69,11 +66,9 @@ def fused_matmul(ctx: RuleContext) -> None:
     """A MatMul times ``alpha`` whose last two axes may be transposed on either side."""
     a, b = ctx.axes(0), ctx.axes(1)
     if a is None or b is None:
-        _unknown(ctx, a, b)
+        ctx.keep_sizes(_UNKNOWN)
     elif len(a) == 1 or len(b) == 1 or ctx.attr("transBatchA", 0) or ctx.attr("transBatchB", 0):
-        for axes in (a, b):
-            ctx.pin_all(axes, "this layout of a FusedMatMul is not covered")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("this layout of a FusedMatMul is not covered")
     else:
         _product(ctx, a, b, "matmul")
 
@@ -120,9 +115,3 @@ def _unmatched(ctx: RuleContext, own: Axes, other: Axes) -> Axes:
     """The leading axes of a side along which the other side is repeated."""
     first = len(own) - len(other)
     return tuple(axis for i, axis in enumerate(own) if i < first or ctx.original(other[i - first]) == 1)
-
-
-def _unknown(ctx: RuleContext, *sides: Axes | None) -> None:
-    for axes in sides:
-        ctx.pin_all(axes, "it meets a tensor of unknown shape")
-    ctx.set_axes(0, ctx.inferred_axes())

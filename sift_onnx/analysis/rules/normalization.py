@@ -8,6 +8,7 @@ from sift_onnx.analysis.axis_system import Axis, size_of
 from sift_onnx.analysis.findings import Axes
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.elementwise import unary
 
 __all__ = ["trailing_parameters"]
 
@@ -39,7 +40,7 @@ def group_normalization(ctx: RuleContext) -> None:
     """
     x = ctx.axes(0)
     if x is None:
-        _unknown(ctx, range(1, 3))
+        ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return
     groups = int(ctx.attr("num_groups"))
     each_channel = groups == ctx.original(x[1])
@@ -61,7 +62,7 @@ def layer_normalization(ctx: RuleContext) -> None:
     """``x`` is normalized over its axes from ``axis`` on; scale and bias have the shape of these."""
     x = ctx.axes(0)
     if x is None:
-        _unknown(ctx, range(1, 3))
+        ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return
     trailing_parameters(ctx, x, range(1, 3))
     ctx.set_axes(0, x)
@@ -79,26 +80,15 @@ def trailing_parameters(ctx: RuleContext, x: Axes, positions: Sequence[int]) -> 
                 ctx.equate(axis, other, "parameter of the normalized axes")
 
 
-@axis_rule(
-    "Softmax",
-    "LogSoftmax",
-    "Hardmax",
-    "LpNormalization",
-    "LRN",
-    "MeanVarianceNormalization",
-    "CumSum",
-    "CumProd",
-    "Trilu",
-)
-def along_an_axis(ctx: RuleContext) -> None:
-    """What is computed along an axis leaves every size as it is."""
-    ctx.set_axes(0, ctx.axes(0))
+# What is computed along an axis leaves every size as it is.
+axis_rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "LRN", "MeanVarianceNormalization")(unary)
+axis_rule("CumSum", "CumProd", "Trilu")(unary)
 
 
 def _channel_parameters(ctx: RuleContext, positions: Sequence[int]) -> Axes | None:
     x = ctx.axes(0)
     if x is None:
-        _unknown(ctx, positions)
+        ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return None
     channel = x[1] if len(x) > 1 else x[0]
     for position in positions:
@@ -106,10 +96,3 @@ def _channel_parameters(ctx: RuleContext, positions: Sequence[int]) -> Axes | No
         if axes is not None:
             ctx.equate(channel, axes[0], "parameter of the channels")
     return x
-
-
-def _unknown(ctx: RuleContext, positions: Sequence[int]) -> None:
-    for position in positions:
-        ctx.pin_all(ctx.axes(position), "it belongs to a tensor of unknown shape")
-    for i in range(len(ctx.node.outputs)):
-        ctx.set_axes(i, ctx.inferred_axes(i))

@@ -1,5 +1,6 @@
 """Small tensors that are computed from sizes in other ways than by sums, products and quotients of integers.
 
+Operators that only move elements hand them on as they are.
 An exporter that divides two sizes of an image casts them to float, divides, rounds, and casts back. Each element of
 such a tensor is followed as a :class:`~sift_onnx.analysis.findings.Number`. As long as it is a whole number and a
 linear expression of sizes, it stays one; otherwise it knows the sizes that it depends on, and those stay what they are
@@ -8,7 +9,7 @@ once a size is made of it. Nothing stays that a number only scales, such as the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Size, size_of
-from sift_onnx.analysis.findings import Element, Elements, Number
+from sift_onnx.analysis.findings import Element, Elements, Number, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext, sizes_behind
 from sift_onnx.files.data_types import data_type_of
 from sift_onnx.shapes.numpy_ops import ELEMENTWISE, KERNELS, MOVING, compute
@@ -51,10 +52,11 @@ def evaluate_numbers(ctx: RuleContext, inputs: Sequence[Elements | None]) -> boo
     results = compute(node.op, arrays, attributes, len(node.outputs))
     if results is None or any(result.size > FOLLOWED_ELEMENTS for result in results):
         return False
-    given = [elements for elements in inputs if elements is not None]
-    if node.op in MOVING or node.op == "Where":
+    moves = node.op in MOVING or node.op == "Where"
+    if moves:
         outputs = _moved(ctx, inputs, attributes)
     else:
+        given = [elements for elements in inputs if elements is not None]
         outputs = [_combined(ctx, given, result) for result in results]
     if outputs is None:
         return False
@@ -62,10 +64,11 @@ def evaluate_numbers(ctx: RuleContext, inputs: Sequence[Elements | None]) -> boo
         for tensor, elements in zip(node.outputs, outputs, strict=False):
             ctx.analysis.numbers[tensor.name] = elements
         return False
-    for i in range(len(node.inputs)):
+    for i in range(0 if moves else len(node.inputs)):
         ctx.pin_all(ctx.axes(i), NOT_LINEAR)
     for i, elements in enumerate(outputs):
-        ctx.set_elements(i, _each(elements, lambda operand: _as_element(ctx, operand)))
+        whole = [_as_element(ctx, operand) for operand in elements.reshape(-1)]
+        ctx.set_elements(i, elements_of(whole, elements.shape))
     return True
 
 
@@ -85,10 +88,11 @@ def _plain(value: Any) -> Any:
 def _moved(ctx: RuleContext, inputs: Sequence[Elements | None], attributes: dict[str, Any]) -> list[Elements] | None:
     """The elements of the first input, or of all that are joined or chosen from, at their new places."""
     data = {"Concat": range(len(inputs)), "Where": (1, 2)}.get(ctx.node.op, (0,))
+    reason = "a choice depends on it" if ctx.node.op == "Where" else "it picks elements of a shape"
     moved: list[npt.NDArray[Any] | None] = []
     for i, elements in enumerate(inputs):
         if elements is not None and i not in data:
-            ctx.fix(elements, "it picks elements of a shape")
+            ctx.fix(elements, reason)
         moved.append(elements if elements is None or i in data else _array_of(elements))
     results = compute(ctx.node.op, moved, attributes, len(ctx.node.outputs))
     return None if results is None else list(results)
@@ -101,17 +105,8 @@ def _combined(ctx: RuleContext, inputs: Sequence[Elements], result: npt.NDArray[
         meeting = list(zip(*(other.reshape(-1) for other in np.broadcast_arrays(*inputs)), strict=True))
     else:
         meeting = [tuple(element for elements in inputs for element in elements.reshape(-1))] * flat.size
-    made = np.empty(flat.size, dtype=object)
-    for i, operands in enumerate(meeting):
-        made[i] = _number(ctx, operands, flat[i])
-    return made.reshape(result.shape)
-
-
-def _each(elements: Elements, function: Callable[[_Operand], Element]) -> Elements:
-    made = np.empty(elements.size, dtype=object)
-    for i, element in enumerate(elements.reshape(-1)):
-        made[i] = function(element)
-    return made.reshape(elements.shape)
+    made = [_number(ctx, operands, value) for operands, value in zip(meeting, flat, strict=True)]
+    return elements_of(made, result.shape)
 
 
 def _number(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Number:
@@ -134,7 +129,7 @@ def _number(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Numbe
 
 
 def _depends_on(ctx: RuleContext, operand: _Operand) -> list[Size]:
-    return [size for size in sizes_behind(operand) if not ctx.system.resolve(size).is_constant]
+    return [size for size in sizes_behind(operand) if ctx.system.grows(size)]
 
 
 def _linear(ctx: RuleContext, operands: Sequence[_Operand], value: Any) -> Size | None:

@@ -7,7 +7,6 @@ from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.attention import (
     bias_of_scores,
-    fix_all,
     merged,
     packed_heads,
     past_and_present,
@@ -24,7 +23,7 @@ def multi_head_attention(ctx: RuleContext) -> None:
     """``query [B, T, heads * d]``, ``key``, ``value``, and one bias for all three; packed forms keep their sizes."""
     q, k, v = (ctx.axes(i) for i in range(3))
     if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 3 or ctx.has_input(8):
-        fix_all(ctx, _NOT_COVERED)
+        ctx.keep_sizes(_NOT_COVERED)
         return
     heads = packed_heads(ctx, q[2], k[2], v[2], ("num_heads", "num_heads"))
     bias = ctx.axes(3)
@@ -43,7 +42,7 @@ def group_query_attention(ctx: RuleContext) -> None:
     """``query [B, T, heads * d]``, ``key`` and ``value [B, T, kv_heads * d]``, pasts ``[B, kv_heads, P, d]``."""
     q, k, v = (ctx.axes(i) for i in range(3))
     if q is None or k is None or v is None:
-        fix_all(ctx, _NOT_COVERED)
+        ctx.keep_sizes(_NOT_COVERED)
         return
     heads = packed_heads(ctx, q[2], k[2], v[2], ("num_heads", "kv_num_heads"))
     ctx.equate(heads.size, heads.value_size, "keys and values are alike")
@@ -87,7 +86,7 @@ def attention(ctx: RuleContext) -> None:
     parts = ctx.attr("qkv_hidden_sizes")
     uneven = parts is not None and len(set(parts)) > 1
     if x is None or w is None or uneven or ctx.has_input(6) or ctx.attr("do_rotary", 0):
-        fix_all(ctx, _NOT_COVERED)
+        ctx.keep_sizes(_NOT_COVERED)
         return
     ctx.equate(w[0], x[2], "input features")
     part = w[1].size / 3

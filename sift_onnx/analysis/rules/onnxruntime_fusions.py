@@ -5,9 +5,8 @@ from __future__ import annotations
 from sift_onnx.analysis.axis_system import Axis, size_of
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
-from sift_onnx.analysis.rules.attention import fix_all
 from sift_onnx.analysis.rules.convolution import convolution
-from sift_onnx.analysis.rules.elementwise import broadcast
+from sift_onnx.analysis.rules.elementwise import binary, broadcast, unary
 from sift_onnx.operators.domains import MICROSOFT
 
 
@@ -25,7 +24,7 @@ def skip_layer_normalization(ctx: RuleContext) -> None:
     """``input + skip (+ bias)``, normalized; the sum is the fourth output."""
     x, skip = ctx.axes(0), ctx.axes(1)
     if x is None or skip is None:
-        fix_all(ctx, "a tensor of unknown shape is normalized")
+        ctx.keep_sizes("a tensor of unknown shape is normalized")
         return
     out = broadcast(ctx, [x, skip])
     for position in range(2, len(ctx.node.inputs)):
@@ -43,7 +42,7 @@ def embed_layer_normalization(ctx: RuleContext) -> None:
     """Rows of tables for words, positions and segments, added up and normalized; the sum is the third output."""
     ids, words = ctx.axes(0), ctx.axes(2)
     if ids is None or words is None:
-        fix_all(ctx, "a tensor of unknown shape is normalized")
+        ctx.keep_sizes("a tensor of unknown shape is normalized")
         return
     for position in (2, 3, 4):
         table, parameter = ctx.axes(position), ctx.parameter(position)
@@ -62,18 +61,6 @@ def embed_layer_normalization(ctx: RuleContext) -> None:
     ctx.set_axes(2, (*ids, words[1]))
 
 
-@axis_rule("BiasGelu", "FastGelu", "BiasAdd", domain=MICROSOFT)
-def bias_gelu(ctx: RuleContext) -> None:
-    """``x`` plus an optional bias, through an activation."""
-    operands = [ctx.axes(i) for i in range(len(ctx.node.inputs)) if ctx.has_input(i)]
-    known = [axes for axes in operands if axes is not None]
-    if len(known) < len(operands):
-        fix_all(ctx, "it meets a tensor of unknown shape")
-        return
-    ctx.set_axes(0, broadcast(ctx, known))
-
-
-@axis_rule("Gelu", "QuickGelu", domain=MICROSOFT)
-def gelu(ctx: RuleContext) -> None:
-    """One tensor in, one of the same shape out."""
-    ctx.set_axes(0, ctx.axes(0))
+# ``x`` plus an optional bias, through an activation.
+axis_rule("BiasGelu", "FastGelu", "BiasAdd", domain=MICROSOFT)(binary)
+axis_rule("Gelu", "QuickGelu", domain=MICROSOFT)(unary)

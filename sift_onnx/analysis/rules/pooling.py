@@ -5,6 +5,7 @@ from __future__ import annotations
 from sift_onnx.analysis.axis_system import Axis, size_of
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.layout import axes_argument
 
 
 @axis_rule("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
@@ -12,8 +13,7 @@ def pool(ctx: RuleContext) -> None:
     """``[N, C, ...]`` -> ``[N, C, ...]`` with other spatial sizes, which must not depend on what grows."""
     x, shape = ctx.axes(0), ctx.output_shape()
     if x is None or shape is None or any(n is None for n in shape[2:]):
-        ctx.pin_all(x, "the size of the pooled tensor is unknown")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the size of the pooled tensor is unknown")
         return
     ctx.pin_all(x[2:], "a pooling window slides over it")
     axes = (*x[:2], *ctx.const_axes([n for n in shape[2:] if n is not None], "it is a spatial size"))
@@ -27,27 +27,16 @@ def pool(ctx: RuleContext) -> None:
 def reduce(ctx: RuleContext) -> None:
     """Reduced axes become 1 or vanish; what is averaged over may grow."""
     x = ctx.axes(0)
-    if x is None:
-        ctx.set_axes(0, ctx.inferred_axes())
+    finds = ctx.node.op.startswith("Arg")
+    axes = [int(ctx.attr("axis", 0))] if finds else axes_argument(ctx)
+    if x is None or axes is None:
+        ctx.keep_sizes("the reduced axes are computed")
         return
-    axes = ctx.attr("axes", ctx.attr("axis") if ctx.node.op.startswith("Arg") else None)
-    if axes is None and ctx.has_input(1):
-        elements = ctx.elements(1)
-        if elements is None:
-            ctx.pin_all(x, "the reduced axes are computed")
-            ctx.set_axes(0, ctx.inferred_axes())
-            return
-        axes = [element.value for element in elements.reshape(-1)]
-    if isinstance(axes, int):
-        axes = [axes]
-    if not axes:
-        axes = [] if ctx.attr("noop_with_empty_axes", 0) else list(range(len(x)))
-        if ctx.node.op.startswith("Arg"):
-            axes = [0]
-    reduced = {int(a) % len(x) for a in axes}
-    if ctx.node.op.startswith("Arg"):
-        for i in reduced:
-            ctx.pin(x[i], "its index is an output")
+    if not axes and not ctx.attr("noop_with_empty_axes", 0):
+        axes = list(range(len(x)))
+    reduced = {a % len(x) for a in axes}
+    for i in reduced if finds else ():
+        ctx.pin(x[i], "its index is an output")
     if ctx.attr("keepdims", 1):
         ctx.set_axes(0, [Axis(size_of(1)) if i in reduced else axis for i, axis in enumerate(x)])
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
+from sift_onnx.analysis.rules.elementwise import unary
 from sift_onnx.operators.domains import ML
 
 
@@ -22,10 +23,8 @@ def imputer(ctx: RuleContext) -> None:
     _keep_features(ctx, "it has a value for each feature", "imputed_value_floats", "imputed_value_int64s")
 
 
-@axis_rule("Binarizer", domain=ML)
-def binarizer(ctx: RuleContext) -> None:
-    """1 above a threshold, else 0; element by element."""
-    ctx.set_axes(0, ctx.axes(0))
+# 1 above a threshold, else 0; element by element.
+axis_rule("Binarizer", domain=ML)(unary)
 
 
 @axis_rule("Normalizer", domain=ML)

@@ -39,14 +39,13 @@ def dynamic_quantize_linear(ctx: RuleContext) -> None:
 @axis_rule("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")
 def integer_layer(ctx: RuleContext) -> None:
     """A layer that computes with integers keeps every size."""
-    _fix(ctx)
-    ctx.set_axes(0, ctx.inferred_axes())
+    ctx.keep_sizes(_PACKED)
 
 
 @axis_rule("MatMulNBits", "MatMulBnb4", domain=MICROSOFT)
 def matmul_bits(ctx: RuleContext) -> None:
     """``a [..., K]`` times a packed weight of ``N`` columns."""
-    _fix(ctx)
+    ctx.keep_sizes(_PACKED)
     x = ctx.axes(0)
     ctx.set_axes(0, None if x is None else (*x[:-1], *ctx.const_axes([int(ctx.attr("N"))], _PACKED)))
 
@@ -54,11 +53,6 @@ def matmul_bits(ctx: RuleContext) -> None:
 @axis_rule("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_to_float(ctx: RuleContext) -> None:
     """``a [..., K]`` times integers ``b [K, N]``."""
-    _fix(ctx)
+    ctx.keep_sizes(_PACKED)
     a, b = ctx.axes(0), ctx.axes(1)
     ctx.set_axes(0, None if a is None or b is None else (*a[:-1], b[-1]))
-
-
-def _fix(ctx: RuleContext) -> None:
-    for i in range(len(ctx.node.inputs)):
-        ctx.pin_all(ctx.axes(i), _PACKED)

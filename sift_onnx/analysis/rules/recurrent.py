@@ -15,10 +15,7 @@ def recurrent(ctx: RuleContext) -> None:
     gates = _GATES[ctx.node.op]
     x, w, r = ctx.axes(0), ctx.axes(1), ctx.axes(2)
     if x is None or w is None or r is None:
-        for axes in (x, w, r):
-            ctx.pin_all(axes, "it meets a tensor of unknown shape")
-        for i in range(len(ctx.node.outputs)):
-            ctx.set_axes(i, ctx.inferred_axes(i))
+        ctx.keep_sizes("it meets a tensor of unknown shape")
         return
     batch_first = bool(ctx.attr("layout", 0))
     time, batch = (x[1], x[0]) if batch_first else (x[0], x[1])

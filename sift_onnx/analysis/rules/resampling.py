@@ -44,8 +44,7 @@ def _resample(ctx: RuleContext, sizes: Elements | None, passes: Callable[[int, i
     """
     x, shape = ctx.axes(0), ctx.output_shape()
     if x is None or shape is None or len(shape) != len(x) or any(n is None for n in shape):
-        ctx.pin_all(x, "the size that it is resampled to is unknown")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the size that it is resampled to is unknown")
         return
     listed = [int(axis) % len(x) for axis in ctx.attr("axes") or range(len(x))]
     out = list(x)
@@ -56,10 +55,10 @@ def _resample(ctx: RuleContext, sizes: Elements | None, passes: Callable[[int, i
             (out[i],) = ctx.const_axes([n or 0], "it is a spatial size")
         if sizes is not None and k is not None:
             element = sizes.reshape(-1)[k]
-            if ctx.system.resolve(out[i].size).is_constant:
-                ctx.pin(element.size, "it is a size that something is resampled to")
-            else:
+            if ctx.grows(out[i]):
                 ctx.tie(element, out[i].size, "a resize states this size")
+            else:
+                ctx.pin(element.size, "it is a size that something is resampled to")
     ctx.set_axes(0, out)
 
 
@@ -83,8 +82,7 @@ def grid_sample(ctx: RuleContext) -> None:
     """``x [N, C, ...]`` and a grid ``[N, ..., rank]`` of places -> ``[N, C, ...]`` with the pixels of the grid."""
     x, grid = ctx.axes(0), ctx.axes(1)
     if x is None or grid is None:
-        ctx.pin_all(x, "it is sampled at places of unknown shape")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("it is sampled at places of unknown shape")
         return
     ctx.pin_all(x[2:], "it is sampled at places of its own pixels")
     ctx.set_axes(0, (*x[:2], *grid[1:-1]))
@@ -95,8 +93,7 @@ def col2im(ctx: RuleContext) -> None:
     """``x [N, C * pixels of a block, blocks]`` -> ``[N, C, ...]``."""
     x, block, image = ctx.axes(0), ctx.elements(2), ctx.elements(1)
     if x is None or block is None or image is None:
-        ctx.pin_all(x, "the size of its image is computed")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("the size of its image is computed")
         return
     ctx.pin(x[2], "its blocks are laid into an image")
     for elements in (block, image):
@@ -122,8 +119,7 @@ def space_to_depth(ctx: RuleContext) -> None:
 def _change_depth(ctx: RuleContext, *, shrink: bool) -> None:
     x, shape = ctx.axes(0), ctx.output_shape()
     if x is None or shape is None or any(n is None for n in shape[2:]):
-        ctx.pin_all(x, "its spatial size is unknown")
-        ctx.set_axes(0, ctx.inferred_axes())
+        ctx.keep_sizes("its spatial size is unknown")
         return
     ctx.pin_all(x[2:], "its pixels are rearranged")
     blocks = int(ctx.attr("blocksize")) ** 2

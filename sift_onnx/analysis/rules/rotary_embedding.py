@@ -5,7 +5,6 @@ from __future__ import annotations
 from sift_onnx.analysis.axis_system import size_of
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
-from sift_onnx.analysis.rules.attention import fix_all
 from sift_onnx.analysis.rules.stored_tables import recompute_table
 from sift_onnx.operators.domains import MICROSOFT
 
@@ -25,7 +24,7 @@ def microsoft_rotary_embedding(ctx: RuleContext) -> None:
 def _rotary(ctx: RuleContext, tables: tuple[int, int]) -> None:
     x = ctx.axes(0)
     if x is None:
-        fix_all(ctx, "a tensor of unknown shape is rotated")
+        ctx.keep_sizes("a tensor of unknown shape is rotated")
         return
     ctx.set_axes(0, x)
     heads = int(ctx.attr("num_heads", 0))

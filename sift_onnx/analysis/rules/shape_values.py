@@ -3,22 +3,24 @@
 A dynamic batch leaves chains like ``Shape -> Gather -> Concat -> Reshape`` in a graph. Each element is followed as a
 :class:`~sift_onnx.analysis.rule_context.Element`: one that comes from ``Shape`` is the size of that axis and updates
 itself when the model runs; one that comes from a constant can be rewritten; sums, and products and quotients with
-constants, are expressions of these. Whatever is no linear expression fixes what it is made of. What is computed in
-floating point, and by the rarer operators, is in :mod:`sift_onnx.analysis.rules.number_values`.
+constants, are expressions of these. Whatever is no linear expression fixes what it is made of. Operators that
+move elements, that compute in floating point, or that are rare are in
+:mod:`sift_onnx.analysis.rules.number_values`.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import partial, reduce
 
 import numpy as np
 import onnx
 
 from sift_onnx.analysis.axis_system import size_of
-from sift_onnx.analysis.findings import Element, Elements
+from sift_onnx.analysis.findings import Element, Elements, elements_of
 from sift_onnx.analysis.rule_context import FOLLOWED_ELEMENTS, RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.number_values import NOT_LINEAR, evaluate_numbers
@@ -36,7 +38,7 @@ def shape(ctx: RuleContext) -> None:
         return
     end = ctx.attr("end")
     part = x[slice(int(ctx.attr("start", 0)), None if end is None else int(end))]
-    ctx.set_elements(0, _array([Element(ctx.original(axis), axis.size) for axis in part], (len(part),)))
+    ctx.set_elements(0, elements_of([Element(ctx.original(axis), axis.size) for axis in part], (len(part),)))
 
 
 @axis_rule("Size")
@@ -46,10 +48,8 @@ def size(ctx: RuleContext) -> None:
     if x is None:
         ctx.set_axes(0, ctx.inferred_axes())
         return
-    total = Element(1, size_of(1))
-    for axis in x:
-        total = _multiply(ctx, total, Element(ctx.original(axis), axis.size))
-    ctx.set_elements(0, _array([total], ()))
+    total = _product(ctx, [Element(ctx.original(axis), axis.size) for axis in x])
+    ctx.set_elements(0, elements_of([total], ()))
 
 
 def evaluate(ctx: RuleContext) -> bool:
@@ -80,7 +80,7 @@ def evaluate(ctx: RuleContext) -> bool:
 
 def _as_numbers(ctx: RuleContext, elements: Elements) -> Elements:
     """``elements`` for this node: a constant that another reader of the same tensor may rewrite is a size, too."""
-    return _array([_as_number(ctx, element) for element in elements.reshape(-1)], elements.shape)
+    return elements_of([_as_number(ctx, element) for element in elements.reshape(-1)], elements.shape)
 
 
 def _as_number(ctx: RuleContext, element: Element) -> Element:
@@ -90,24 +90,12 @@ def _as_number(ctx: RuleContext, element: Element) -> Element:
         return element
     edits = ctx.analysis.constant_edits.setdefault((leaf.node, leaf.input), {})
     if leaf.element not in edits:
-        edits[leaf.element] = ctx.system.variable(element.value, f"{leaf.constant}[{leaf.element}] as a number")
+        edits[leaf.element] = ctx.system.variable(element.value)
     return Element(element.value, edits[leaf.element])
-
-
-def _array(elements: Sequence[Element], shape: tuple[int, ...]) -> Elements:
-    flat = np.empty(len(elements), dtype=object)
-    flat[:] = elements
-    return flat.reshape(shape)
 
 
 def _values(elements: Elements) -> list[int]:
     return [element.value for element in elements.reshape(-1)]
-
-
-def _fixed_values(ctx: RuleContext, elements: Elements) -> list[int]:
-    """The values of elements that say which others are meant, and so must stay."""
-    ctx.fix(elements, "it picks elements of a shape")
-    return _values(elements)
 
 
 def _pairwise(combine: Callable[[RuleContext, Element, Element], Element]) -> Callable[..., Elements]:
@@ -116,7 +104,7 @@ def _pairwise(combine: Callable[[RuleContext, Element, Element], Element]) -> Ca
         for other in inputs[1:]:
             left, right = np.broadcast_arrays(result, other)
             pairs = zip(left.reshape(-1), right.reshape(-1), strict=True)
-            result = _array([combine(ctx, a, b) for a, b in pairs], left.shape)
+            result = elements_of([combine(ctx, a, b) for a, b in pairs], left.shape)
         return result
 
     return apply
@@ -131,11 +119,15 @@ def _subtract(_: RuleContext, a: Element, b: Element) -> Element:
 
 
 def _multiply(ctx: RuleContext, a: Element, b: Element) -> Element:
-    fixed = ctx.system.resolve(a.size).is_constant
-    if not fixed:
+    grows = ctx.system.grows(a.size)
+    if grows:
         # Sizes that multiply each other are no linear expression: the second one stays.
         ctx.pin(b.size, "it is multiplied with another size")
-    return Element(a.value * b.value, b.size * a.value if fixed else a.size * b.value)
+    return Element(a.value * b.value, a.size * b.value if grows else b.size * a.value)
+
+
+def _product(ctx: RuleContext, elements: Iterable[Element]) -> Element:
+    return reduce(partial(_multiply, ctx), elements, Element(1, size_of(1)))
 
 
 def _divide(ctx: RuleContext, a: Element, b: Element) -> Element:
@@ -174,7 +166,7 @@ def _comparison(function: Callable[[int, int], bool]) -> Callable[..., Elements]
     def compare(ctx: RuleContext, a: Element, b: Element) -> Element:
         value = int(function(a.value, b.value))
         low, high = sorted((a, b), key=lambda element: element.value)
-        if low.value < high.value and ctx.system.resolve(low.size).is_constant and _only_grows(ctx, high):
+        if low.value < high.value and not ctx.system.grows(low.size) and _only_grows(ctx, high):
             return Element(value, size_of(value))
         return _fixed(ctx, value, a, b)
 
@@ -185,10 +177,6 @@ def _only_grows(ctx: RuleContext, element: Element) -> bool:
     return all(coefficient > 0 for _, coefficient in ctx.system.resolve(element.size).terms)
 
 
-def _pass(_: RuleContext, inputs: list[Elements]) -> Elements:
-    return inputs[0]
-
-
 def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     kind = np.dtype(ctx.node.outputs[0].dtype).kind if ctx.node.outputs[0].dtype is not None else "i"
     to = ctx.attr("to")
@@ -197,78 +185,14 @@ def _cast(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     elif to is not None:
         kind = np.dtype(to).kind
     if kind == "b":
-        return _comparison(operator.ne)(ctx, [inputs[0], _array([Element(0, size_of(0))], ())])
+        return _comparison(operator.ne)(ctx, [inputs[0], elements_of([Element(0, size_of(0))], ())])
     return inputs[0] if kind in "iu" else None
-
-
-def _concat(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    return np.concatenate(inputs, axis=int(ctx.attr("axis", 0)))
-
-
-def _gather(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    data, indices = inputs
-    positions = np.asarray(_fixed_values(ctx, indices)).reshape(indices.shape)
-    taken = np.take(data, positions, axis=int(ctx.attr("axis", 0)))
-    return taken if isinstance(taken, np.ndarray) else _array([taken], ())
-
-
-def _reshape(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    sizes = _fixed_values(ctx, inputs[1])
-    return inputs[0].reshape([inputs[0].shape[i] if n == 0 else n for i, n in enumerate(sizes)])
-
-
-def _squeeze(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    axes = _values(inputs[1]) if len(inputs) > 1 else ctx.attr("axes")
-    return np.squeeze(inputs[0], axis=None if axes is None else tuple(axes))
-
-
-def _unsqueeze(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    axes = _values(inputs[1]) if len(inputs) > 1 else ctx.attr("axes")
-    return np.expand_dims(inputs[0], tuple(axes))
-
-
-def _transpose(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    return np.transpose(inputs[0], ctx.attr("perm"))
-
-
-def _slice(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    data = inputs[0]
-    arguments = [_fixed_values(ctx, elements) for elements in inputs[1:]] or [
-        list(ctx.attr("starts")),
-        list(ctx.attr("ends")),
-    ]
-    starts, ends = arguments[:2]
-    default_axes = ctx.attr("axes") or list(range(len(starts)))
-    axes = arguments[2] if len(arguments) > 2 else default_axes
-    steps = arguments[3] if len(arguments) > 3 else [1] * len(starts)
-    window = [slice(None)] * data.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # A negative step that runs to the front is written with an end below every index.
-        window[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
-    return data[tuple(window)]
-
-
-def _expand(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    shape = np.broadcast_shapes(inputs[0].shape, tuple(_fixed_values(ctx, inputs[1])))
-    return np.array(np.broadcast_to(inputs[0], shape))
 
 
 def _reduce_prod(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
     if inputs[0].ndim != 1:
         return None
-    total = Element(1, size_of(1))
-    for element in inputs[0]:
-        total = _multiply(ctx, total, element)
-    return _array([total], (1,) if ctx.attr("keepdims", 1) else ())
-
-
-def _where(ctx: RuleContext, inputs: list[Elements]) -> Elements:
-    condition, yes, no = np.broadcast_arrays(*inputs)
-    ctx.fix(inputs[0], "a choice depends on it")
-    chosen = [
-        y if c.value else n for c, y, n in zip(condition.reshape(-1), yes.reshape(-1), no.reshape(-1), strict=True)
-    ]
-    return _array(chosen, condition.shape)
+    return elements_of([_product(ctx, inputs[0])], (1,) if ctx.attr("keepdims", 1) else ())
 
 
 def _constant_of_shape(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
@@ -278,7 +202,7 @@ def _constant_of_shape(ctx: RuleContext, inputs: list[Elements]) -> Elements | N
         return None
     ctx.fix(inputs[0], "a tensor of this size is followed element by element")
     shape = tuple(_values(inputs[0]))
-    return _array([Element(int(fill), size_of(int(fill)))] * math.prod(shape), shape)
+    return elements_of([Element(int(fill), size_of(int(fill)))] * math.prod(shape), shape)
 
 
 def _range(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
@@ -288,22 +212,18 @@ def _range(ctx: RuleContext, inputs: list[Elements]) -> Elements | None:
         return None
     for elements in inputs:
         ctx.fix(elements, "a range of numbers depends on it")
-    return _array([Element(n, size_of(n)) for n in numbers], (len(numbers),))
+    return elements_of([Element(n, size_of(n)) for n in numbers], (len(numbers),))
 
 
 _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]] = {
     "Add": _pairwise(_add),
     "And": _nonlinear(lambda a, b: bool(a) and bool(b)),
     "Cast": _cast,
-    "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Div": _pairwise(_divide),
     "Equal": _comparison(operator.eq),
-    "Expand": _expand,
-    "Gather": _gather,
     "Greater": _comparison(operator.gt),
     "GreaterOrEqual": _comparison(operator.ge),
-    "Identity": _pass,
     "Less": _comparison(operator.lt),
     "LessOrEqual": _comparison(operator.le),
     "Max": _nonlinear(max),
@@ -312,11 +232,5 @@ _EVALUATORS: dict[str, Callable[[RuleContext, list[Elements]], Elements | None]]
     "Mul": _pairwise(_multiply),
     "Range": _range,
     "ReduceProd": _reduce_prod,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Squeeze": _squeeze,
     "Sub": _pairwise(_subtract),
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    "Where": _where,
 }

@@ -25,7 +25,7 @@ def split(ctx: RuleContext) -> None:
     x = ctx.axes(0)
     count = len(ctx.node.outputs)
     if x is None:
-        _inferred(ctx)
+        ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return
     position = int(ctx.attr("axis", 0)) % len(x)
     whole = ctx.original(x[position])
@@ -35,8 +35,7 @@ def split(ctx: RuleContext) -> None:
     elif ctx.has_input(1):
         stated = ctx.elements(1)
         if stated is None:
-            ctx.pin_all(x, "it is split at computed places")
-            _inferred(ctx)
+            ctx.keep_sizes("it is split at computed places")
             return
         sizes = [element.value for element in stated.reshape(-1)]
     else:
@@ -55,7 +54,7 @@ def split(ctx: RuleContext) -> None:
 
 def _part(ctx: RuleContext, axis: Axis, n: int, whole: int) -> Axis:
     """The axis of a part with ``n`` of ``whole`` elements."""
-    if ctx.system.resolve(axis.size).is_constant:
+    if not ctx.grows(axis):
         return Axis(size_of(n))
     if n == whole:
         return axis
@@ -109,12 +108,11 @@ def slice_rule(ctx: RuleContext) -> None:
     """A part of an axis keeps its fraction; where it starts and ends is rewritten."""
     x = ctx.axes(0)
     if x is None:
-        _inferred(ctx)
+        ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return
     arguments = _slice_arguments(ctx, len(x))
     if arguments is None:
-        ctx.pin_all(x, "it is sliced at computed places")
-        _inferred(ctx)
+        ctx.keep_sizes("it is sliced at computed places")
         return
     out = list(x)
     for first, last, position, step in zip(*arguments, strict=True):
@@ -125,7 +123,7 @@ def slice_rule(ctx: RuleContext) -> None:
 
 def _sliced(ctx: RuleContext, cut: _Cut) -> Axis:
     taken = cut.places
-    if ctx.system.resolve(cut.axis.size).is_constant:
+    if not ctx.grows(cut.axis):
         # Bounds at the very ends may move outwards.
         if cut.first.value != 0:
             cut.first.fix()
@@ -203,8 +201,3 @@ def _bound(ctx: RuleContext, element: Element) -> _Bound:
         ctx.pin(element.size, "a slice states this place")
 
     return _Bound(element.value, state, fix)
-
-
-def _inferred(ctx: RuleContext) -> None:
-    for i in range(len(ctx.node.outputs)):
-        ctx.set_axes(i, ctx.inferred_axes(i))

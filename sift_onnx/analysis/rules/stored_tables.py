@@ -39,7 +39,7 @@ def recompute_table(ctx: RuleContext, position: int, axis: Axis) -> None:
 def follow_table(ctx: RuleContext, i: int) -> None:
     """A stored factor for each position and feature at input ``i`` is a rotary table, or cannot be drawn at random."""
     axes = ctx.axes(i) or ()
-    growing = [axis for axis in axes if not ctx.system.resolve(axis.size).is_constant]
+    growing = [axis for axis in axes if ctx.grows(axis)]
     stored = _stored(ctx.node.inputs[i])
     if stored is None or len(growing) != 1:
         return
@@ -58,7 +58,7 @@ def follow_table(ctx: RuleContext, i: int) -> None:
 def follow_frequencies(ctx: RuleContext, i: int) -> bool:
     """Whether input ``i`` of an outer product holds frequencies, which positions are multiplied with."""
     stored = _stored(ctx.node.inputs[i])
-    growing = [axis for axis in ctx.axes(i) or () if not ctx.system.resolve(axis.size).is_constant]
+    growing = [axis for axis in ctx.axes(i) or () if ctx.grows(axis)]
     return stored is not None and len(growing) == 1 and _follow_vector(ctx, stored, growing[0])
 
 

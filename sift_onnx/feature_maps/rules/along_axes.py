@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sift_onnx.feature_maps.context import Extent, PlacementContext
 from sift_onnx.feature_maps.registry import placement_rule
 from sift_onnx.operators.domains import MICROSOFT
@@ -49,19 +51,20 @@ def _each_channel(ctx: PlacementContext, parameters: range) -> None:
 def layer_normalization(ctx: PlacementContext) -> None:
     """``x`` is normalized over its axes from ``axis`` on."""
     x = ctx.input(0)
-    first = int(ctx.attr("axis", -1)) % len(x)
-    ctx.require_fixed(x[first:], "normalizes over")
-    for i in range(len(ctx.node.outputs)):
-        for axis, other in zip(x[:first], ctx.output(i), strict=False):
-            ctx.same(axis, other)
+    _normalized_from(ctx, x, int(ctx.attr("axis", -1)) % len(x))
 
 
 @placement_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(ctx: PlacementContext) -> None:
     """``input + skip`` is normalized over its last axis."""
-    ctx.require_fixed(ctx.input(0)[-1:], "normalizes over")
+    x = ctx.input(0)
+    _normalized_from(ctx, x, len(x) - 1)
+
+
+def _normalized_from(ctx: PlacementContext, x: Sequence[Extent], first: int) -> None:
+    ctx.require_fixed(x[first:], "normalizes over")
     for i in range(len(ctx.node.outputs)):
-        for axis, other in zip(ctx.input(0)[:-1], ctx.output(i), strict=False):
+        for axis, other in zip(x[:first], ctx.output(i), strict=False):
             ctx.same(axis, other)
 
 
@@ -78,8 +81,7 @@ def softmax(ctx: PlacementContext) -> None:
 def cumulative_sum(ctx: PlacementContext) -> None:
     """What is summed up must not grow."""
     position = ctx.integers(1)
-    x = ctx.input(0)
-    _along(ctx, x if position is None else [x[position[0]]], "sums along")
+    _along(ctx, ctx.input(0) if position is None else [ctx.input(0)[position[0]]], "sums along")
 
 
 @placement_rule("LpNormalization")
@@ -101,12 +103,10 @@ def top_k(ctx: PlacementContext) -> None:
     position = int(ctx.attr("axis", -1)) % len(x)
     ctx.require_fixed([x[position]], "sorts")
     for i in range(len(ctx.node.outputs)):
-        for j, (axis, other) in enumerate(zip(x, ctx.output(i), strict=True)):
-            if j != position:
-                ctx.same(axis, other)
+        ctx.same_but(position, x, ctx.output(i))
 
 
-def _along(ctx: PlacementContext, mixed: tuple[Extent, ...] | list[Extent], verb: str) -> None:
+def _along(ctx: PlacementContext, mixed: Sequence[Extent], verb: str) -> None:
     ctx.require_fixed(mixed, verb)
     ctx.same_axes(ctx.input(0), ctx.output())
 

@@ -57,17 +57,12 @@ def _finish(ctx: PlacementContext, x: tuple[Extent, ...], features: Extent, out:
             ctx.same(x[i], axis)
 
 
+@placement_rule("FusedGemm", domain=MICROSOFT)  # followed by an activation
 @placement_rule("Gemm")
 def gemm(ctx: PlacementContext) -> None:
     """``a [M, K]``, ``b [K, N]`` (or transposed), ``c`` broadcast to ``[M, N]``."""
     _matrix_product(ctx, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
     ctx.broadcast(ctx.input(2), ctx.output())
-
-
-@placement_rule("FusedGemm", domain=MICROSOFT)
-def fused_gemm(ctx: PlacementContext) -> None:
-    """A Gemm followed by an activation."""
-    gemm(ctx)
 
 
 @placement_rule("MatMul")

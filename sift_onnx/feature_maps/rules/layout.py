@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sift_onnx.analysis.axis_reshape import aligned_groups
-from sift_onnx.feature_maps.context import Extent, PlacementContext, product
+from sift_onnx.feature_maps.context import PlacementContext, product
 from sift_onnx.feature_maps.registry import placement_rule
 
 
@@ -53,7 +53,7 @@ def concat(ctx: PlacementContext) -> None:
     parts = [ctx.input(i) for i in range(len(ctx.node.inputs))]
     ctx.joined(out[joined], [part[joined] for part in parts])
     for part in parts:
-        _same_but(ctx, joined, part, out)
+        ctx.same_but(joined, part, out)
 
 
 @placement_rule("Split")
@@ -64,13 +64,7 @@ def split(ctx: PlacementContext) -> None:
     parts = [ctx.output(i) for i in range(len(ctx.node.outputs))]
     ctx.joined(x[cut], [part[cut] for part in parts])
     for part in parts:
-        _same_but(ctx, cut, x, part)
-
-
-def _same_but(ctx: PlacementContext, skipped: int, a: tuple[Extent, ...], b: tuple[Extent, ...]) -> None:
-    for i, (one, other) in enumerate(zip(a, b, strict=True)):
-        if i != skipped:
-            ctx.same(one, other)
+        ctx.same_but(cut, x, part)
 
 
 @placement_rule("Slice")
@@ -85,8 +79,10 @@ def slice_rule(ctx: PlacementContext) -> None:
         ctx.refuse("slices at computed places")
     chosen = [int(axis) % len(x) for axis in axes or range(len(starts))]
     for i, (axis, part) in enumerate(zip(x, out, strict=True)):
-        if i not in chosen or not axis.grows:
-            ctx.same(axis, part) if axis.grows else None
+        if not axis.grows:
+            continue
+        if i not in chosen:
+            ctx.same(axis, part)
             continue
         k = chosen.index(i)
         if steps is not None and steps[k] != 1:
@@ -145,11 +141,8 @@ def gather(ctx: PlacementContext) -> None:
 @placement_rule("DepthToSpace")
 def depth_to_space(ctx: PlacementContext) -> None:
     """``[N, b * b * C, H, W]``, or ``[N, C * b * b, H, W]`` with ``mode=CRD``, -> ``[N, C, H * b, W * b]``."""
-    x, out, block = ctx.input(0), ctx.output(), int(ctx.attr("blocksize")) ** 2
-    if ctx.attr("mode", "DCR") == "DCR":
-        ctx.merged(x[1], out[1], outer=block)
-    else:
-        ctx.merged(x[1], out[1], inner=block)
+    side = "outer" if ctx.attr("mode", "DCR") == "DCR" else "inner"
+    ctx.merged(ctx.input(0)[1], ctx.output()[1], **{side: int(ctx.attr("blocksize")) ** 2})
 
 
 @placement_rule("SpaceToDepth")

@@ -17,9 +17,7 @@ kernel("Softsign")(functional.softsign)
 kernel("Mish", since=18)(functional.mish)
 
 
-@kernel("Relu")
-def relu(x: Tensor) -> Tensor:
-    return torch.relu(x)
+relu = kernel("Relu")(torch.relu)
 
 
 @kernel("LeakyRelu", since=6)

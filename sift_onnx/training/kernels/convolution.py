@@ -16,7 +16,7 @@ from sift_onnx.training.host import ints
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.windows import pad
 
-__all__ = ["Window", "convolve"]
+__all__ = ["Convolution", "Window", "convolve"]
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
@@ -24,11 +24,10 @@ _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3
 
 @dataclass(frozen=True)
 class Window:
-    """What convolutions have in common: their attributes, by ONNX's names; an empty sequence is the default."""
+    """Attributes that convolutions and pools share, by ONNX's names; an empty sequence is the default."""
 
     auto_pad: str = "NOTSET"
     dilations: Sequence[int] = ()
-    group: int = 1
     kernel_shape: Sequence[int] = ()
     pads: Sequence[int] = ()
     strides: Sequence[int] = ()
@@ -39,10 +38,17 @@ class Window:
         return tuple(self.strides) or ones, tuple(self.dilations) or ones
 
 
-@kernel("Conv", since=11, attributes=Window)
+@dataclass(frozen=True)
+class Convolution(Window):
+    """Attributes that convolutions share."""
+
+    group: int = 1
+
+
+@kernel("Conv", since=11, attributes=Convolution)
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes: Any) -> Tensor:
     """Convolution; weight is output channels x input channels per group x kernel."""
-    window, rank = Window(**attributes), x.dim() - 2
+    window, rank = Convolution(**attributes), x.dim() - 2
     strides, dilations = window.steps(rank)
     pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], weight.shape[2:], strides, dilations)
     if pads[:rank] != pads[rank:]:
@@ -50,7 +56,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes
     return _CONVOLUTIONS[rank](x, weight, bias, strides, pads[:rank], dilations, window.group)
 
 
-@kernel("ConvTranspose", since=11, attributes=Window)
+@kernel("ConvTranspose", since=11, attributes=Convolution)
 def convolve_transposed(
     x: Tensor,
     weight: Tensor,
@@ -61,7 +67,7 @@ def convolve_transposed(
     **attributes: Any,
 ) -> Tensor:
     """Transposed convolution; weight is input channels x output channels per group x kernel."""
-    window, rank = Window(**attributes), x.dim() - 2
+    window, rank = Convolution(**attributes), x.dim() - 2
     auto_pad, pads, group = window.auto_pad, window.pads, window.group
     strides, dilations = window.steps(rank)
     extra = output_padding or (0,) * rank

@@ -12,9 +12,7 @@ __all__: list[str] = []
 kernel("Det", since=11)(torch.linalg.det)
 
 
-@kernel("MatMul", since=9)
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a, b)
+matmul = kernel("MatMul", since=9)(torch.matmul)
 
 
 @kernel("Gemm", since=11)

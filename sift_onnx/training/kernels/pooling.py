@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.host import ints
+from sift_onnx.training.kernels.convolution import Window
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.windows import pad
 
@@ -20,62 +21,42 @@ __all__: list[str] = []
 _MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 
 
-def _output_size(size: int, extent: int, stride: int, ceil_mode: int, before: int) -> int:
-    """Windows along one axis of padded ``size``; one that starts in the padding at the end does not count."""
-    count = -(-(size - extent) // stride) if ceil_mode else (size - extent) // stride
-    return count + 1
-
-
 def _settle(
-    x: Tensor,
-    kernel_shape: Sequence[int],
-    auto_pad: str,
-    pads: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    ceil_mode: int,
+    x: Tensor, window: Window, ceil_mode: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Pads, strides, dilations, and the padding at the end that lets every window fit."""
-    rank = len(kernel_shape)
-    strides, dilations = tuple(strides) or (1,) * rank, tuple(dilations) or (1,) * rank
-    pads = explicit_pads(auto_pad, pads, x.shape[2:], kernel_shape, strides, dilations)
+    rank = len(window.kernel_shape)
+    strides, dilations = window.steps(rank)
+    pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], window.kernel_shape, strides, dilations)
     short = []
     for i in range(rank):
-        size, extent = x.shape[2 + i] + pads[i] + pads[rank + i], dilations[i] * (kernel_shape[i] - 1) + 1
-        count = _output_size(size, extent, strides[i], ceil_mode, pads[i])
-        if ceil_mode and (count - 1) * strides[i] >= x.shape[2 + i] + pads[i]:
-            count -= 1
-        short.append(max((count - 1) * strides[i] + extent - size, 0))
+        size, extent = x.shape[2 + i] + pads[i] + pads[rank + i], dilations[i] * (window.kernel_shape[i] - 1) + 1
+        steps = -(-(size - extent) // strides[i]) if ceil_mode else (size - extent) // strides[i]
+        # A window that would start in the padding at the end does not count.
+        if ceil_mode and steps * strides[i] >= x.shape[2 + i] + pads[i]:
+            steps -= 1
+        short.append(max(steps * strides[i] + extent - size, 0))
     return pads, strides, dilations, tuple(short)
 
 
-@kernel("MaxPool", since=11)
+@kernel("MaxPool", since=11, attributes=Window)
 def max_pool(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] = (),
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] = (),
-    storage_order: int = 0,
-    strides: Sequence[int] = (),
-    outputs: int = 1,
+    x: Tensor, *, ceil_mode: int = 0, storage_order: int = 0, outputs: int = 1, **attributes: Any
 ) -> tuple[Tensor, ...]:
     """Maximum over windows, and where it was, as a flat position in the whole input."""
-    rank = len(kernel_shape)
-    pads, strides, dilations, short = _settle(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    window = Window(**attributes)
+    rank, kernel_shape = len(window.kernel_shape), tuple(window.kernel_shape)
+    pads, strides, dilations, short = _settle(x, window, ceil_mode)
     values = x if x.dtype.is_floating_point else x.to(torch.float64)
-    lowest = -math.inf
     symmetric = pads[:rank] == pads[rank:] and not any(short)
     if symmetric and all(2 * p <= k for p, k in zip(pads, kernel_shape, strict=False)) and outputs == 1:
-        pooled = _MAX[rank](values, tuple(kernel_shape), strides, pads[:rank], dilations)
+        pooled = _MAX[rank](values, kernel_shape, strides, pads[:rank], dilations)
         return (pooled.to(x.dtype),)
     ends = [pads[rank + i] + short[i] for i in range(rank)]
-    padded = pad(values, (*pads[:rank], *ends), lowest)
+    padded = pad(values, (*pads[:rank], *ends), -math.inf)
     if outputs == 1:
-        return (_MAX[rank](padded, tuple(kernel_shape), strides, 0, dilations).to(x.dtype),)
-    pooled, where = _MAX[rank](padded, tuple(kernel_shape), strides, 0, dilations, return_indices=True)
+        return (_MAX[rank](padded, kernel_shape, strides, 0, dilations).to(x.dtype),)
+    pooled, where = _MAX[rank](padded, kernel_shape, strides, 0, dilations, return_indices=True)
     return pooled.to(x.dtype), _positions(where, padded.shape, x.shape, pads, storage_order)
 
 
@@ -104,23 +85,14 @@ def _windows(x: Tensor, extents: Sequence[int], strides: Sequence[int], dilation
     return x.reshape(*x.shape[: 2 + rank], -1)
 
 
-@kernel("AveragePool", since=7)
-def average_pool(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] = (),
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Tensor:
+@kernel("AveragePool", since=7, attributes=Window)
+def average_pool(x: Tensor, *, ceil_mode: int = 0, count_include_pad: int = 0, **attributes: Any) -> Tensor:
     """Mean over windows, of what is inside the input or, with ``count_include_pad``, its padding."""
-    rank = len(kernel_shape)
-    pads, strides, dilations, short = _settle(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    window = Window(**attributes)
+    rank, kernel_shape = len(window.kernel_shape), tuple(window.kernel_shape)
+    pads, strides, dilations, short = _settle(x, window, ceil_mode)
     if not any(pads) and not any(short) and rank == 2 and set(dilations) == {1}:
-        return functional.avg_pool2d(x, tuple(kernel_shape), strides)
+        return functional.avg_pool2d(x, kernel_shape, strides)
     ends = [pads[rank + i] + short[i] for i in range(rank)]
     counted = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
     if count_include_pad:
@@ -132,21 +104,12 @@ def average_pool(
     return sums / _windows(counted, kernel_shape, strides, dilations).sum(-1)
 
 
-@kernel("LpPool", since=2)
-def lp_pool(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] = (),
-    kernel_shape: Sequence[int],
-    p: int = 2,
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Tensor:
+@kernel("LpPool", since=2, attributes=Window)
+def lp_pool(x: Tensor, *, ceil_mode: int = 0, p: int = 2, **attributes: Any) -> Tensor:
     """The p-norm of every window."""
-    rank = len(kernel_shape)
-    pads, strides, dilations, short = _settle(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    window = Window(**attributes)
+    rank, kernel_shape = len(window.kernel_shape), tuple(window.kernel_shape)
+    pads, strides, dilations, short = _settle(x, window, ceil_mode)
     padded = pad(x, (*pads[:rank], *(pads[rank + i] + short[i] for i in range(rank))))
     return _windows(padded, kernel_shape, strides, dilations).abs().pow(p).sum(-1).pow(1 / p)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sift_onnx.training.kernels.casting import convert
-from sift_onnx.training.kernels.convolution import Window, convolve
+from sift_onnx.training.kernels.convolution import Convolution, convolve
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.tensors import torch_dtype
 
@@ -124,14 +124,14 @@ def _integer_convolution(
     return convolve(_shifted(x, x_zero, -1), centred, None if bias is None else bias.to(torch.float64), **attributes)
 
 
-@kernel("ConvInteger", since=10, attributes=Window)
+@kernel("ConvInteger", since=10, attributes=Convolution)
 def convolve_integers(
     x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **attributes: Any
 ) -> Tensor:
     return _integer_convolution(x, x_zero, w, w_zero, **attributes).to(torch.int32)
 
 
-@kernel("QLinearConv", since=10, attributes=Window)
+@kernel("QLinearConv", since=10, attributes=Convolution)
 def convolve_quantized(
     x: Tensor,
     x_scale: Tensor,

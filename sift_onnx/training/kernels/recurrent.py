@@ -58,26 +58,30 @@ class Layer:
 
 
 def _run(
-    step: Step,
-    layer: Layer,
-    default: Sequence[str],
-    x: Tensor,
-    weights: tuple[Tensor, Tensor, Tensor | None],
-    lengths: Tensor | None,
-    states: Sequence[Tensor | None],
-    peepholes: Tensor | None = None,
+    step: Step, layer: Layer, default: Sequence[str], inputs: Sequence[Tensor | None], states: int = 1
 ) -> tuple[Tensor, ...]:
-    """Every direction over all steps: outputs (length x directions x batch x hidden) and last states."""
-    activations = layer.functions(default, weights[0].shape[0])
+    """Every direction over all steps: outputs (length x directions x batch x hidden) and last states.
+
+    Args:
+        step: one step of one direction.
+        layer: attributes of the node.
+        default: activations of one direction.
+        inputs: as ONNX orders them: x, weights of inputs and of states, biases, lengths, states, peepholes.
+        states: how many of them are first states.
+    """
+    given: list[Tensor | None] = [*inputs, *[None] * (8 - len(inputs))]
+    x, w, r, b, lengths, *rest = given
+    assert x is not None and w is not None and r is not None
+    initial, peepholes = rest[:states], rest[2]
+    activations = layer.functions(default, w.shape[0])
     if layer.layout:
         x = x.transpose(0, 1)
-        states = [None if s is None else s.transpose(0, 1) for s in states]
-    w, r, b = weights
+        initial = [None if s is None else s.transpose(0, 1) for s in initial]
     steps, batch, hidden = x.shape[0], x.shape[1], r.shape[2]
     outputs, lasts = [], []
     for d in range(w.shape[0]):
         backwards = layer.direction == "reverse" or d == 1
-        state = tuple(x.new_zeros(batch, hidden) if s is None else s[d] for s in states)
+        state = tuple(x.new_zeros(batch, hidden) if s is None else s[d] for s in initial)
         bias = x.new_zeros(2 * w.shape[1]) if b is None else b[d]
         seen: list[Tensor] = []
         for i in reversed(range(steps)) if backwards else range(steps):
@@ -145,51 +149,17 @@ def _lstm_step(input_forget: int) -> Step:
 
 
 @kernel("RNN", since=7, attributes=Layer)
-def rnn(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    outputs: int = 1,
-    **attributes: Any,
-) -> tuple[Tensor, ...]:
-    return _run(_rnn_step, Layer(**attributes), ("Tanh",), x, (w, r, b), lengths, [h])
+def rnn(*inputs: Tensor | None, outputs: int = 1, **attributes: Any) -> tuple[Tensor, ...]:
+    return _run(_rnn_step, Layer(**attributes), ("Tanh",), inputs)
 
 
 @kernel("GRU", since=7, attributes=Layer)
 def gru(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    linear_before_reset: int = 0,
-    outputs: int = 1,
-    **attributes: Any,
+    *inputs: Tensor | None, linear_before_reset: int = 0, outputs: int = 1, **attributes: Any
 ) -> tuple[Tensor, ...]:
-    step = _gru_step(linear_before_reset)
-    return _run(step, Layer(**attributes), ("Sigmoid", "Tanh"), x, (w, r, b), lengths, [h])
+    return _run(_gru_step(linear_before_reset), Layer(**attributes), ("Sigmoid", "Tanh"), inputs)
 
 
 @kernel("LSTM", since=7, attributes=Layer)
-def lstm(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    c: Tensor | None = None,
-    p: Tensor | None = None,
-    *,
-    input_forget: int = 0,
-    outputs: int = 1,
-    **attributes: Any,
-) -> tuple[Tensor, ...]:
-    step = _lstm_step(input_forget)
-    return _run(step, Layer(**attributes), ("Sigmoid", "Tanh", "Tanh"), x, (w, r, b), lengths, [h, c], p)
+def lstm(*inputs: Tensor | None, input_forget: int = 0, outputs: int = 1, **attributes: Any) -> tuple[Tensor, ...]:
+    return _run(_lstm_step(input_forget), Layer(**attributes), ("Sigmoid", "Tanh", "Tanh"), inputs, states=2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,36 +14,44 @@ from sift_onnx.training.registry import kernel
 __all__: list[str] = []
 
 
-@kernel("RoiAlign", since=16)
+@dataclass(frozen=True)
+class _Bins:
+    """Attributes that both versions share, by ONNX's names."""
+
+    mode: str = "avg"
+    output_height: int = 1
+    output_width: int = 1
+    sampling_ratio: int = 0
+    spatial_scale: float = 1.0
+
+
+@kernel("RoiAlign", since=16, attributes=_Bins)
 def align_regions(
     x: Tensor,
     regions: Tensor,
     images: Tensor,
     *,
     coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
+    **attributes: Any,
 ) -> Tensor:
     """Regions (n x 4: left, top, right, bottom) of ``images``, each as channels x output height x output width.
 
     Each bin is sampled at ``sampling_ratio`` positions along either side, or at as many as it has pixels.
     """
+    bins = _Bins(**attributes)
     half = coordinate_transformation_mode == "half_pixel"
-    scaled = regions * spatial_scale - (0.5 if half else 0.0)
+    scaled = regions * bins.spatial_scale - (0.5 if half else 0.0)
     starts, sizes = scaled[:, :2], scaled[:, 2:] - scaled[:, :2]
     sizes = sizes if half else sizes.clamp(min=1)
-    across = _Samples(starts[:, 0], sizes[:, 0], output_width, sampling_ratio, x.shape[3])
-    down = _Samples(starts[:, 1], sizes[:, 1], output_height, sampling_ratio, x.shape[2])
-    if mode not in ("avg", "max"):
-        raise UnsupportedError(f"mode {mode!r} is not known to the torch kernel")
-    result = x.new_zeros(regions.shape[0], x.shape[1], output_height, output_width)
+    across = _Samples(starts[:, 0], sizes[:, 0], bins.output_width, bins.sampling_ratio, x.shape[3])
+    down = _Samples(starts[:, 1], sizes[:, 1], bins.output_height, bins.sampling_ratio, x.shape[2])
+    if bins.mode not in ("avg", "max"):
+        raise UnsupportedError(f"mode {bins.mode!r} is not known to the torch kernel")
+    result = x.new_zeros(regions.shape[0], x.shape[1], bins.output_height, bins.output_width)
     for image in range(x.shape[0]):
         rows = torch.nonzero(images == image).reshape(-1)
         if rows.numel():
-            run = _averages if mode == "avg" else _maxima
+            run = _averages if bins.mode == "avg" else _maxima
             result = result.index_copy(0, rows, run(x[image], down, across, rows))
     return result
 
@@ -100,27 +111,7 @@ def _maxima(image: Tensor, down: _Samples, across: _Samples, rows: Tensor) -> Te
     return found.transpose(0, 1)
 
 
-@kernel("RoiAlign", since=10)
-def align_regions_unshifted(
-    x: Tensor,
-    regions: Tensor,
-    images: Tensor,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Tensor:
+@kernel("RoiAlign", since=10, attributes=_Bins)
+def align_regions_unshifted(x: Tensor, regions: Tensor, images: Tensor, **attributes: Any) -> Tensor:
     """Version 10, which does not shift coordinates by half a pixel."""
-    return align_regions(
-        x,
-        regions,
-        images,
-        coordinate_transformation_mode="output_half_pixel",
-        mode=mode,
-        output_height=output_height,
-        output_width=output_width,
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-    )
+    return align_regions(x, regions, images, coordinate_transformation_mode="output_half_pixel", **attributes)

@@ -155,7 +155,7 @@ def _torch_resize(
     antialias: int,
 ) -> Tensor | None:
     """The bilinear or nearest resize of torch, where it computes the same; None elsewhere."""
-    if x.dim() != 4 or antialias or not x.dtype.is_floating_point or not x.is_floating_point():
+    if x.dim() != 4 or antialias or not x.is_floating_point():
         return None
     size_of, factor_of = dict(zip(axes, sizes, strict=True)), dict(zip(axes, factors, strict=True))
     if any(size_of.get(axis, x.shape[axis]) != x.shape[axis] for axis in (0, 1)):

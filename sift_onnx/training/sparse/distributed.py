@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -25,6 +24,7 @@ __all__ = [
     "is_parallel",
     "is_rank_0",
     "is_sharded",
+    "laid_out_like",
     "local_shard",
     "mask_digest",
     "shard_like",
@@ -51,17 +51,14 @@ def broadcast_masks(
     """
     if not masks:
         return {}
-    packed = _packed(masks)
+    flat = np.concatenate([mask.detach().cpu().numpy().reshape(-1) for mask in masks.values()])
     device = next(iter(masks.values())).device
-    message = torch.from_numpy(packed).to(device)
+    message = torch.from_numpy(np.packbits(flat)).to(device)
     dist.broadcast(message, group=group, group_src=0)
-    bits = np.unpackbits(message.cpu().numpy(), count=sum(mask.numel() for mask in masks.values())).astype(np.bool_)
-    received, start = {}, 0
-    for name, mask in masks.items():
-        part = bits[start : start + mask.numel()]
-        received[name] = torch.from_numpy(part).reshape(mask.shape).to(mask.device)
-        start += mask.numel()
-    return received
+    bits = np.unpackbits(message.cpu().numpy(), count=flat.size).astype(np.bool_)
+    parts = np.split(bits, np.cumsum([mask.numel() for mask in masks.values()])[:-1])
+    received = zip(masks.items(), parts, strict=True)
+    return {name: torch.from_numpy(part).reshape(mask.shape).to(mask.device) for (name, mask), part in received}
 
 
 def mask_digest(masks: Mapping[str, torch.Tensor]) -> bytes:
@@ -94,11 +91,6 @@ def check_agreement(masks: Mapping[str, torch.Tensor], step: int, group: dist.Pr
         )
 
 
-def _packed(masks: Mapping[str, torch.Tensor]) -> npt.NDArray[np.uint8]:
-    flat = [mask.detach().cpu().numpy().reshape(-1) for mask in masks.values()]
-    return np.packbits(np.concatenate(flat))
-
-
 def is_sharded(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` is a DTensor."""
     # By its method: to import DTensor starts torch.distributed, which most programs never use.
@@ -125,6 +117,13 @@ def shard_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     # Without a source rank each rank cuts its shard out of the tensor that it has.
     placed = tensor.to(to_local(like).device)
     return distribute_tensor(placed, sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def laid_out_like(value: Any, like: torch.Tensor | None) -> Any:
+    """A full tensor of the shape of ``like``, sharded if that is; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or like is None or value.shape != like.shape:
+        return value
+    return shard_like(value, like) if is_sharded(like) and not is_sharded(value) else value
 
 
 def local_shard(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

@@ -16,14 +16,15 @@ import numpy.typing as npt
 import torch
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training.trainer.batch import InputSpec, check_input
+from sift_onnx.shapes.tensor_specs import TensorSpec
+from sift_onnx.training.trainer.batch import check_input
 
 __all__ = ["read_arrays"]
 
 Arrays = list[torch.Tensor | None]
 
 
-def read_arrays(path: Path, specs: Sequence[InputSpec]) -> tuple[Arrays, Arrays | None]:
+def read_arrays(path: Path, specs: Sequence[TensorSpec]) -> tuple[Arrays, Arrays | None]:
     """Training and validation arrays, each one per input and then the target, or None where there is no target.
 
     Pickled objects are not loaded.
@@ -57,7 +58,7 @@ def read_arrays(path: Path, specs: Sequence[InputSpec]) -> tuple[Arrays, Arrays 
     return train, _arrays(path, arrays, specs, "val_")
 
 
-def _arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], specs: Sequence[InputSpec], prefix: str) -> Arrays | None:
+def _arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], specs: Sequence[TensorSpec], prefix: str) -> Arrays | None:
     if not any(name.startswith("val_") == bool(prefix) for name in arrays):
         return None
     found: Arrays = []
@@ -90,10 +91,10 @@ def _check_count(path: Path, name: str, array: npt.NDArray[Any], count: int) -> 
         raise UsageError(f"{path}: {name!r} is {list(array.shape)}; its first axis has to count {count} examples")
 
 
-def _names(spec: InputSpec, specs: Sequence[InputSpec], prefix: str) -> tuple[str, ...]:
+def _names(spec: TensorSpec, specs: Sequence[TensorSpec], prefix: str) -> tuple[str, ...]:
     names = (spec.name, "x") if len(specs) == 1 else (spec.name,)
     return tuple(prefix + name for name in names)
 
 
-def _listed(specs: Sequence[InputSpec]) -> str:
+def _listed(specs: Sequence[TensorSpec]) -> str:
     return ", ".join(spec.name for spec in specs)

@@ -7,28 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
+from sift_onnx.shapes.tensor_specs import TensorSpec, model_inputs
 
-__all__ = ["Batch", "InputSpec", "check_input", "input_specs", "make_batch"]
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """An input of the model.
-
-    Attributes:
-        name: as the model has it.
-        dtype: of its elements.
-        shape: its sizes; None, or a name, where the model leaves one open; None as a whole if it says nothing.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | str | None, ...] | None
+__all__ = ["Batch", "check_input", "input_specs", "make_batch"]
 
 
 @dataclass(frozen=True)
@@ -62,30 +47,27 @@ class Batch:
         return Batch(tuple(tensor.to(device, non_blocking=True) for tensor in self.inputs), target)
 
 
-def input_specs(model: Model) -> list[InputSpec]:
+def input_specs(model: Model) -> list[TensorSpec]:
     """The inputs that have to be fed.
 
     Raises:
         UsageError: the model has none.
+        UnsupportedError: one of them is no tensor.
     """
-    specs = [
-        InputSpec(t.name, np.dtype(t.dtype), None if t.shape is None else tuple(t.shape))
-        for t in model.graph.inputs
-        if not isinstance(t, gs.Constant)
-    ]
+    specs = list(model_inputs(model))
     if not specs:
         raise UsageError("the model has no input; there is nothing to train on")
     return specs
 
 
-def check_input(spec: InputSpec, shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
+def check_input(spec: TensorSpec, shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
     """Check an array against an input; the first axis is left to the model.
 
     Raises:
         UsageError: number of axes, a fixed size or the kind of number differ.
     """
     if spec.shape is not None:
-        wanted = [size if isinstance(size, int) and size >= 0 else None for size in spec.shape]
+        wanted = [extent if isinstance(extent, int) else None for extent in spec.extents]
         if len(shape) != len(wanted) or any(
             w is not None and w != got for w, got in zip(wanted[1:], shape[1:], strict=True)
         ):
@@ -99,7 +81,7 @@ def check_input(spec: InputSpec, shape: Sequence[int], dtype: np.dtype[Any], whe
         raise UsageError(f"{where}: input {spec.name!r} of the model is {spec.dtype}, the data is {dtype}")
 
 
-def make_batch(item: Any, specs: Sequence[InputSpec], where: str = "the data") -> Batch:
+def make_batch(item: Any, specs: Sequence[TensorSpec], where: str = "the data") -> Batch:
     """A batch from what a loader gives.
 
     Args:
@@ -135,7 +117,7 @@ def make_batch(item: Any, specs: Sequence[InputSpec], where: str = "the data") -
     return Batch(inputs, target)
 
 
-def _tensor(value: Any, spec: InputSpec, where: str) -> torch.Tensor:
+def _tensor(value: Any, spec: TensorSpec, where: str) -> torch.Tensor:
     tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     if not isinstance(tensor, torch.Tensor):
         raise UsageError(f"{where}: {spec.name!r} is a {type(value).__name__}; give tensors or numpy arrays")

@@ -17,8 +17,9 @@ import torch
 
 from sift_onnx.errors import UsageError
 from sift_onnx.plugins import first_line
+from sift_onnx.shapes.tensor_specs import TensorSpec
 from sift_onnx.training.trainer.arrays import read_arrays
-from sift_onnx.training.trainer.batch import Batch, InputSpec, make_batch
+from sift_onnx.training.trainer.batch import Batch, make_batch
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
@@ -112,7 +113,7 @@ class LoaderSource(DataSource):
         self,
         train: Iterable[Any] | Callable[[int], Iterable[Any]],
         validation: Iterable[Any] | None,
-        specs: Sequence[InputSpec],
+        specs: Sequence[TensorSpec],
         settings: TrainingSettings,
         ranks: Ranks,
         *,
@@ -177,7 +178,7 @@ class LoaderSource(DataSource):
             yield make_batch(item, self._specs, f"{self._where}, validation")
 
 
-def load_data(spec: str, specs: Sequence[InputSpec], settings: TrainingSettings, ranks: Ranks) -> DataSource:
+def load_data(spec: str, specs: Sequence[TensorSpec], settings: TrainingSettings, ranks: Ranks) -> DataSource:
     """The data that ``spec`` names.
 
     Args:
@@ -210,7 +211,7 @@ def load_data(spec: str, specs: Sequence[InputSpec], settings: TrainingSettings,
 
 def source_of(
     data: Any,
-    specs: Sequence[InputSpec],
+    specs: Sequence[TensorSpec],
     settings: TrainingSettings,
     ranks: Ranks,
     *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,7 @@ def try_first_batch(
         raise
     except Exception as error:
         raise UsageError(f"loss {loss_name!r} fails on the first batch: {first_line(error)}") from error
-    if value - value != 0:
+    if not math.isfinite(value):
         raise CheckError(f"the loss of the untrained model on the first batch is {value}; look at model and data")
     if loss_name == "classification":
         scores = outputs[0] if isinstance(outputs, (tuple, list)) else outputs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, shard_like
+from sift_onnx.training.sparse.distributed import full_tensor, laid_out_like
 
 __all__ = ["full_state", "load_full_model", "load_full_optimizer"]
 
@@ -28,22 +28,14 @@ def full_state(state: Any) -> Any:
 def load_full_model(module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
     """``module.load_state_dict`` of full tensors; each rank takes its shards of them."""
     own = module.state_dict()
-    module.load_state_dict({name: _like(tensor, own.get(name)) for name, tensor in state.items()})
+    module.load_state_dict({name: laid_out_like(tensor, own.get(name)) for name, tensor in state.items()})
 
 
 def load_full_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     """``optimizer.load_state_dict`` of full tensors; each rank takes its shards of them."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
     states = {
-        index: {key: _like(value, params[index]) for key, value in entries.items()}
+        index: {key: laid_out_like(value, params[index]) for key, value in entries.items()}
         for index, entries in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": states})
-
-
-def _like(value: Any, own: torch.Tensor | None) -> Any:
-    sharded = own is not None and is_sharded(own) and isinstance(value, torch.Tensor) and value.shape == own.shape
-    if not sharded:
-        return value
-    assert own is not None
-    return shard_like(value, own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -201,7 +202,7 @@ class Trainer:
             with self._shared.accumulating(i + 1 < len(parts)):
                 loss = self._forward(part.to(self._ranks.device)) * (part.size / examples)
                 mean += float(loss.detach())
-                if not _is_finite(mean):
+                if not math.isfinite(mean):
                     raise CheckError(f"step {self.step}: the loss is {mean}; {self._way_out()}")
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._scaler.unscale_(self.optimizer)
@@ -210,7 +211,7 @@ class Trainer:
             self.sparsity.finalize_grads()
         if settings.clip_norm is not None:
             norm = float(full_tensor(nn.utils.clip_grad_norm_(self.module.parameters(), settings.clip_norm)))
-            if not _is_finite(norm) and not self._scaler.is_enabled():
+            if not math.isfinite(norm) and not self._scaler.is_enabled():
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)
         self._scaler.update()
@@ -287,7 +288,3 @@ class Trainer:
 
     def _warn(self, text: str) -> None:
         self._report({"event": "warning", "text": text})
-
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import SiftError
-from sift_onnx.training.trainer.batch import InputSpec
+from sift_onnx.shapes.tensor_specs import TensorSpec
 
 __all__ = ["History", "example_cost"]
 
@@ -40,7 +40,7 @@ class History:
 
 
 def example_cost(
-    model: str | Path, specs: Sequence[InputSpec], shapes: Sequence[tuple[int, ...]]
+    model: str | Path, specs: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]
 ) -> dict[str, Any] | None:
     """What the forward pass of one example costs.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.tensors import array_from_tensor
-from sift_onnx.training.writing.proto_patch import patched_proto
+from sift_onnx.training.writing.proto_patch import NewValue, dense_values, patched_proto
 from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["write_back"]
@@ -65,19 +64,12 @@ def write_back(model: ModelLike, module: nn.Module | Mapping[str, torch.Tensor])
     changes = _changes(stored_constants(prepared.graph), _state(module))
     base = source if _fits(source, set(changes)) else prepared
     if base is loaded and isinstance(model, onnx.ModelProto):
-        return patched_proto(model, {name: change.value for name, change in changes.items()})
+        return patched_proto(model, changes)
     if not changes:
         return as_kind_of(model, source if isinstance(model, Model) else source.copy())
     result = base.copy()
     _put(result, changes)
     return as_kind_of(model, result)
-
-
-@dataclass(frozen=True)
-class _Change:
-    """What replaces a tensor: an array, or a weight under its mask."""
-
-    value: Array | SparseWeight
 
 
 def _state(module: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -94,9 +86,9 @@ def _state(module: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Te
     return {name: full_tensor(tensor) for name, tensor in module.state_dict().items()}
 
 
-def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor]) -> dict[str, _Change]:
+def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor]) -> dict[str, NewValue]:
     masks = {name.removesuffix(_MASK): t for name, t in state.items() if name.endswith(_MASK) and name not in stored}
-    found: dict[str, _Change] = {}
+    found: dict[str, NewValue] = {}
     for name, tensor in state.items():
         if name not in stored:
             if name.endswith(_MASK) and name.removesuffix(_MASK) in state:
@@ -111,11 +103,11 @@ def _changes(stored: Mapping[str, gs.Constant], state: Mapping[str, torch.Tensor
         mask = array_from_tensor(masks[name]).astype(np.bool_) if name in masks else None
         value = _value(name, constant, array_from_tensor(tensor, dtype_of(constant)), mask)
         if value is not None:
-            found[name] = _Change(value)
+            found[name] = value
     return found
 
 
-def _value(name: str, constant: gs.Constant, trained: Array, mask: Array | None) -> Array | SparseWeight | None:
+def _value(name: str, constant: gs.Constant, trained: Array, mask: Array | None) -> NewValue | None:
     """What the tensor becomes; None if that is what it is."""
     kept = sparse_weight_of(constant)
     if mask is not None and kept is None and mask.all():
@@ -156,14 +148,13 @@ def _fits(source: Model, names: set[str]) -> bool:
     return not names & {*copies, *(name for group in copies.values() for name in group)}
 
 
-def _put(model: Model, changes: Mapping[str, _Change]) -> None:
+def _put(model: Model, changes: Mapping[str, NewValue]) -> None:
     tensors = model.graph.tensors()
-    for name, change in changes.items():
+    for name, value in changes.items():
         constant = tensors[name]
         if not isinstance(constant, gs.Constant):
             # The value of a Constant node, which has no mask: sparsity belongs to initializers.
             node = constant.inputs[0]
-            dense = change.value.to_dense() if isinstance(change.value, SparseWeight) else change.value
-            node.attrs["value"] = gs.Constant(name, dense)
+            node.attrs["value"] = gs.Constant(name, dense_values(value))
         else:
-            replace_values(constant, change.value)
+            replace_values(constant, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["patched_proto"]
+__all__ = ["NewValue", "dense_values", "patched_proto"]
 
 Array = npt.NDArray[Any]
 
+# What replaces a tensor: an array, or a weight under its mask.
+NewValue = Array | SparseWeight
 
-def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWeight]) -> onnx.ModelProto:
+
+def patched_proto(model: onnx.ModelProto, values: Mapping[str, NewValue]) -> onnx.ModelProto:
     """A copy of ``model`` with other values in some tensors.
 
     Args:
@@ -27,17 +31,16 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWei
         values: by name of an initializer, or of the output of a Constant node; an array, or a weight with its mask. A
             weight stays where the tensor lies, among the dense or the sparse initializers.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     # A node's value has no mask: sparsity belongs to initializers.
     for name, tensor in _constant_nodes(copy.graph):
         if name in values:
-            _fill(tensor, _dense(values[name]))
+            _fill(tensor, dense_values(values[name]))
     stored = {tensor.name: tensor for tensor in copy.graph.initializer}
     records: dict[str, MaskRecord] = {}
     for name, value in values.items():
         if name in stored:
-            _fill(stored[name], _dense(value))
+            _fill(stored[name], dense_values(value))
             if isinstance(value, SparseWeight):
                 records[name] = record_of(value)
     for sparse in copy.graph.sparse_initializer:
@@ -48,7 +51,8 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, Array | SparseWei
     return copy
 
 
-def _dense(value: Array | SparseWeight) -> Array:
+def dense_values(value: NewValue) -> Array:
+    """The array, or the weight without its mask."""
     return value.to_dense() if isinstance(value, SparseWeight) else value
 
 

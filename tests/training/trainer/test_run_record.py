@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from sift_onnx.training.trainer.batch import InputSpec
+from sift_onnx.shapes.tensor_specs import TensorSpec
 from sift_onnx.training.trainer.run_record import History, example_cost
 
 
@@ -50,7 +50,7 @@ def test_cost_is_that_of_one_example(tmp_path: Path) -> None:
     }
     for name, (declared, seen) in specs.items():
         model = linear(tmp_path / f"{name}.onnx", *declared)
-        cost = example_cost(model, [InputSpec("x", np.dtype(np.float32), (*declared, 4))], [(*seen, 4)])
+        cost = example_cost(model, [TensorSpec("x", np.dtype(np.float32), (*declared, 4))], [(*seen, 4)])
         tokens = 7 if name == "tokens" else 1
         assert cost is not None
         assert (cost["macs"], cost["params"]) == (12 * tokens, 12), name

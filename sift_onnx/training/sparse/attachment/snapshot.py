@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, local_shard, shard_like, to_local
+from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, laid_out_like, local_shard, to_local
 
 __all__ = ["Snapshot"]
 
@@ -45,7 +45,7 @@ class Snapshot:
             to_local(present[name]).copy_(part)
         for index, param in enumerate([] if optimizer is None else _params(optimizer)):
             assert optimizer is not None
-            state = {key: _like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
+            state = {key: laid_out_like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
             if state:
                 optimizer.state[param] = state
             else:
@@ -77,9 +77,3 @@ def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _full(value: Any) -> Any:
     return full_tensor(value) if isinstance(value, torch.Tensor) else value
-
-
-def _like(value: Any, param: torch.Tensor) -> Any:
-    """An optimizer's state as ``param`` is laid out, if it has one element for each weight."""
-    loaded = isinstance(value, torch.Tensor) and not is_sharded(value) and value.shape == param.shape
-    return shard_like(value, param) if loaded and is_sharded(param) else value

@@ -143,10 +143,8 @@ class Cubic(HyperParameterSchedule):
 
     def __init__(self, final: ShareLike, stop: int, init: ShareLike = 0, start: int = 0) -> None:
         self.init, self.final = Share(init), Share(final)
-        self.start, self.stop = (
-            whole(start, "the start of a cubic schedule"),
-            whole(stop, "the stop of a cubic schedule"),
-        )
+        self.start = whole(start, "the start of a cubic schedule")
+        self.stop = whole(stop, "the stop of a cubic schedule")
         if stop <= start:
             raise UsageError(f"a cubic schedule from step {start} cannot end at step {stop}")
 
