@@ -247,6 +247,14 @@ class ReplacementBuilder:
         name = self._label(occurrence, "norm")
         return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=occurrence.norm.attrs)
 
+    def factors(self, occurrence: Occurrence, u: gs.Constant, v: gs.Constant) -> gs.Variable:
+        """``V f(U x)``, and the layer's own BatchNormalization after it."""
+        hidden = self.product(occurrence, u, "U")
+        if self.non_linearity is not None:
+            rank = shape_of(u)[self.layer.out_axis]
+            hidden = self.activate(occurrence, hidden, rank, "U", like="nothing")
+        return self.finish(occurrence, self.projection(occurrence, hidden, v, "V"))
+
     # What they share.
 
     def _kept(self, known: gs.Tensor, value: float) -> npt.NDArray[Any]:
