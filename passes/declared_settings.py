@@ -6,17 +6,17 @@ The annotation of a setting says all that there is to know of it: its type, and 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from sift_onnx.errors import UsageError
 from sift_onnx.passes.settings import Count, Form, Globs, InputShapes
 from sift_onnx.settings.convert import convert, suggestion
 
-__all__ = ["Setting", "declared_settings", "hold_settings", "make", "noted_settings"]
+__all__ = ["Setting", "declared_settings", "hold_settings", "make", "noted_settings", "resolve_annotations"]
 
 Made = TypeVar("Made")
 
@@ -71,16 +71,21 @@ class Setting:
         return self.form.held(read)
 
 
-def declared_settings(pass_class: type[Any]) -> dict[str, Setting]:
+def declared_settings(pass_class: type[Any]) -> Mapping[str, Setting]:
     """The settings of a pass by name: those that have to be given, then its own, then those of its bases."""
-    is_dataclass = dataclasses.is_dataclass(pass_class)
-    hints = get_type_hints(pass_class if is_dataclass else pass_class.__init__, include_extras=True)
+    return _declared(cast(Hashable, pass_class))
+
+
+@functools.cache
+def _declared(pass_class: Any) -> Mapping[str, Setting]:
+    by_hand = _is_written_by_hand(pass_class)
+    hints = get_type_hints(pass_class.__init__ if by_hand else pass_class, include_extras=True)
     found: list[Setting] = []
     for name, parameter in signature(pass_class).parameters.items():
         if parameter.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
             continue
         annotation = hints.get(name, Any)
-        annotation = annotation if is_dataclass else _MEANT.get(annotation, annotation)
+        annotation = _MEANT.get(annotation, annotation) if by_hand else annotation
         more = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
         form = next((extra for extra in reversed(more) if isinstance(extra, Form)), Form())
         text = next((extra for extra in reversed(more) if isinstance(extra, str)), "")
@@ -92,6 +97,28 @@ def declared_settings(pass_class: type[Any]) -> dict[str, Setting]:
         return setting.default is not Parameter.empty, next(declaring, len(bases))
 
     return {setting.name: setting for setting in sorted(found, key=rank)}
+
+
+def resolve_annotations(pass_class: type[Any]) -> None:
+    """Give the constructor of a dataclass types for annotations.
+
+    Its annotations are texts, also those of inherited fields, whose names may be unknown in the module of the class.
+    """
+    if not _is_written_by_hand(pass_class):
+        hints = get_type_hints(pass_class)
+        constructor = pass_class.__init__
+        constructor.__annotations__ = {name: hints.get(name) for name in constructor.__annotations__}
+
+
+def _is_written_by_hand(pass_class: type[Any]) -> bool:
+    """Whether a constructor is used that is not that of a dataclass."""
+    constructor = next(base for base in pass_class.__mro__ if "__init__" in vars(base))
+    return constructor is not _with_fields(pass_class)
+
+
+def _with_fields(pass_class: type[Any]) -> type[Any] | None:
+    """The class itself or the nearest of its bases that is a dataclass."""
+    return next((base for base in pass_class.__mro__ if "__dataclass_fields__" in vars(base)), None)
 
 
 def make(pass_class: type[Made], given: Mapping[str, Any]) -> Made:
@@ -108,9 +135,9 @@ def make(pass_class: type[Made], given: Mapping[str, Any]) -> Made:
     for name, setting in declared.items():
         if setting.default is Parameter.empty and name not in given:
             raise UsageError(f"{pass_name} needs the setting {name!r}; write '{name}: ...'")
-    if dataclasses.is_dataclass(pass_class):
-        return pass_class(**given)  # it reads them itself
-    return pass_class(**{name: declared[name].read(value, pass_name) for name, value in given.items()})
+    if _is_written_by_hand(pass_class):
+        given = {name: declared[name].read(value, pass_name) for name, value in given.items()}
+    return pass_class(**given)  # a dataclass reads them itself
 
 
 def hold_settings(pass_: Any) -> None:
@@ -119,15 +146,20 @@ def hold_settings(pass_: Any) -> None:
     Raises:
         UsageError: a setting is of the wrong type, or out of its range.
     """
-    for name, setting in declared_settings(type(pass_)).items():
+    for name, setting in _fields_of(pass_).items():
         object.__setattr__(pass_, name, setting.read(getattr(pass_, name), pass_.name))
 
 
 def noted_settings(pass_: Any) -> dict[str, Any]:
     """The settings of a pass as a model notes them, ready for JSON."""
     noted = {}
-    for name, setting in declared_settings(type(pass_)).items():
+    for name, setting in _fields_of(pass_).items():
         form, held = setting.form, getattr(pass_, name)
         if form.when_noted == "always" or (form.when_noted == "unless default" and held != form.held(setting.default)):
             noted[name] = form.noted(held)
     return noted
+
+
+def _fields_of(pass_: Any) -> Mapping[str, Setting]:
+    pass_class = _with_fields(type(pass_))
+    return declared_settings(pass_class) if pass_class is not None else {}

@@ -38,7 +38,7 @@ class Densify(Pass):
     is_noted = True
 
     _: KW_ONLY
-    input_shapes: Annotated[InputShapes, NEVER_NOTED, "shapes of inputs with dynamic axes"] = field(
+    input_shapes: Annotated[InputShapes, NEVER_NOTED, "shape of an input with dynamic axes"] = field(
         default=None, hash=False
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -56,6 +56,7 @@ class Factorized(LayerwisePass):
 
     name: ClassVar[str] = "factorized"
 
+    _: KW_ONLY
     init: Annotated[Literal["random", "svd"], OF_FAMILY, "how new weights start"] = "random"
 
     def is_identity(self) -> bool:

@@ -84,10 +84,10 @@ class LowRank(Pass):
     _: KW_ONLY
     activation: Annotated[Activation, "non-linearity between the factors"] = "auto"
     init: Annotated[FactorStart, OF_FAMILY, "how new weights start"] = "random"
-    seed: Annotated[Count, "of every random draw"] = 0
+    seed: Annotated[Count, "seed of every random draw"] = 0
     only: Annotated[Globs, "only these weights are factorized, by initializer name"] = ()
     keep_dense: Annotated[Globs, "weights that are not factorized, by initializer name"] = ()
-    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = field(default=None, hash=False)
+    input_shapes: Annotated[InputShapes, "shape of an input with dynamic axes"] = field(default=None, hash=False)
 
     def check_settings(self) -> None:
         """Refuse an ``svd`` of weights that are not trained."""

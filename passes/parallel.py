@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
@@ -43,6 +43,7 @@ class Parallel(LayerwisePass):
 
     name: ClassVar[str] = "parallel"
 
+    _: KW_ONLY
     init: Annotated[Literal["random", "embed"], OF_FAMILY, "how new weights start"] = "random"
 
     @property

@@ -35,10 +35,10 @@ class SparsifyingPass(Pass):
     sparsity: Annotated[Sparsity, "share of the weights to leave out, 0 <= S < 1"]
     _: KW_ONLY
     pattern: Annotated[MaskPattern, "which weights may be active together"] = "unstructured"
-    seed: Annotated[Count, "of every random draw"] = 0
+    seed: Annotated[Count, "seed of every random draw"] = 0
     only: Annotated[Globs, "only these weights become sparse, by initializer name"] = ()
     keep_dense: Annotated[Globs, "weights that stay dense, by initializer name"] = ()
-    input_shapes: Annotated[InputShapes, "shapes of inputs with dynamic axes"] = field(default=None, hash=False)
+    input_shapes: Annotated[InputShapes, "shape of an input with dynamic axes"] = field(default=None, hash=False)
 
     def check_settings(self) -> None:
         """Refuse a sparsity at which the pattern would have to keep more than it can."""

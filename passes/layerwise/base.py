@@ -63,7 +63,7 @@ class LayerwisePass(SparsifyingPass):
     """
 
     _: KW_ONLY
-    activation: Annotated[Activation, "non-linearity between the parts of a layer"] = "auto"
+    activation: Annotated[Activation, "non-linearity in Parallel, Factorized and Doped"] = "auto"
     init: Annotated[str, "how new weights start"] = "random"
 
     @property

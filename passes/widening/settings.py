@@ -41,7 +41,7 @@ class WideSettings(SparsifyingPass):
     """
 
     _: KW_ONLY
-    budget: Annotated[Budget, "what keeps its multiply-accumulates"] = "model"
+    budget: Annotated[Budget, "what keeps its MACs"] = "model"
     round_to: Annotated[Count, "prefer widths that are multiples of N"] = 1
     attention: Annotated[AttentionGrowth, "what grows in attention"] = "head-dim"
     resize_output: Annotated[Globs, "outputs that may change their size"] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from sift_onnx.errors import ModelReadError, UnsupportedError
 from sift_onnx.files.data_types import bits_of, numpy_dtype, type_name
 from sift_onnx.files.external_data import RawData
 from sift_onnx.files.file_bytes import FileSlice, PackedNumbers
+from sift_onnx.files.tensor_protos import bare_header
 
-__all__ = ["StoredValues", "bare_header", "describe", "stored_bytes"]
+__all__ = ["StoredValues", "array_pieces", "count_nonzeros", "stored_bytes"]
 
 Array = npt.NDArray[Any]
 
@@ -24,6 +25,8 @@ Array = npt.NDArray[Any]
 _ENTRIES = {"COMPLEX64": (2, 1), "COMPLEX128": (2, 1), "INT4": (1, 2), "UINT4": (1, 2), "FLOAT4E2M1": (1, 2)}
 _ENTRIES |= {"INT2": (1, 4), "UINT2": (1, 4)}
 
+# Elements that are read at a time; a multiple of 8, since masks are packed into bytes.
+_PIECE = 1 << 20
 # Of the oldest numpy that is supported.
 _MOST_AXES = 32
 
@@ -81,6 +84,17 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
         """Whether no two elements share a byte."""
         return bits_of(self.proto.data_type) % 8 == 0
 
+    def flat_pieces(self) -> Iterator[Array]:
+        """The values in row-major order, some megabytes at a time.
+
+        Each piece but the last has a multiple of 8 elements. A piece is valid until the next one is read.
+        """
+        if self.is_raw and self._is_plain:
+            little = self.dtype.newbyteorder("<")
+            yield from (piece.view(little) for piece in self.pieces(_PIECE * self.dtype.itemsize))
+        else:
+            yield from array_pieces(self.view())
+
     def view(self) -> Array:
         """The values as an array of the tensor's shape, read-only and not copied where that is possible."""
         if self.is_raw and self._is_plain:
@@ -98,12 +112,23 @@ class StoredValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no typ
         return np.array(self.view())
 
 
+def array_pieces(array: Array) -> Iterator[Array]:
+    """The elements of an array in row-major order, as vectors like those of :meth:`StoredValues.flat_pieces`."""
+    flat = array.reshape(-1)
+    yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+
+
+def count_nonzeros(pieces: Iterable[Array]) -> int:
+    """Number of elements in all pieces that are not zero."""
+    return sum(int(np.count_nonzero(piece)) for piece in pieces)
+
+
 def stored_bytes(tensor: onnx.TensorProto) -> int:
     """Size of a tensor's values as raw data; of strings, the size of the strings.
 
     Raises:
         ModelReadError: its dims are negative.
-        UnsupportedError: its data type is unknown, or it is no whole array.
+        UnsupportedError: its data type is unknown, or it is a part of an array.
     """
     numpy_dtype(tensor.data_type)
     if any(n < 0 for n in tensor.dims):
@@ -130,18 +155,3 @@ def _check_data(tensor: onnx.TensorProto, nbytes: int) -> None:
             f"initializer {tensor.name!r}: its data has {found} bytes or elements where its shape {list(tensor.dims)} "
             f"and type {type_name(tensor.data_type)} call for {wanted}"
         )
-
-
-def bare_header(source: onnx.TensorProto) -> onnx.TensorProto:
-    """The tensor without its data, and without where that is."""
-    header = onnx.TensorProto(name=source.name, data_type=source.data_type, dims=source.dims)
-    describe(header, source)
-    return header
-
-
-def describe(header: onnx.TensorProto, source: onnx.TensorProto) -> None:
-    """Give ``header`` the doc string and the metadata of ``source``."""
-    if source.doc_string:
-        header.doc_string = source.doc_string
-    # IR version 10, onnx 1.16.
-    header.metadata_props.extend(source.metadata_props)

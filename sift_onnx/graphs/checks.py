@@ -35,7 +35,7 @@ def check_graphs(model: onnx.ModelProto) -> None:
     """Check the graph of ``model``, its subgraphs and its functions.
 
     Raises:
-        ModelReadError: a name is no text, comes twice or is of nothing, or functions call themselves.
+        ModelReadError: a name is not text, occurs twice or has no producer, or functions are recursive.
         UnsupportedError: an attribute is of a kind that cannot be read, or inlining would make too much.
     """
     _check_names(model.graph)

@@ -10,8 +10,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.files.data_types import bits_of, data_type_of
-from sift_onnx.files.stored_values import bare_header, describe
-from sift_onnx.files.tensor_protos import little_endian, tensor_of
+from sift_onnx.files.tensor_protos import bare_header, describe, little_endian, tensor_of
 from sift_onnx.graphs.constants import array_of, dtype_of, shape_of, sparse_weight_of, stored_values_of
 from sift_onnx.weights.sparse import SparseWeight
 

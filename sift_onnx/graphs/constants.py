@@ -18,16 +18,10 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 
 from sift_onnx.files.data_types import numpy_dtype
-from sift_onnx.files.stored_values import StoredValues
+from sift_onnx.files.stored_values import StoredValues, array_pieces, count_nonzeros
 from sift_onnx.graphs.walks import axis_order, origin_of
 from sift_onnx.operators.traits import PARAMETER_VIEWS
-from sift_onnx.weights.masked_values import (
-    DenseUnderMask,
-    MaskedValues,
-    WeightSource,
-    count_nonzeros,
-    flat_pieces,
-)
+from sift_onnx.weights.masked_values import DenseUnderMask, MaskedValues, WeightSource
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -60,9 +54,6 @@ Array = npt.NDArray[Any]
 
 # What a constant can hold: dense values, in memory or in a file, or a masked weight, in memory or lazy.
 Values = Array | StoredValues | SparseWeight | WeightSource | MaskedValues
-
-# Elements of an array that :func:`value_pieces` gives at a time.
-_PIECE = 1 << 20
 
 
 class MaskedConstant(gs.Constant):  # type: ignore[misc]  # graphsurgeon has no type information
@@ -232,11 +223,7 @@ def value_pieces(constant: gs.Constant) -> Iterator[Array]:
     Values in a file are read piece by piece, where their type allows that. A piece is valid until the next one is read.
     """
     stored = stored_values_of(constant)
-    if stored is not None:
-        yield from flat_pieces(stored)
-        return
-    flat = array_of(constant).reshape(-1)
-    yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+    return array_pieces(array_of(constant)) if stored is None else stored.flat_pieces()
 
 
 def stored_values_of(constant: gs.Constant) -> StoredValues | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -12,13 +11,11 @@ from msgspec import inspect
 
 from sift_onnx.errors import UsageError
 from sift_onnx.records.record import Record
+from sift_onnx.settings.faults import fault_of
 
 __all__ = ["is_document_of", "read_record"]
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+|\.\.\.)\]")
 
 
 def is_document_of(data: Mapping[str, Any], kind: type[Record]) -> bool:
@@ -54,37 +51,38 @@ def read_record(data: dict[str, Any], kind: type[AnyRecord], what: str) -> AnyRe
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{what} {_reworded(str(error), data, kind)}") from None
+        raise UsageError(f"{what} {_reworded(error, data, kind)}") from None
 
 
-def _reworded(message: str, data: dict[str, Any], kind: type[Record]) -> str:
-    reason, _, path = message.partition(" - at `$")
+def _reworded(error: msgspec.ValidationError, data: dict[str, Any], kind: type[Record]) -> str:
+    fault = fault_of(error)
     value: Any = data
-    wanted: inspect.Type = inspect.type_info(kind)
+    wanted = inspect.type_info(kind)
     place = ""
-    for step in _STEP.finditer(path.rstrip("`")):
-        if isinstance(wanted, inspect.UnionType):
-            wanted = next(t for t in wanted.types if not isinstance(t, inspect.NoneType))
-        key: Any
+    for step in fault.steps:
+        key: Any = step
+        wanted = _not_none(wanted)
         if isinstance(wanted, inspect.StructType):
-            key = step["name"]
             wanted = next(field.type for field in wanted.fields if field.encode_name == key)
         elif isinstance(wanted, inspect.DictType):
-            key, wanted = _wrong_key(value, data, kind, message), wanted.value_type
+            key, wanted = _wrong_key(value, data, kind, str(error)), wanted.value_type
         else:
             assert isinstance(wanted, (inspect.VarTupleType, inspect.TupleType))
-            key = int(step["index"])
             wanted = wanted.item_types[key] if isinstance(wanted, inspect.TupleType) else wanted.item_type
         place += f"[{key}]" if isinstance(key, int) else f".{key}"
         value = value[key]
-    missing = _MISSING.match(reason)
-    place = place.removeprefix(".")
-    if missing is not None:
-        place = f"{place}.{missing['name']}".removeprefix(".")
-        return f"has no {place}; it is damaged, or of another version: make it anew"
+    if fault.missing:
+        place += f".{fault.missing}"
+        return f"has no {place.removeprefix('.')}; it is damaged, or of another version: make it anew"
     text = json.dumps(value)
     shown = text if len(text) <= 40 else text[:40] + "..."
-    return f"has {shown} for {place}, which is to be {_in_words(wanted)}; make it anew"
+    return f"has {shown} for {place.removeprefix('.')}, which is to be {_in_words(_not_none(wanted))}; make it anew"
+
+
+def _not_none(wanted: inspect.Type) -> inspect.Type:
+    if isinstance(wanted, inspect.UnionType):
+        return next(t for t in wanted.types if not isinstance(t, inspect.NoneType))
+    return wanted
 
 
 def _wrong_key(mapping: dict[str, Any], data: dict[str, Any], kind: type[Record], message: str) -> str:
@@ -102,8 +100,6 @@ def _wrong_key(mapping: dict[str, Any], data: dict[str, Any], kind: type[Record]
 
 def _in_words(wanted: inspect.Type) -> str:
     match wanted:
-        case inspect.UnionType():
-            return _in_words(next(t for t in wanted.types if not isinstance(t, inspect.NoneType)))
         case inspect.IntType():
             return "a whole number" + ("" if wanted.ge is None else f" from {wanted.ge:g}")
         case inspect.FloatType():

@@ -29,7 +29,7 @@ _Side = Annotated[int, Meta(ge=1, le=2**20)]
 
 
 class SimulatedLayer(Record, frozen=True, kw_only=True):
-    """One node in one step of training; see :class:`sift_onnx.backends.dataflow.result.LayerResult`."""
+    """One node in one step of training; see :class:`sift_onnx.backends.dataflow.cycles.layer_result.LayerResult`."""
 
     name: str
     node: str = ""
@@ -204,7 +204,7 @@ class SweepPoint(Record, frozen=True, kw_only=True):
 
 
 class SimulationReport(Record, frozen=True, kw_only=True):
-    """A model on a machine; see :class:`sift_onnx.backends.dataflow.result.Simulation`."""
+    """A model on a machine; see :class:`sift_onnx.backends.dataflow.simulation.result.Simulation`."""
 
     schema: int = SCHEMA
     model: str

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from sift_onnx.errors import UsageError
+from sift_onnx.settings.faults import fault_of
 
 __all__ = ["convert", "expected", "suggestion"]
 
@@ -20,10 +21,6 @@ T = TypeVar("T")
 
 # YAML 1.1 takes an exponent without a point, as in 1e-3, for text.
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*")
-_PATH = re.compile(r" - at `(?:key` in `)?\$(?P<steps>.*)`$")
-# Of a mapping's values, errors do not name the key: "[...]".
-_STEP = re.compile(r"\.(?P<name>\w+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
-_MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text, in quotes if need be"}
 _BOUNDS = (("ge", "{:g} or more"), ("gt", "above {:g}"), ("le", "at most {:g}"), ("lt", "below {:g}"))
 
@@ -147,26 +144,23 @@ def _ready(value: Any, annotation: Any, place: _Place) -> Any:
 
 def _reworded(error: msgspec.ValidationError, value: Any, annotation: Any, where: str, ask: str) -> UsageError:
     """The error in our words, at the innermost place that is known and has no description around it."""
-    text = str(error)
+    fault = fault_of(error)
     place = _Place(where, ignore_unknown=False)
-    found = _PATH.search(text)
-    for step in _STEP.finditer(found["steps"] if found else ""):
+    for step in fault.steps:
         kind, metas = _unwrapped(_alternatives(annotation)[-1])
         metas = [*metas, *_unwrapped(annotation)[1]]
-        if any(meta.description for meta in metas) or not (step["name"] or step["index"]):
+        if any(meta.description for meta in metas) or step is None:
             break
-        if step["name"]:
-            key: Any = step["name"]
-            annotation = get_type_hints(kind, include_extras=True)[key]
+        if isinstance(step, str):
+            annotation = get_type_hints(kind, include_extras=True)[step]
         else:
-            key, items = int(step["index"]), get_args(kind)
-            annotation = items[0] if Ellipsis in items or len(items) <= key else items[key]
-        value, place = value[key], place.at(key)
+            items = get_args(kind)
+            annotation = items[0] if Ellipsis in items or len(items) <= step else items[step]
+        value, place = value[step], place.at(step)
     if error.__cause__ is not None:
         return UsageError(f"{place}: {error.__cause__}")
-    missing = _MISSING.match(text)
-    if missing:
-        return UsageError(f"{place} needs {missing['name']!r}; {ask} '{missing['name']}: ...'")
+    if fault.missing:
+        return UsageError(f"{place} needs {fault.missing!r}; {ask} '{fault.missing}: ...'")
     kind, _ = _unwrapped(_alternatives(annotation)[-1])
     if get_origin(kind) is Literal and isinstance(value, str):
         return UsageError(f"{place} is {value!r}; choose one of {', '.join(map(str, get_args(kind)))}")

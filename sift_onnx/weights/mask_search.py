@@ -27,7 +27,7 @@ import numpy as np
 
 from sift_onnx.files.stored_values import StoredValues
 from sift_onnx.weights.mask_storage import MaskRecord
-from sift_onnx.weights.masked_values import DenseUnderMask, flat_pieces
+from sift_onnx.weights.masked_values import DenseUnderMask
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import decode_positions
 
@@ -110,7 +110,7 @@ class _Candidate:
 
     @cached_property
     def nonzeros(self) -> PackedMask:
-        return PackedMask.of_non_zeros(self.shape, flat_pieces(self.stored))
+        return PackedMask.of_non_zeros(self.shape, self.stored.flat_pieces())
 
     @cached_property
     def count(self) -> int:

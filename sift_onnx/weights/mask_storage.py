@@ -90,11 +90,11 @@ def mask_records(text: str | None) -> dict[str, MaskRecord]:
     except (ValueError, RecursionError) as error:
         raise _damaged(str(error)) from error
     if not isinstance(document, dict):
-        raise _damaged("it is no table of masks")
+        raise _damaged("it is not a table of masks")
     version = document.get("version")
     if version is None or isinstance(version, str):  # a weight may have that name
         if not all(isinstance(zeros, str) for zeros in document.values()):
-            raise _damaged("it is no table of masks")
+            raise _damaged("it is not a table of masks")
         return {name: MaskRecord(active_zeros=zeros) for name, zeros in document.items()}
     if version != _VERSION:
         raise ModelReadError(
@@ -103,13 +103,13 @@ def mask_records(text: str | None) -> dict[str, MaskRecord]:
         )
     weights = document.get("weights")
     if not isinstance(weights, dict):
-        raise _damaged("it is no table of masks")
+        raise _damaged("it is not a table of masks")
     return {name: _record(name, fields) for name, fields in weights.items()}
 
 
 def _record(name: str, fields: Any) -> MaskRecord:
     if not isinstance(fields, dict):
-        raise _damaged(f"what it says of {name!r} is no table")
+        raise _damaged(f"its entry for {name!r} is not a table")
     shape = fields.get("shape")
     if shape is not None:
         if not isinstance(shape, list) or not all(_is_count(n) for n in shape):
@@ -121,7 +121,7 @@ def _record(name: str, fields: Any) -> MaskRecord:
     if not all(n is None or _is_count(n) for n in counts.values()):
         raise _damaged(f"it counts {counts} of {name!r}")
     if not all(part is None or isinstance(part, str) for part in texts.values()) or not isinstance(zeros, str):
-        raise _damaged(f"the mask of {name!r} is no text")
+        raise _damaged(f"the mask of {name!r} is not text")
     return MaskRecord(shape, **counts, **texts, active_zeros=zeros)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -13,8 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from sift_onnx.files.data_types import bits_of
-from sift_onnx.files.stored_values import StoredValues
+from sift_onnx.files.stored_values import StoredValues, count_nonzeros
 from sift_onnx.files.tensor_protos import tensor_of
 from sift_onnx.weights.packed_mask import PackedMask
 from sift_onnx.weights.sparse import SparseWeight, decode_positions, index_dtype
@@ -23,14 +22,9 @@ __all__ = [
     "DenseUnderMask",
     "MaskedValues",
     "WeightSource",
-    "count_nonzeros",
-    "flat_pieces",
 ]
 
 Array = npt.NDArray[Any]
-
-# Elements of a stored tensor that are looked at together; a multiple of 8, since masks are cut into bytes.
-_PIECE = 1 << 20
 
 
 class WeightSource(Protocol):
@@ -102,14 +96,14 @@ class DenseUnderMask:
     def nonzeros(self) -> int:
         """Number of active weights that are not zero: outside of the mask, all are."""
         if self._nonzeros is None:
-            self._nonzeros = count_nonzeros(flat_pieces(self.stored))
+            self._nonzeros = count_nonzeros(self.stored.flat_pieces())
         return self._nonzeros
 
     def explicit_mask(self) -> PackedMask | None:
         """The mask; None if it is exactly the non-zeros of the tensor."""
         if self.mask is not None or not self.active_zeros:
             return self.mask
-        nonzeros = PackedMask.of_non_zeros(self.shape, flat_pieces(self.stored))
+        nonzeros = PackedMask.of_non_zeros(self.shape, self.stored.flat_pieces())
         return nonzeros.joined(PackedMask.of_positions(self.shape, self._zeros()))
 
     def read(self) -> SparseWeight:
@@ -122,7 +116,7 @@ class DenseUnderMask:
     def _active(self) -> Iterator[tuple[npt.NDArray[np.int64], Array]]:
         """Flat positions of active weights, and their values, piece by piece."""
         zeros, start = self._zeros(), 0
-        for piece in flat_pieces(self.stored):
+        for piece in self.stored.flat_pieces():
             if self.mask is not None:
                 positions = self.mask.positions(start, start + piece.size) - start
             else:
@@ -132,24 +126,6 @@ class DenseUnderMask:
                 positions = np.flatnonzero(active)
             yield positions + start, piece[positions]
             start += piece.size
-
-
-def flat_pieces(stored: StoredValues) -> Iterator[Array]:
-    """The values in row-major order, a megabyte or so at a time; each piece but the last has a multiple of 8 elements.
-
-    A piece is valid until the next one is read.
-    """
-    if stored.is_raw and bits_of(stored.proto.data_type) % 8 == 0:
-        little = stored.dtype.newbyteorder("<")
-        yield from (piece.view(little) for piece in stored.pieces(_PIECE * stored.dtype.itemsize))
-        return
-    flat = stored.view().reshape(-1)
-    yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
-
-
-def count_nonzeros(pieces: Iterable[Array]) -> int:
-    """How many of all values are not zero."""
-    return sum(int(np.count_nonzero(piece)) for piece in pieces)
 
 
 class MaskedValues(LazyValues):  # type: ignore[misc]  # graphsurgeon has no type information

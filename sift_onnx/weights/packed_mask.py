@@ -45,9 +45,9 @@ class PackedMask:
 
     def __post_init__(self) -> None:
         if self.bits.shape != (-(-self.size // 8),):
-            raise ValueError(f"{self.bits.size} bytes are no mask of {self.size} weights")
+            raise ValueError(f"{self.bits.size} bytes are not a mask of {self.size} weights")
         if self.size % 8 and self.bits[-1] >> (self.size % 8):
-            raise ValueError("a mask has bits behind its end")
+            raise ValueError("a mask has bits past its end")
 
     @property
     def size(self) -> int:
@@ -126,7 +126,7 @@ class PackedMask:
             shape: of the weight; bounds what is unpacked, whatever the text says.
 
         Raises:
-            ValueError: the text is damaged, or is no mask of that shape.
+            ValueError: the text is damaged, or is not a mask of that shape.
         """
         wanted = -(-math.prod(shape) // 8)
         try:

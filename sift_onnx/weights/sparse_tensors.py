@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 
 from sift_onnx.errors import ModelReadError
-from sift_onnx.files.stored_values import StoredValues
-from sift_onnx.weights.masked_values import count_nonzeros, flat_pieces
+from sift_onnx.files.stored_values import StoredValues, count_nonzeros
 from sift_onnx.weights.sparse import SparseWeight, index_dtype
 
 __all__ = ["SparseTensor", "weight_of"]
@@ -70,7 +69,7 @@ class SparseTensor:
     @property
     def nonzeros(self) -> int:
         """Number of entries that are not zero."""
-        return count_nonzeros(flat_pieces(self._values))
+        return count_nonzeros(self._values.flat_pieces())
 
     def is_in_order(self) -> bool:
         """Whether the indices are flat positions in the tensor, in ascending order; read piece by piece.

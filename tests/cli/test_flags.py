@@ -40,11 +40,12 @@ def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def keywords() -> set[str]:
-    """Names of the parameters of all functions outside of the command line."""
-    functions = [
-        node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))
-    ]
-    return {arg.arg for f in functions for arg in (*f.args.args, *f.args.kwonlyargs)}
+    """Names of parameters of functions, and of fields of classes, outside of the command line."""
+    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    fields = [part for node in nodes if isinstance(node, ast.ClassDef) for part in node.body]
+    names = {part.target.id for part in fields if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)}
+    return names | {arg.arg for f in functions for arg in (*f.args.args, *f.args.kwonlyargs)}
 
 
 def options() -> set[str]:

@@ -326,7 +326,7 @@ def test_download_cache_of_links_into_a_folder_of_blobs_is_read(single, tmp_path
     assert np.array_equal(Model.load(snapshot / "m.onnx").initializers()["w"].values, W)
 
 
-def test_data_is_found_beside_the_file_that_a_link_leads_to(single, tmp_path):
+def test_data_is_found_in_the_folder_of_the_file_that_a_link_leads_to(single, tmp_path):
     (tmp_path / "latest.onnx").symlink_to(single)
     assert np.array_equal(Model.load(tmp_path / "latest.onnx").initializers()["w"].values, W)
 
@@ -351,7 +351,7 @@ def test_data_cut_out_of_the_model_file_must_fit_its_shape(tmp_path):
     refused(tmp_path / "m.onnx", "80000 bytes do not fit its shape [199, 100]")
 
 
-def test_initializer_of_the_main_graph_that_is_inside_stays_inside_beside_external_ones(tmp_path):
+def test_initializer_of_the_main_graph_that_is_inside_stays_inside_where_others_are_external(tmp_path):
     mixed = linear({"w": W, "v": V})
     save_external(linear({"w": W, "v": V}), tmp_path / "m.onnx")
     stub = onnx.load(tmp_path / "m.onnx", load_external_data=False)

@@ -115,7 +115,7 @@ def test_what_cannot_lie_outside_and_does_not_fit_is_refused(model, tmp_path, mo
     assert listing(tmp_path) == {}
 
 
-def test_sparse_storage_beyond_one_file_has_its_parts_beside_it(model, tmp_path, one_file_is_too_small):
+def test_sparse_storage_beyond_one_file_has_its_parts_in_a_data_file(model, tmp_path, one_file_is_too_small):
     masked = mask_weights(model, 0.9)
     masked.save(tmp_path / "m.onnx", storage="sparse")
     assert sorted(listing(tmp_path)) == ["m.onnx", "m.onnx.data"]

@@ -136,7 +136,7 @@ def test_an_empty_tensor_with_strides_beyond_any_address_is_refused():
     assert weight_of(tensor).to_dense().shape == (0, 3)
 
 
-def test_damage_beside_the_file_is_one_line(tmp_path, monkeypatch):
+def test_damage_in_external_data_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "PROTOBUF_LIMIT", 100_000)
     masked = looked_at(np.float32)
     masked.save(tmp_path / "m.onnx", storage="sparse")

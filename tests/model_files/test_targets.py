@@ -85,7 +85,7 @@ def test_permissions_are_what_the_umask_leaves(model, tmp_path, umask, mode, one
     assert len(listing(tmp_path)) == 2
 
 
-def test_file_behind_a_link_is_replaced_and_the_link_stays(model, tmp_path):
+def test_file_that_a_link_leads_to_is_replaced_and_the_link_stays(model, tmp_path):
     (tmp_path / "real").mkdir()
     target, link = tmp_path / "real" / "m.onnx", tmp_path / "latest.onnx"
     target.write_bytes(b"old")
@@ -112,7 +112,7 @@ def test_links_in_a_circle_are_refused(model, tmp_path):
     assert str(tmp_path / "a") in message(caught)
 
 
-def test_data_file_lies_beside_the_file_that_a_link_leads_to(model, tmp_path, one_file_is_too_small):
+def test_data_file_is_in_the_folder_of_the_file_that_a_link_leads_to(model, tmp_path, one_file_is_too_small):
     (tmp_path / "real").mkdir()
     (tmp_path / "latest.onnx").symlink_to(Path("real/m.onnx"))
     model.save(tmp_path / "latest.onnx")

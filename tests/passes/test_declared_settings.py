@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
-from inspect import Parameter
+from inspect import Parameter, signature
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -167,3 +167,31 @@ def test_a_pass_of_a_user_s_own_is_a_dataclass_with_the_same_checks() -> None:
     assert make(Own, {"below": "1e-2"}).settings() == {"pass": "own", "below": 0.01}
     with pytest.raises(UsageError, match=r"the setting 'below' of own is 0; write a number, above 0"):
         Own(below=0)
+
+
+def test_a_constructor_written_by_hand_may_fill_in_the_fields_of_a_base() -> None:
+    class Quarter(Wide):
+        """Keeps a quarter of the weights."""
+
+        name: ClassVar[str] = "quarter"
+
+        def __init__(self, step: int) -> None:
+            super().__init__(0.75, round_to=step)
+            self.step = step
+
+    assert list(declared_settings(Quarter)) == ["step"]
+    assert make(Quarter, {"step": 8}).identity() == Wide(0.75, round_to=8).identity() | {"pass": "quarter"}
+    with pytest.raises(UsageError, match=r"the setting 'step' of quarter is -1; write a whole number, 0 or more"):
+        make(Quarter, {"step": -1})
+
+
+def test_what_need_not_be_given_is_given_by_name() -> None:
+    for pass_class in map(get_pass, pass_names()):
+        if pass_class.__module__.startswith("sift_onnx."):
+            first, *others = signature(pass_class).parameters.values() or [None]
+            assert all(other.kind is Parameter.KEYWORD_ONLY for other in others), pass_class
+            assert (
+                first is None
+                or pass_class.name == "low-rank"
+                or ((first.kind is Parameter.KEYWORD_ONLY) == (first.default is not Parameter.empty))
+            )

@@ -47,6 +47,14 @@ def test_an_option_has_the_choices_of_its_settings(verb: tuple[click.Command, li
         assert words[name] == choices, name
 
 
+def test_an_option_says_first_what_its_setting_says(verb: tuple[click.Command, list[dict[str, Setting]]]) -> None:
+    command, passes = verb
+    texts = {str(param.name): str(getattr(param, "help", "")) for param in command.params}
+    for settings in passes:
+        for name, setting in settings.items():
+            assert texts[name].lower().startswith(setting.help.lower()), name
+
+
 def test_every_option_sets_something(verb: tuple[click.Command, list[dict[str, Setting]]]) -> None:
     command, passes = verb
     settable = {name for settings in passes for name in settings}

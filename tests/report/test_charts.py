@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sift_onnx.records.profile import NodeProfile, ProfileReport
+from sift_onnx.records.transform import LayerChange, Totals, TransformReport
 from sift_onnx.report.charts.accuracy import Point, accuracy_chart, pareto
 from sift_onnx.report.charts.canvas import Chart, charts_html
 from sift_onnx.report.charts.layers import budget_chart, layers_chart
@@ -22,9 +24,9 @@ from sift_onnx.report.page.table import Table, table_html
 HOSTILE = "<script>alert(1)</script> & $x_$ \u4e2d"
 
 
-def nodes(count: int, name: str = "node") -> dict[str, object]:
-    entries = [{"name": f"{name} {i}", "op": "Conv", "placement": "kernels", "ms": float(i)} for i in range(count)]
-    return {"nodes": entries, "total_ms": 9.0, "backend": "cpu", "batch": 1, "threads": 2}
+def nodes(count: int, name: str = "node") -> ProfileReport:
+    entries = tuple(NodeProfile(f"{name} {i}", "Conv", "kernels", "", float(i)) for i in range(count))
+    return ProfileReport(model="m", backend="cpu", batch=1, threads=2, total_ms=9.0, nodes=entries, placements=())
 
 
 def test_pareto_leaves_out_what_something_cheaper_beats() -> None:
@@ -127,18 +129,20 @@ def test_a_chart_is_drawn_for_two_widths(tmp_path: Path) -> None:
     assert widths == [False, True]
 
 
-def layer(name: str, before: int, after: int, status: str) -> dict[str, object]:
-    return {
-        "name": name, "kind": "gemm", "shape_before": [4, before], "shape_after": [4, 2 * before], "nnz": after,
-        "sparsity": 0.5, "macs_before": before, "macs_after": after, "status": status, "reason": "",
-    }  # fmt: skip
+def layer(name: str, before: int, after: int, status: str) -> LayerChange:
+    return LayerChange(
+        name=name, node=name, op="Gemm", kind="gemm", shape_before=(4, before), shape_after=(4, 2 * before), nnz=after,
+        sparsity=0.5, macs_before=before, macs_after=after, status=status, reason="",
+    )  # fmt: skip
 
 
 def test_a_layer_that_two_passes_changed_counts_once() -> None:
-    totals = {"weight_macs_before": 100, "weight_macs_after": 100, "weight_macs_ratio": 1.0}
-    layers = [layer("a", 60, 80, "dense"), layer("b", 30, 10, "sparse"), layer("a", 80, 70, "sparse")]
-    document = {"layers": layers, "totals": totals}
-    chart = budget_chart(document)
+    totals = Totals(
+        weight_macs_before=100, weight_macs_after=100, weight_macs_ratio=1.0, nnz_before=0, nnz_after=0, search_space=0
+    )
+    layers = (layer("a", 60, 80, "dense"), layer("b", 30, 10, "sparse"), layer("a", 80, 70, "sparse"))
+    report = TransformReport(layers=layers, totals=totals)
+    chart = budget_chart(report)
     assert list(chart.table.rows)[:2] == [("masked layers", "90", "80"), ("unchanged layers", "10", "20")]
-    rows = layers_chart(document).table.rows
+    rows = layers_chart(report).table.rows
     assert [(row[0], row[6], row[7]) for row in rows] == [("a", "60", "70"), ("b", "30", "10")]

@@ -13,7 +13,7 @@ import sift_onnx
 from sift_onnx.errors import OutputError, PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.models import export
-from sift_onnx.training.writing import file as write_back_file
+from sift_onnx.training import write_back_file
 
 
 @pytest.fixture(scope="module")

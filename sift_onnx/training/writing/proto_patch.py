@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sift_onnx.files.stored_values import bare_header
+from sift_onnx.files.tensor_protos import bare_header
 from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
 from sift_onnx.weights.sparse import SparseWeight

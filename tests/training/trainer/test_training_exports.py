@@ -15,8 +15,8 @@ from training.trainer.cases import arrays, classifier, examples, settings
 
 import sift_onnx
 from sift_onnx.errors import UnsupportedError
+from sift_onnx.training import write_back_file
 from sift_onnx.training.trainer import train_file
-from sift_onnx.training.writing import file as write_back_file
 
 
 @pytest.fixture
