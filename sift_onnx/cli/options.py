@@ -130,6 +130,12 @@ def count_option(name: str, help: str, **settings: Any) -> Callable[[Command], C
     return click.option(name, type=Count(), metavar="N", help=help, **settings)
 
 
+def number_option(name: str, number: Number, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that takes a finite number; a default is shown."""
+    defaults = {"metavar": "X", "show_default": "default" in settings}
+    return click.option(name, type=number, help=help, **{**defaults, **settings})
+
+
 def json_option(command: Command) -> Command:
     """``--json FILE|-``; what cannot be written is refused before any work is done."""
 

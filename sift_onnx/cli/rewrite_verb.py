@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.cli.output import byte_progress, deliver, note, status_line
+from sift_onnx.cli.output import byte_progress, deliver, note, notes, status_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,7 +84,4 @@ def run(
     deliver(document, json_path, in_words)
     if result.report.get("inference_mode"):
         note(mode_note(result.report["inference_mode"]), verbosity)
-    for line in result.report.get("assumed", ()):
-        note(line, verbosity)
-    for warning in result.report.get("warnings", ()):
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, result.report.get("assumed"), result.report.get("warnings"))

@@ -14,13 +14,10 @@ __all__ = ["nodes_table", "placement_lines", "summary_line"]
 
 def nodes_table(report: ProfileReport) -> FittingTable:
     """The ``nodes`` of a result of ``sift-onnx profile``, in order of execution."""
-    table = FittingTable(spare=("of peak", "share", "density", "GFLOP/s", "kernel"))
-    table.add_column("node")
-    table.add_column("op", no_wrap=True)
-    table.add_column("runs in", no_wrap=True)
-    for heading in ("ms", "share", "density", "GFLOP/s", "of peak"):
-        table.add_column(heading, justify="right")
-    table.add_column("kernel")
+    columns = "<node|<op|<runs in|ms|share|density|GFLOP/s|of peak|<kernel"
+    table = FittingTable(columns, spare=("of peak", "share", "density", "GFLOP/s", "kernel"))
+    for column in table.columns[1:3]:
+        column.no_wrap = True
     total = report.total_ms or 1.0
     for node in report.nodes:
         table.add_row(

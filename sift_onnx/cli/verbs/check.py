@@ -13,10 +13,11 @@ from sift_onnx.cli.options import (
     input_shapes_option,
     json_option,
     model_argument,
+    number_option,
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, note, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import CheckError
 
@@ -27,15 +28,8 @@ if TYPE_CHECKING:
 @click.command(cls=Verb)
 @model_argument("model", type=FilePath())
 @model_argument("reference", type=FilePath(), metavar="[REFERENCE]", required=False)
-@click.option(
-    "--atol",
-    type=Number(min=0),
-    metavar="X",
-    default=1e-4,
-    show_default=True,
-    help="Outputs may differ by ATOL + RTOL * |reference|.",
-)
-@click.option("--rtol", type=Number(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
+@number_option("--atol", Number(min=0), "Outputs may differ by ATOL + RTOL * |reference|.", default=1e-4)
+@number_option("--rtol", Number(min=0), "See --atol.", default=1e-3)
 @input_shapes_option
 @seed_option
 @json_option
@@ -86,8 +80,7 @@ def check(
         )
     result = replace(result, model=model, reference=reference)
     deliver(result, json_path, lambda shown: [checks_table(shown)])
-    for line in result.assumed or ():
-        note(line, verbosity)
+    notes(verbosity, result.assumed)
     if not result.ok:
         failed = [entry for entry in result.checks if not entry.ok]
         raise CheckError(f"{model}: check {failed[0].name!r} failed: {failed[0].detail}")

@@ -18,7 +18,7 @@ from sift_onnx.cli.options import (
     json_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import byte_progress, deliver, note, status_line
+from sift_onnx.cli.output import byte_progress, deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import shape_of
@@ -102,8 +102,7 @@ def convert(
         f"{report.nnz:,} of {report.weights:,} weights active"
     )
     deliver(report, json_path, lambda _: [summary])
-    for warning in report.warnings:
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, warnings=report.warnings)
 
 
 def _not_for_inference(source: Path, target: Path, nodes: str) -> str:

@@ -17,7 +17,7 @@ from sift_onnx.cli.options import (
     model_argument,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UsageError
 
@@ -63,10 +63,7 @@ def inspect(
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
     deliver(costs, json_path, lambda shown: inspect_tables(shown, str(model)))
-    for line in costs.assumed or ():
-        note(line, verbosity)
-    for warning in costs.warnings:
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, costs.assumed, costs.warnings)
 
 
 def _save_recipe(model: Model, name: Path, path: Path) -> None:

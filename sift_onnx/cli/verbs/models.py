@@ -17,6 +17,7 @@ from sift_onnx.cli.options import (
     force_option,
     json_option,
     model_argument,
+    number_option,
     seed_option,
     verbosity_options,
 )
@@ -103,9 +104,7 @@ def _table() -> Table:
 @models.command("export")
 @click.argument("name", shell_complete=words(architectures))
 @model_argument("out", metavar="OUT", type=FilePath())
-@click.option(
-    "--width", type=Number(), metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
-)
+@number_option("--width", Number(), "Factor on the sizes of all layers.", default=1.0)
 @count_option("--num-classes", help="Classes, or vocabulary.  [default: the architecture's own]")
 @click.option(
     "--batch", type=AxisSize(), metavar="N|dynamic", default="1", show_default=True, help="Size of the batch axis."

@@ -22,7 +22,7 @@ from sift_onnx.cli.options import (
     seed_option,
     verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UnsupportedError
 
@@ -130,10 +130,7 @@ def profile(
         yield summary_line(result)
 
     deliver(result, json_path, in_words)
-    for line in bound.said:
-        note(line, verbosity)
-    for warning in result.warnings or ():
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, bound.said, result.warnings)
 
 
 def _write_trace(program: Any, feeds: Any, path: Path, backend: str) -> None:
