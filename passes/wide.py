@@ -85,7 +85,7 @@ class Wide(WideSettings):
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
             biases = embedding.add_biases()
         else:
-            drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
+            drawing = Drawing(plan.analysis, plan.nnz, self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution)
         record(copy, self.identity())

@@ -124,9 +124,7 @@ class LayerwisePass(SparsifyingPass):
             own: the model's own function, see :func:`~sift_onnx.passes.layerwise.activations.own_function`.
         """
         function = choose(self.activation, layer, own)
-        return ReplacementBuilder(
-            nodes, layer, function, fresh=self.init == "random", seed=self.seed, pattern=self.mask_pattern
-        )
+        return ReplacementBuilder(nodes, layer, function, self.init == "random", self.seed, self.mask_pattern)
 
     def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
         """The weight layers that are not to be replaced, and why."""

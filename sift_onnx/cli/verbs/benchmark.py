@@ -16,11 +16,10 @@ from sift_onnx.cli.options import (
     count_option,
     file_option,
     input_shapes_option,
-    json_option,
     model_argument,
     number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
 from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
@@ -89,8 +88,7 @@ class Batches(click.ParamType[Any]):
 )
 @input_shapes_option
 @seed_option
-@json_option
-@verbosity_options
+@output_options
 def benchmark(
     models: tuple[str, ...],
     backends: tuple[str, ...],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,11 +11,10 @@ from sift_onnx.cli.options import (
     FilePath,
     Number,
     input_shapes_option,
-    json_option,
     model_argument,
     number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
 from sift_onnx.cli.output import deliver, note, notes, status_line
 from sift_onnx.cli.verb import Verb
@@ -32,18 +31,8 @@ if TYPE_CHECKING:
 @number_option("--rtol", Number(min=0), "See --atol.", default=1e-3)
 @input_shapes_option
 @seed_option
-@json_option
-@verbosity_options
-def check(
-    model: str,
-    reference: str | None,
-    atol: float,
-    rtol: float,
-    input_shapes: dict[str, tuple[int, ...]],
-    seed: int,
-    json_path: str | None,
-    verbosity: int,
-) -> None:
+@output_options
+def check(model: str, reference: str | None, json_path: str | None, verbosity: int, **options: Any) -> None:
     """Check MODEL: valid ONNX, strict shape inference, for inference, runs in onnxruntime, outputs are finite.
 
     For inference is what computes each sample by itself: no node is in training mode or draws random numbers, and
@@ -69,15 +58,7 @@ def check(
         return backend.compile(path)
 
     with status_line(f"checking {model}", verbosity):
-        result = check_model(
-            model,
-            reference,
-            compile_model=compile_model,
-            input_shapes=input_shapes,
-            seed=seed,
-            atol=atol,
-            rtol=rtol,
-        )
+        result = check_model(model, reference, compile_model=compile_model, **options)
     result = replace(result, model=model, reference=reference)
     deliver(result, json_path, lambda shown: [checks_table(shown)])
     notes(verbosity, result.assumed)

@@ -13,9 +13,8 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     input_shapes_option,
-    json_option,
     model_argument,
-    verbosity_options,
+    output_options,
 )
 from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 )
 @input_shapes_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def inspect(
     model: Path, input_shapes: Any, recipe_path: Path | None, force: bool, json_path: str | None, verbosity: int
 ) -> None:

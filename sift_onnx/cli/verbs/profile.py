@@ -17,10 +17,9 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     input_shapes_option,
-    json_option,
     model_argument,
+    output_options,
     seed_option,
-    verbosity_options,
 )
 from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
 @input_shapes_option
 @seed_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def profile(
     path: str,
     backend: str,

@@ -18,9 +18,8 @@ from sift_onnx.cli.options import (
     WrittenPath,
     file_option,
     force_option,
-    json_option,
     model_argument,
-    verbosity_options,
+    output_options,
 )
 from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
@@ -58,8 +57,7 @@ _PICTURES = 4
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser, if there is a display.")
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def report(
     runs: tuple[str, ...],
     html: str,

@@ -19,11 +19,10 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     input_shapes_option,
-    json_option,
     model_argument,
     number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
 from sift_onnx.cli.output import deliver, note, notes, status_line
 from sift_onnx.cli.verb import Verb
@@ -105,8 +104,7 @@ class Grid(click.ParamType[Any]):
 @input_shapes_option
 @seed_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def simulate(
     model: str,
     preset: str,
