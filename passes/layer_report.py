@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -21,10 +22,9 @@ def layer_change(
     nnz: tuple[int, int],
     status: tuple[str, str],
     *,
-    weights: int,
-    search_space: int,
+    masked: bool,
 ) -> LayerChange:
-    """What became of a layer.
+    """What became of a layer that is still one weight.
 
     Args:
         layer: the layer.
@@ -32,9 +32,9 @@ def layer_change(
         macs: multiply-accumulates of active weights, before and after.
         nnz: active weights, before and after.
         status: ``sparse``, ``dense`` or ``unchanged``, and why.
-        weights: after, active or not.
-        search_space: weights that a mask chooses from.
+        masked: whether a mask chooses from its weights.
     """
+    weights = math.prod(shapes[1])
     return LayerChange(
         name=layer.name,
         node=layer.uses[0].node,
@@ -49,7 +49,7 @@ def layer_change(
         sparsity=1 - nnz[1] / weights if weights else 0.0,
         status=status[0],
         reason=status[1],
-        search_space=search_space,
+        search_space=weights if masked else 0,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from sift_onnx.analysis.cost import positions_of
@@ -35,17 +34,7 @@ def describe_masks(
     layers: list[LayerChange] = []
     for name, layer in analysis.layers.items():
         shape, positions = shape_of(layer.constant), positions_of(layer, analysis.system.original)
-        weights = math.prod(shape)
-        macs = before[name] * positions, after[name] * positions
-        layers.append(
-            layer_change(
-                layer,
-                (shape, shape),
-                macs,
-                (before[name], after[name]),
-                statuses[name],
-                weights=weights,
-                search_space=weights if is_masked(layer.constant) else 0,
-            )
-        )
+        macs, nnz = (before[name] * positions, after[name] * positions), (before[name], after[name])
+        masked = is_masked(layer.constant)
+        layers.append(layer_change(layer, (shape, shape), macs, nnz, statuses[name], masked=masked))
     return describe_layers(analysis, layers, start)

@@ -227,27 +227,21 @@ class LayerwisePass(SparsifyingPass):
             shape = tuple(analysis.system.original(axis.size) for axis in layer.axes)
             positions = positions_of(layer, analysis.system.original)
             replacement = done.get(name)
-            weights = before = math.prod(shape)
             if replacement is None:
-                before = nnz = nnz_of(layer.constant)
-                # Of a layer that had a mask before, too: it is still searched.
-                search_space = weights if is_masked(layer.constant) else 0
+                nnz = nnz_of(layer.constant)
                 status = "unchanged", str(chosen[name])
-            else:
-                nnz = sum(part.nnz for part in replacement.parts)
-                weights = sum(part.weights for part in replacement.parts)
-                search_space = replacement.search_space
-                status = "sparse" if search_space else "dense", ""
-            change = layer_change(
-                layer,
-                (shape, shape),
-                (before * positions, nnz * positions),
-                (before, nnz),
-                status,
-                weights=weights,
-                search_space=search_space,
+                # One that had a mask before is still searched.
+                masked = is_masked(layer.constant)
+                macs = nnz * positions, nnz * positions
+                yield layer_change(layer, (shape, shape), macs, (nnz, nnz), status, masked=masked)
+                continue
+            before, nnz = math.prod(shape), sum(part.nnz for part in replacement.parts)
+            macs = before * positions, nnz * positions
+            status = "sparse" if replacement.search_space else "dense", ""
+            yield replace(
+                layer_change(layer, (shape, shape), macs, (before, nnz), status, masked=False),
+                sparsity=1 - nnz / sum(part.weights for part in replacement.parts),
+                search_space=replacement.search_space,
+                parts=tuple(part.record() for part in replacement.parts),
+                weight_error=replacement.error,
             )
-            if replacement is not None:
-                parts = tuple(part.record() for part in replacement.parts)
-                change = replace(change, parts=parts, weight_error=replacement.error)
-            yield change

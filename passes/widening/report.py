@@ -50,22 +50,12 @@ def describe(
         before = tuple(original(axis.size) for axis in layer.axes)
         after = tuple(solution.value(axis.size) for axis in layer.axes)
         status, _ = plan.statuses[name]
-        weights = math.prod(after)
         embedded = settings.init == "embed" and name in plan.nnz
         old_nnz = plan.nnz[name] if embedded else nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
-        nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else weights)
+        nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else math.prod(after))
         masked = name in plan.nnz or (status == "unchanged" and is_masked(layer.constant))
-        layers.append(
-            layer_change(
-                layer,
-                (before, after),
-                (plan.before[name], plan.after[name]),
-                (old_nnz, nnz),
-                plan.statuses[name],
-                weights=weights,
-                search_space=weights if masked else 0,
-            )
-        )
+        macs = plan.before[name], plan.after[name]
+        layers.append(layer_change(layer, (before, after), macs, (old_nnz, nnz), plan.statuses[name], masked=masked))
     unscaled = [
         f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
         for name in analysis.unscaled

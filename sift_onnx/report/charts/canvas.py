@@ -72,8 +72,8 @@ class Canvas:
         for axes in grid:
             for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
                 shown[name] = handle
-        place = "outside upper left"
-        self.figure.legend(list(shown.values()), list(shown), loc=place, ncols=columns[0 if self.narrow else 1])
+        number = columns[0 if self.narrow else 1]
+        self.figure.legend(shown.values(), shown.keys(), loc="outside upper left", ncols=number)
 
 
 @dataclass(frozen=True)
