@@ -9,6 +9,7 @@ from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.rows import choose_rows, name_panels, rows_height
 from sift_onnx.report.charts.theme import DENSE, SERIES
 from sift_onnx.report.page.table import Table
+from sift_onnx.report.profile import node_rows
 
 __all__ = ["nodes_chart"]
 
@@ -53,26 +54,5 @@ def nodes_chart(report: ProfileReport) -> Chart:
         f"{len(nodes)} nodes; {listed}. Slowest: "
         + ", ".join(f"{n.name} {n.ms:.3f} ms" for n in sorted(nodes, key=lambda n: -n.ms)[:3]),
         draw,
-        Table.of(
-            "Nodes",
-            "<node|<operator|<run by|ms|share|density|GFLOP/s|of peak|<kernel",
-            [
-                (
-                    node.name,
-                    node.op,
-                    node.placement,
-                    f"{node.ms:.3f}",
-                    f"{node.ms / total:.1%}",
-                    _share(node.density),
-                    f"{node.gflops:.1f}" if node.gflops is not None else "",
-                    _share(node.share_of_peak),
-                    node.kernel or "",
-                )
-                for node in nodes
-            ],
-        ),
+        Table.of("Nodes", "<node|<operator|<run by|ms|share|density|GFLOP/s|of peak|<kernel", node_rows(report)),
     )
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
