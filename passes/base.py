@@ -26,6 +26,7 @@ __all__ = [
     "made_by_transforms",
     "pass_names",
     "plugin_pass",
+    "prepared",
     "record",
     "register_pass",
 ]
@@ -96,6 +97,14 @@ class Pass(ABC):
     def identity(self) -> dict[str, Any]:
         """What determines the result: the settings, ready for JSON, and the name under ``pass``."""
         return {"pass": self.name, **noted_settings(self)}
+
+
+def prepared(model: Model, *passes: Pass) -> Model:
+    """What comes of ``passes``, one after the other; a copy of ``model`` even if none changes anything."""
+    current = model
+    for pass_ in passes:
+        current = pass_(current).model
+    return model.copy() if current is model else current
 
 
 _PASSES: dict[str, type[Pass]] = {}

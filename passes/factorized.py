@@ -89,11 +89,7 @@ class Factorized(LayerwisePass):
     def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         """``V f(U x)``."""
         u, v = (part.constant for part in parts)
-        rank = self._sizes(builder.layer).rank
-        hidden = builder.product(occurrence, u, "U")
-        if builder.non_linearity is not None:
-            hidden = builder.activate(occurrence, hidden, rank, "U", like="nothing")
-        return builder.finish(occurrence, builder.projection(occurrence, hidden, v, "V"))
+        return builder.factors(occurrence, u, v)
 
     def _sizes(self, layer: LinearLayer) -> _Sizes:
         both = layer.features_in + layer.features_out

@@ -191,10 +191,7 @@ class _Pairs(LayerwisePass):
 
     def connect(self, builder: ReplacementBuilder, occurrence: Occurrence, parts: Sequence[Part]) -> gs.Variable:
         u, v = (part.constant for part in parts)
-        hidden = builder.product(occurrence, u, "U")
-        if builder.non_linearity is not None:
-            hidden = builder.activate(occurrence, hidden, self.ranks[builder.layer.name], "U", like="nothing")
-        return builder.finish(occurrence, builder.projection(occurrence, hidden, v, "V"))
+        return builder.factors(occurrence, u, v)
 
 
 def _rank_cost(layer: LinearLayer) -> int:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping
 
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
 from sift_onnx.graphs.constants import is_masked, shape_of
-from sift_onnx.records.transform import LayerChange, TransformReport, sum_up
+from sift_onnx.passes.layer_report import describe_layers, layer_change
+from sift_onnx.records.transform import LayerChange, TransformReport
 
 __all__ = ["describe_masks"]
 
@@ -36,33 +34,7 @@ def describe_masks(
     layers: list[LayerChange] = []
     for name, layer in analysis.layers.items():
         shape, positions = shape_of(layer.constant), positions_of(layer, analysis.system.original)
-        weights = math.prod(shape)
-        status, reason = statuses[name]
-        layers.append(
-            LayerChange(
-                name=name,
-                node=layer.uses[0].node,
-                op=layer.uses[0].op,
-                kind=layer.kind,
-                shape_before=shape,
-                shape_after=shape,
-                macs_before=before[name] * positions,
-                macs_after=after[name] * positions,
-                nnz_before=before[name],
-                nnz=after[name],
-                sparsity=1 - after[name] / weights if weights else 0.0,
-                status=status,
-                reason=reason,
-                search_space=weights if is_masked(layer.constant) else 0,
-            )
-        )
-    left_out = left_out_layers(analysis)
-    return TransformReport(
-        layers=tuple(layers),
-        totals=sum_up(layers),
-        left_out=left_out_records(left_out),
-        warnings=tuple(left_out_warnings(left_out)),
-        nominal=analysis.inputs.nominal,
-        assumed=analysis.inputs.remarks,
-        seconds=time.perf_counter() - start,
-    )
+        macs, nnz = (before[name] * positions, after[name] * positions), (before[name], after[name])
+        masked = is_masked(layer.constant)
+        layers.append(layer_change(layer, (shape, shape), macs, nnz, statuses[name], masked=masked))
+    return describe_layers(analysis, layers, start)

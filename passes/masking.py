@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sift_onnx.analysis.axis_system import Size
-from sift_onnx.analysis.cost import positions_of
+from sift_onnx.analysis.cost import Evaluate, positions_of
 from sift_onnx.analysis.findings import WeightLayer
 from sift_onnx.errors import BudgetError, UsageError
 from sift_onnx.graphs.constants import is_masked, nnz_of, shape_of
@@ -17,8 +16,6 @@ from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
 __all__ = ["Growth", "Masking", "active_weights", "matrix_of", "require_room"]
-
-Evaluate = Callable[[Size], int]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from sift_onnx.graphs.constants import new_constant
 from sift_onnx.operators.domains import opset_versions
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["NodeBuilder", "part_of"]
+__all__ = ["NodeBuilder", "free_name", "names_in", "part_of"]
 
 # Last components of parameter names, behind which nothing is to be inserted.
 _ROLES = ("weight", "bias", "scale", "running_mean", "running_var", "kernel")
@@ -28,6 +29,18 @@ def part_of(name: str, part: str) -> str:
     return f"{stem}.{part}.{role}" if dot and role in _ROLES else f"{name}.{part}"
 
 
+def names_in(graph: gs.Graph) -> set[str]:
+    """The names of all tensors, those of subgraphs among them."""
+    return {name for level in [graph, *graph.subgraphs(recursive=True)] for name in level.tensors()}
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """``name``, with a number at the end if it is taken; it is added to ``taken``."""
+    free = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1))) if n not in taken)
+    taken.add(free)
+    return free
+
+
 class NodeBuilder:
     """Makes nodes and initializers whose names are free; nodes are collected until they are placed."""
 
@@ -37,9 +50,7 @@ class NodeBuilder:
         Raises:
             UnsupportedError: its operators are those of a time before there was one way to broadcast.
         """
-        self._taken = set(graph.tensors()) | {node.name for node in graph.nodes}
-        for subgraph in graph.subgraphs(recursive=True):
-            self._taken |= set(subgraph.tensors())
+        self._taken = names_in(graph) | {node.name for node in graph.nodes}
         self.opset = opset_versions(graph.import_domains).get("", int(graph.opset))
         if self.opset < _OLDEST_OPSET:
             raise UnsupportedError(
@@ -50,7 +61,7 @@ class NodeBuilder:
 
     def constant(self, name: str, values: npt.NDArray[Any] | SparseWeight) -> gs.Constant:
         """A new initializer; ``name`` gets a suffix where it is taken."""
-        free = self._free(name)
+        free = free_name(name, self._taken)
         return new_constant(free, values if isinstance(values, SparseWeight) else np.ascontiguousarray(values))
 
     def node(
@@ -73,7 +84,7 @@ class NodeBuilder:
             attrs: attributes.
             shape: recorded shape of the output.
         """
-        free = self._free(name)
+        free = free_name(name, self._taken)
         output = gs.Variable(free, dtype=like.dtype, shape=like.shape if shape is None else list(shape))
         self._pending.append(gs.Node(op, free, dict(attrs or {}), list(inputs), [output]))
         return output
@@ -82,11 +93,3 @@ class NodeBuilder:
         """The nodes made since the last call, producers first."""
         nodes, self._pending = self._pending, []
         return nodes
-
-    def _free(self, name: str) -> str:
-        free, count = name, 0
-        while free in self._taken:
-            count += 1
-            free = f"{name}_{count}"
-        self._taken.add(free)
-        return free

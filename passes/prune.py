@@ -17,7 +17,7 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import BudgetError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, replace_values, sparse_weight_of
 from sift_onnx.model import Model
-from sift_onnx.passes.base import PassResult, record, register_pass
+from sift_onnx.passes.base import PassResult, prepared, record, register_pass
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -78,11 +78,7 @@ class Prune(SparsifyingPass):
             UsageError: a glob matches nothing, or an input shape is missing.
         """
         start = time.perf_counter()
-        copy = model
-        for prepare in (InlineFunctions(), LiftConstants()):
-            copy = prepare(copy).model
-        if copy is model:
-            copy = model.copy()
+        copy = prepared(model, InlineFunctions(), LiftConstants())
         analysis = analyze(copy, self.input_shapes)
         before = {name: active_weights(layer) for name, layer in analysis.layers.items()}
         statuses, nnz = self._plan(analysis, before)

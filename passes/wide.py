@@ -11,7 +11,7 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import PreconditionError
 from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model
-from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, record, register_pass
+from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, prepared, record, register_pass
 from sift_onnx.passes.batch_norm.folded_batch_norms import folding_warnings
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
@@ -74,13 +74,9 @@ class Wide(WideSettings):
             analysis = analyze(model, self.input_shapes)
             reason = "transformed before, with these settings" if done else "a sparsity of 0 changes nothing"
             plan = unchanged(analysis, reason)
-            return PassResult(model, False, describe(self, plan, model, time.perf_counter() - start).to_dict())
-        copy = model
-        for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews()):
-            copy = prepare(copy).model
+            return PassResult(model, False, describe(self, plan, start).to_dict())
+        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
         warnings = folding_warnings(copy, self.init)
-        if copy is model:
-            copy = model.copy()
         plan = self.plan(copy)
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
         biases: list[str] = []
@@ -89,13 +85,12 @@ class Wide(WideSettings):
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
             biases = embedding.add_biases()
         else:
-            drawing = Drawing(plan.analysis, dict(plan.nnz), self.seed, self.masking.pattern)
+            drawing = Drawing(plan.analysis, plan.nnz, self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution)
         record(copy, self.identity())
         dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
-        seconds = time.perf_counter() - start
-        report = describe(self, plan, copy, seconds, biases=biases, dropped=dropped, warnings=warnings)
+        report = describe(self, plan, start, biases=biases, dropped=dropped, warnings=warnings)
         return PassResult(copy, True, report.to_dict())
 
     def plan(self, model: Model) -> WidePlan:

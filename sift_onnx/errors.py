@@ -8,6 +8,8 @@ and shows its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "BackendError",
     "BudgetError",
@@ -22,6 +24,7 @@ __all__ = [
     "SiftError",
     "UnsupportedError",
     "UsageError",
+    "listing",
     "printable",
 ]
 
@@ -33,6 +36,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def listing(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first ``most`` of ``texts``, and how many more there are."""
+    return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 class SiftError(Exception):

@@ -18,7 +18,7 @@ from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, repl
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT, feature_axes
-from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.base import Pass, PassResult, prepared, record, register_pass
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
@@ -49,8 +49,7 @@ class FoldBatchNorm(Pass):
     @in_inference_mode
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report lists the weights that took one up, and why others stay, by their nodes."""
-        prepared = UnshareInitializers()(LiftConstants()(model).model).model
-        copy = prepared.copy() if prepared is model else prepared
+        copy = prepared(model, LiftConstants(), UnshareInitializers())
         graph = copy.graph
         folded: list[str] = []
         kept: dict[str, str] = {}

@@ -118,21 +118,21 @@ def apply_function(
     return _PRIMITIVES[function](_Arithmetic(builder, x, dtype, name))
 
 
+@dataclass(frozen=True)
 class _Arithmetic:
     """Elementwise operators on tensors of one shape and type."""
 
-    def __init__(self, builder: NodeBuilder, x: gs.Variable, dtype: np.dtype[Any], name: str) -> None:
-        self._builder = builder
-        self._dtype = dtype
-        self._name = name
-        self.x = x
+    builder: NodeBuilder
+    x: gs.Variable
+    dtype: np.dtype[Any]
+    name: str
 
     def __call__(self, op: str, *operands: gs.Tensor | float) -> gs.Variable:
         inputs = [t if isinstance(t, gs.Tensor) else self._scalar(t) for t in operands]
-        return self._builder.node(op, inputs, like=self.x, name=f"{self._name}.{op.lower()}")
+        return self.builder.node(op, inputs, like=self.x, name=f"{self.name}.{op.lower()}")
 
     def _scalar(self, value: float) -> gs.Constant:
-        return self._builder.constant(f"{self._name}.value", np.asarray(value, dtype=self._dtype))
+        return self.builder.constant(f"{self.name}.value", np.asarray(value, dtype=self.dtype))
 
 
 def _gelu(f: _Arithmetic) -> gs.Variable:

@@ -15,26 +15,23 @@ from fractions import Fraction
 from typing import Annotated, Any
 
 import onnx_graphsurgeon as gs
+from msgspec.structs import replace
 
 from sift_onnx.analysis.cost import positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
-from sift_onnx.errors import UnsupportedError
+from sift_onnx.errors import UnsupportedError, listing
 from sift_onnx.graphs.constants import is_masked, nnz_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import operator_label
-from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, record
+from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, prepared, record
 from sift_onnx.passes.batch_norm.folded_batch_norms import folding_warnings
+from sift_onnx.passes.layer_report import describe_layers, layer_change
 from sift_onnx.passes.layerwise.activations import Activation, Function, choose, own_function
-from sift_onnx.passes.layerwise.linear_layers import (
-    LinearLayer,
-    LinearLayerFinder,
-    Occurrence,
-)
+from sift_onnx.passes.layerwise.linear_layers import WEIGHT_VIEWS, LinearLayer, LinearLayerFinder, Occurrence
 from sift_onnx.passes.layerwise.replacement import Part, Replacement
 from sift_onnx.passes.layerwise.replacement_builder import ReplacementBuilder
-from sift_onnx.passes.layerwise.splice import drop_unread, release, splice
+from sift_onnx.passes.layerwise.splice import release, splice
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
@@ -43,7 +40,8 @@ from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.selection import no_layers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.sparsifying import SparsifyingPass
-from sift_onnx.records.transform import LayerChange, TransformReport, sum_up
+from sift_onnx.passes.unread_nodes import drop_unread
+from sift_onnx.records.transform import LayerChange
 from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 
@@ -81,23 +79,15 @@ class LayerwisePass(SparsifyingPass):
             return self.unchanged(model, "transformed before, with these settings", start)
         if self.is_identity():
             return self.unchanged(model, self.why_identity(), start)
-        copy = model
-        for prepare in (InlineFunctions(), LiftConstants(), UnshareInitializers()):
-            copy = prepare(copy).model
-        if copy is model:
-            copy = model.copy()
+        copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers())
         warnings = folding_warnings(copy, self.init)
         analysis = analyze(copy, self.input_shapes)
         chosen = self.choose_layers(copy, analysis)
         layers = {name: layer for name, layer in chosen.items() if isinstance(layer, LinearLayer)}
         if not layers:
-            listed = [f"{name!r}: {reason}" for name, reason in chosen.items()]
-            more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
-            raise UnsupportedError(
-                f"nothing to transform: every weight layer is left as it is ({'; '.join(listed[:4])}{more})"
-                if listed
-                else f"nothing to transform: {no_layers(analysis)}"
-            )
+            listed = listing([f"{name!r}: {reason}" for name, reason in chosen.items()], 4, "; ")
+            why = f"every weight layer is left as it is ({listed})" if chosen else no_layers(analysis)
+            raise UnsupportedError(f"nothing to transform: {why}")
         self.begin(analysis, layers)
         own = own_function(copy.graph)
         node_builder = NodeBuilder(copy.graph)
@@ -108,7 +98,7 @@ class LayerwisePass(SparsifyingPass):
             for occurrence in layer.occurrences:
                 splice(copy.graph, node_builder, occurrence, self.connect(builder, occurrence, done[name].parts))
             release(layer, done[name].parts[0].constant)
-        drop_unread(copy.graph)
+        drop_unread(copy.graph, WEIGHT_VIEWS | {"Constant"})
         still = analysis.system.solve(Fraction(1), [], shrink_cause=Cause("", "", ""))
         check_shapes(copy, analysis, still)
         record(copy, self.identity(), [part.constant.name for r in done.values() for part in r.parts])
@@ -134,9 +124,7 @@ class LayerwisePass(SparsifyingPass):
             own: the model's own function, see :func:`~sift_onnx.passes.layerwise.activations.own_function`.
         """
         function = choose(self.activation, layer, own)
-        return ReplacementBuilder(
-            nodes, layer, function, fresh=self.init == "random", seed=self.seed, pattern=self.mask_pattern
-        )
+        return ReplacementBuilder(nodes, layer, function, self.init == "random", self.seed, self.mask_pattern)
 
     def excluded(self, model: Model, analysis: AxisAnalysis) -> dict[str, str]:
         """The weight layers that are not to be replaced, and why."""
@@ -212,10 +200,15 @@ class LayerwisePass(SparsifyingPass):
         start: float,
         warnings: Sequence[str] = (),
     ) -> dict[str, Any]:
-        layers = tuple(self._layers(analysis, chosen, done))
         products = product_macs(analysis, analysis.system.original)
-        left_out = left_out_layers(analysis)
-        return TransformReport(
+        return replace(
+            describe_layers(
+                analysis,
+                list(self._layers(analysis, chosen, done)),
+                start,
+                attention_macs=(products, products),
+                warnings=(*warnings, *(self.notes() if done else ())),
+            ),
             pass_=self.name,
             sparsity=float(self.made_sparsity),
             sparsity_requested=float(self.share),
@@ -223,15 +216,8 @@ class LayerwisePass(SparsifyingPass):
             activation=self.activation,
             init=self.init,
             width_factor=1.0,
-            layers=layers,
-            totals=sum_up(layers, (products, products)),
             pinned=(),
-            left_out=left_out_records(left_out),
-            warnings=(*warnings, *(self.notes() if done else ()), *left_out_warnings(left_out)),
-            nominal=analysis.inputs.nominal,
-            assumed=analysis.inputs.remarks,
-            unknown=tuple(operator_label(node) for node in analysis.unknown),
-            seconds=time.perf_counter() - start,
+            unknown=tuple(map(operator_label, analysis.unknown)),
         ).to_dict()
 
     def _layers(
@@ -241,32 +227,21 @@ class LayerwisePass(SparsifyingPass):
             shape = tuple(analysis.system.original(axis.size) for axis in layer.axes)
             positions = positions_of(layer, analysis.system.original)
             replacement = done.get(name)
-            weights = before = math.prod(shape)
             if replacement is None:
-                before = nnz = nnz_of(layer.constant)
-                # Of a layer that had a mask before, too: it is still searched.
-                search_space = weights if is_masked(layer.constant) else 0
-                status, reason = "unchanged", str(chosen[name])
-            else:
-                nnz = sum(part.nnz for part in replacement.parts)
-                weights = sum(part.weights for part in replacement.parts)
-                search_space = replacement.search_space
-                status, reason = "sparse" if search_space else "dense", ""
-            yield LayerChange(
-                name=name,
-                node=layer.uses[0].node,
-                op=layer.uses[0].op,
-                kind=layer.kind,
-                shape_before=shape,
-                shape_after=shape,
-                macs_before=before * positions,
-                macs_after=nnz * positions,
-                nnz_before=before,
-                nnz=nnz,
-                sparsity=1 - nnz / weights if weights else 0.0,
-                status=status,
-                reason=reason,
-                search_space=search_space,
-                parts=tuple(part.record() for part in replacement.parts) if replacement else None,
-                weight_error=replacement.error if replacement else None,
+                nnz = nnz_of(layer.constant)
+                status = "unchanged", str(chosen[name])
+                # One that had a mask before is still searched.
+                masked = is_masked(layer.constant)
+                macs = nnz * positions, nnz * positions
+                yield layer_change(layer, (shape, shape), macs, (nnz, nnz), status, masked=masked)
+                continue
+            before, nnz = math.prod(shape), sum(part.nnz for part in replacement.parts)
+            macs = before * positions, nnz * positions
+            status = "sparse" if replacement.search_space else "dense", ""
+            yield replace(
+                layer_change(layer, (shape, shape), macs, (before, nnz), status, masked=False),
+                sparsity=1 - nnz / sum(part.weights for part in replacement.parts),
+                search_space=replacement.search_space,
+                parts=tuple(part.record() for part in replacement.parts),
+                weight_error=replacement.error,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from sift_onnx.passes.layerwise.activations import NonLinearity, apply_function
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
 from sift_onnx.passes.node_builder import NodeBuilder, part_of
 from sift_onnx.sparsity.draw import draw_dense, draw_sparse, energy_per_feature, neutral
-from sift_onnx.sparsity.patterns.pattern import UNSTRUCTURED, Pattern
+from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -29,10 +30,12 @@ _NEUTRAL_NORM = (1.0, 0.0, 0.0, 1.0)
 _NORM_ROLES = ("weight", "bias", "running_mean", "running_var")
 
 
+@dataclass
 class ReplacementBuilder:
     """The weights and nodes that replace one linear layer.
 
     Attributes:
+        nodes: adds them to the graph.
         layer: the layer.
         non_linearity: between its parts; None for a linear one.
         fresh: whether weights are random draws, so that trained biases and statistics mean nothing any more.
@@ -40,24 +43,14 @@ class ReplacementBuilder:
         pattern: of every mask.
     """
 
-    def __init__(
-        self,
-        builder: NodeBuilder,
-        layer: LinearLayer,
-        non_linearity: NonLinearity | None,
-        *,
-        fresh: bool = True,
-        seed: int = 0,
-        pattern: Pattern = UNSTRUCTURED,
-    ) -> None:
-        self._builder = builder
-        self.layer = layer
-        self.non_linearity = non_linearity
-        self.fresh = fresh
-        self.seed = seed
-        self.pattern = pattern
-        # Parameters that several occurrences share stay shared.
-        self._made: dict[tuple[str, int], gs.Constant] = {}
+    nodes: NodeBuilder
+    layer: LinearLayer
+    non_linearity: NonLinearity | None
+    fresh: bool
+    seed: int
+    pattern: Pattern
+    # Parameters that several occurrences share stay shared.
+    _made: dict[tuple[str, int], gs.Constant] = field(default_factory=dict, init=False)
 
     @property
     def has_norm(self) -> bool:
@@ -90,20 +83,20 @@ class ReplacementBuilder:
         drawn = draw_sparse(
             name, shape, nnz, self.layer.out_axis, energy, self.layer.dtype, self.seed, pattern=self.pattern
         )
-        return self._builder.constant(name, drawn)
+        return self.nodes.constant(name, drawn)
 
     def dense(self, part: str, shape: Sequence[int], energy: float) -> gs.Constant:
         """A dense weight; arguments as for :meth:`sparse`."""
         name = part_of(self.layer.name, part)
         values = draw_dense(name, shape, self.layer.out_axis, energy, self.layer.dtype, self.seed)
-        return self._builder.constant(name, values)
+        return self.nodes.constant(name, values)
 
     def given(self, part: str, values: npt.NDArray[np.floating[Any]] | SparseWeight) -> gs.Constant:
         """A weight of these values, in the type of the layer's weight."""
         if isinstance(values, SparseWeight):
             typed = SparseWeight(values.shape, values.indices, values.values.astype(self.layer.dtype, copy=False))
-            return self._builder.constant(part_of(self.layer.name, part), typed)
-        return self._builder.constant(part_of(self.layer.name, part), values.astype(self.layer.dtype))
+            return self.nodes.constant(part_of(self.layer.name, part), typed)
+        return self.nodes.constant(part_of(self.layer.name, part), values.astype(self.layer.dtype))
 
     def largest(
         self, values: npt.NDArray[np.floating[Any]], nnz: int, kept: npt.NDArray[np.integer[Any]] | None = None
@@ -167,10 +160,10 @@ class ReplacementBuilder:
         shape: Sequence[int | str | None] | None,
     ) -> gs.Variable:
         joined = [bias] if bias is not None and op != "MatMul" else []
-        out = self._builder.node(op, [x, weight, *joined], like=like, name=name, attrs=attrs, shape=shape)
+        out = self.nodes.node(op, [x, weight, *joined], like=like, name=name, attrs=attrs, shape=shape)
         if bias is None or joined:
             return out
-        return self._builder.node("Add", [out, bias], like=out, name=f"{name}.biased")
+        return self.nodes.node("Add", [out, bias], like=out, name=f"{name}.biased")
 
     def activate(
         self,
@@ -187,7 +180,7 @@ class ReplacementBuilder:
         if self.non_linearity.norm:
             x = self.norm(occurrence, x, features, part, gain=gain, like=like)
         label = self._label(occurrence, f"{part}.act")
-        return apply_function(self._builder, self.non_linearity.function, x, self.layer.dtype, label)
+        return apply_function(self.nodes, self.non_linearity.function, x, self.layer.dtype, label)
 
     def norm(
         self,
@@ -229,14 +222,14 @@ class ReplacementBuilder:
                 if role == "weight":
                     # A ReLU after a scale of zero passes no gradient: a zero-initialised branch starts at one.
                     values = np.where(values == 0, values.dtype.type(1), values) * values.dtype.type(gain**0.5)
-                self._made[key] = self._builder.constant(name, values)
+                self._made[key] = self.nodes.constant(name, values)
             parameters.append(self._made[key])
         name = self._label(occurrence, f"{part}.norm")
-        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs)
+        return self.nodes.node("BatchNormalization", parameters, like=x, name=name, attrs=attrs)
 
     def add(self, occurrence: Occurrence, a: gs.Variable, b: gs.Variable, part: str) -> gs.Variable:
         """The sum of two tensors of the layer's output shape."""
-        return self._builder.node("Add", [a, b], like=occurrence.output, name=self._label(occurrence, part))
+        return self.nodes.node("Add", [a, b], like=occurrence.output, name=self._label(occurrence, part))
 
     def finish(self, occurrence: Occurrence, x: gs.Variable) -> gs.Variable:
         """The layer's own BatchNormalization after ``x``, if it has one."""
@@ -245,7 +238,15 @@ class ReplacementBuilder:
         values = zip(occurrence.norm.inputs[1:], _NEUTRAL_NORM, strict=True)
         parameters = [x, *(self._outer(known, value) for known, value in values)]
         name = self._label(occurrence, "norm")
-        return self._builder.node("BatchNormalization", parameters, like=x, name=name, attrs=occurrence.norm.attrs)
+        return self.nodes.node("BatchNormalization", parameters, like=x, name=name, attrs=occurrence.norm.attrs)
+
+    def factors(self, occurrence: Occurrence, u: gs.Constant, v: gs.Constant) -> gs.Variable:
+        """``V f(U x)``, and the layer's own BatchNormalization after it."""
+        hidden = self.product(occurrence, u, "U")
+        if self.non_linearity is not None:
+            rank = shape_of(u)[self.layer.out_axis]
+            hidden = self.activate(occurrence, hidden, rank, "U", like="nothing")
+        return self.finish(occurrence, self.projection(occurrence, hidden, v, "V"))
 
     # What they share.
 
@@ -265,9 +266,7 @@ class ReplacementBuilder:
             mine = {id(node) for occurrence in self.layer.occurrences for node in occurrence.nodes}
             exclusive = isinstance(known, gs.Constant) and all(id(reader) in mine for reader in known.outputs)
             values = self._kept(known, value)
-            self._made[key] = (
-                gs.Constant(known.name, values) if exclusive else self._builder.constant(known.name, values)
-            )
+            self._made[key] = gs.Constant(known.name, values) if exclusive else self.nodes.constant(known.name, values)
         return self._made[key]
 
     def _bias(self, occurrence: Occurrence, part: str, *, outer: bool) -> gs.Tensor | None:
@@ -279,7 +278,7 @@ class ReplacementBuilder:
         key = (part, id(occurrence.bias))
         if key not in self._made:
             zeros = np.zeros(self.layer.features_out, dtype=self.layer.dtype)
-            self._made[key] = self._builder.constant(part_of(occurrence.bias.name, part), zeros)
+            self._made[key] = self.nodes.constant(part_of(occurrence.bias.name, part), zeros)
         return self._made[key]
 
     def _output_shape(self, occurrence: Occurrence, features: int) -> list[int | str | None] | None:

@@ -1,4 +1,4 @@
-"""Putting new nodes where a layer stands in the graph, and taking away what is not read any more."""
+"""Putting new nodes where a layer stands in the graph, and letting go of its weight."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import shape_of
-from sift_onnx.passes.layerwise.linear_layers import WEIGHT_VIEWS, LinearLayer, Occurrence
+from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
 from sift_onnx.passes.node_builder import NodeBuilder
 
-__all__ = ["drop_unread", "release", "splice"]
+__all__ = ["release", "splice"]
 
 
 def splice(graph: gs.Graph, builder: NodeBuilder, occurrence: Occurrence, result: gs.Variable) -> None:
@@ -43,20 +43,3 @@ def release(layer: LinearLayer, part: gs.Constant) -> None:
             reader.op, reader.attrs = "Constant", {"value": gs.Constant("", np.asarray(asked, dtype=np.int64))}
         elif reader.op == "CastLike" and reader.inputs[0] is not weight:
             reader.inputs[1] = part
-
-
-def drop_unread(graph: gs.Graph) -> None:
-    """Remove what carried or made the weights that nothing reads any more."""
-    ends = {id(t) for t in graph.outputs}
-    while True:
-        unread = {
-            id(node)
-            for node in graph.nodes
-            if node.op in WEIGHT_VIEWS | {"Constant"} and not any(t.outputs or id(t) in ends for t in node.outputs)
-        }
-        if not unread:
-            return
-        for node in graph.nodes:
-            if id(node) in unread:
-                node.inputs.clear()
-        graph.nodes = [node for node in graph.nodes if id(node) not in unread]

@@ -23,6 +23,7 @@ from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.passes.base import Pass, PassResult, register_pass
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
+from sift_onnx.passes.unread_nodes import drop_makers
 
 __all__ = ["InferenceMode", "in_inference_mode", "on_inference_graph"]
 
@@ -117,23 +118,8 @@ def _infer(entry: TrainingNode) -> None:
     if position is not None:
         mode = node.inputs[position]
         node.inputs = list(node.inputs)[:position]
-        _drop_unread(mode, entry.graph)
+        drop_makers(entry.graph, [mode])
     node.attrs.pop("training_mode", None)
     if has_is_test(entry.version):
         node.attrs["is_test"] = 1
     node.outputs = list(node.outputs)[:1]
-
-
-def _drop_unread(tensor: gs.Tensor, graph: gs.Graph) -> None:
-    """Drop the nodes of ``graph`` that did nothing but make ``tensor``."""
-    while tensor.inputs and not tensor.outputs and not any(tensor is shown for shown in graph.outputs):
-        maker = tensor.inputs[0]
-        if not any(node is maker for node in graph.nodes):
-            return
-        graph.nodes = [node for node in graph.nodes if node is not maker]
-        read = list(maker.inputs)
-        maker.inputs.clear()
-        maker.outputs.clear()
-        if not read:
-            return
-        tensor = read[0]

@@ -14,7 +14,9 @@ from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.node_builder import free_name, names_in
 from sift_onnx.passes.prepare.strided_indices import Arrangement, arrangement_of, strided_indices
+from sift_onnx.passes.unread_nodes import drop_makers
 
 __all__ = ["RestoreViews"]
 
@@ -98,34 +100,14 @@ def _before_flattening(tensor: gs.Tensor) -> gs.Tensor:
 def _restore(graph: gs.Graph, node: gs.Node, viewed: gs.Tensor, arrangement: Arrangement) -> None:
     output, read = node.outputs[0], list(node.inputs)
     sizes = [arrangement.sizes[axis] for axis in arrangement.order]
-    taken = set(graph.tensors())
+    taken = names_in(graph)
     node.op, node.attrs = "Reshape", {}
-    node.inputs = [viewed, gs.Constant(_free_name(f"{output.name}_sizes", taken), np.asarray(sizes, np.int64))]
+    node.inputs = [viewed, gs.Constant(free_name(f"{output.name}_sizes", taken), np.asarray(sizes, np.int64))]
     if list(arrangement.order) != sorted(arrangement.order):
         shape = None if output.shape is None else [output.shape[axis] for axis in arrangement.order]
-        ordered = gs.Variable(_free_name(f"{output.name}_by_stride", taken), output.dtype, shape)
+        ordered = gs.Variable(free_name(f"{output.name}_by_stride", taken), output.dtype, shape)
         node.outputs = [ordered]
         perm = [arrangement.order.index(axis) for axis in range(len(sizes))]
         turned = gs.Node("Transpose", ordered.name, {"perm": perm}, [ordered], [output])
         graph.nodes.insert(next(i for i, other in enumerate(graph.nodes) if other is node) + 1, turned)
-    _drop_unread(graph, read)
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _drop_unread(graph: gs.Graph, tensors: list[gs.Tensor]) -> None:
-    """Remove the nodes that made ``tensors`` and what they were made of, as far as nothing else reads it."""
-    ends = {id(t) for t in graph.outputs}
-    dropped: set[int] = set()
-    while tensors:
-        tensor = tensors.pop()
-        for node in list(tensor.inputs):
-            if not any(t.outputs or id(t) in ends for t in node.outputs):
-                dropped.add(id(node))
-                tensors.extend(node.inputs)
-                node.inputs.clear()
-    graph.nodes = [node for node in graph.nodes if id(node) not in dropped]
+    drop_makers(graph, read)

@@ -15,6 +15,7 @@ from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import STATISTICS
 from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.node_builder import free_name, names_in
 
 __all__ = ["UnshareInitializers"]
 
@@ -57,15 +58,13 @@ class UnshareInitializers(Pass):
             return PassResult(model, False, {"copies": {}})
         copy = model.copy()
         copies: dict[str, list[str]] = defaultdict(list)
-        taken = set(copy.graph.tensors())
-        for subgraph in copy.graph.subgraphs(recursive=True):
-            taken |= set(subgraph.tensors())
+        taken = names_in(copy.graph)
         for constant in _renamed(copy.graph):
             _remove_identities(constant, copy.graph, copies)
         copy.graph.nodes = [n for n in copy.graph.nodes if not (n.op == "Identity" and not n.outputs)]
         for constant, groups in self._merged(copy.graph):
             for group in groups:
-                name = _free_name(f"{constant.name}_{node_name(group[0][0])}", taken)
+                name = free_name(f"{constant.name}_{node_name(group[0][0])}", taken)
                 duplicate = named(constant, name)
                 for node, i in group:
                     node.inputs[i] = duplicate
@@ -180,11 +179,3 @@ def _tied_groups(constant: gs.Constant, graph: gs.Graph) -> list[list[_Read]]:
                 # One node may read the constant as two parameters.
                 (groups.setdefault((*layer, i), []) if id(node) in main else inside).append((node, i))
     return [group for group in (inside, *groups.values()) if group]
-
-
-def _free_name(wanted: str, taken: set[str]) -> str:
-    name, i = wanted, 1
-    while name in taken:
-        name, i = f"{wanted}_{i}", i + 1
-    taken.add(name)
-    return name

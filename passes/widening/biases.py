@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.operators.traits import REARRANGING
 from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
+from sift_onnx.passes.node_builder import free_name
 
 __all__ = ["add_bias", "reach_a_shift"]
 
@@ -53,9 +54,7 @@ def add_bias(graph: gs.Graph, node: gs.Node, weight: str, values: npt.NDArray[An
 
     Conv and Gemm have an input for it; after any other operator an Add node takes over the name of the output.
     """
-    stem = weight.removesuffix(".weight")
-    taken = set(graph.tensors())
-    name = next(n for n in (f"{stem}.bias", *(f"{stem}.bias_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
+    name = free_name(f"{weight.removesuffix('.weight')}.bias", set(graph.tensors()))
     bias = gs.Constant(name, np.ascontiguousarray(values))
     position = _BIASED.get(node.op)
     if position is not None and len(node.inputs) == position:

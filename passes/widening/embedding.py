@@ -52,14 +52,7 @@ _ADDED: dict[tuple[str, int], float | None] = {
     },
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
-    ("Add", 0): _SHIFT,
-    ("Add", 1): _SHIFT,
-    ("Div", 0): 1.0,
-    ("Div", 1): 1.0,
-    ("Mul", 0): 1.0,
-    ("Mul", 1): 1.0,
-    ("Sub", 0): 0.0,
-    ("Sub", 1): 0.0,
+    **{(op, i): value for op, value in (("Add", _SHIFT), ("Div", 1.0), ("Mul", 1.0), ("Sub", 0.0)) for i in (0, 1)},
 }
 # Operators that rearrange or repeat a parameter.
 _PASSING = REARRANGING | {"Cast", "Expand"}

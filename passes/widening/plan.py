@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import Any
 
 from sift_onnx.analysis.axis_system import AxisSystem, Solution
-from sift_onnx.analysis.cost import positions_of, product_macs
+from sift_onnx.analysis.cost import Evaluate, positions_of, product_macs
 from sift_onnx.analysis.findings import AxisAnalysis, Cause, WeightLayer
 from sift_onnx.analysis.graph_analysis import analyze
-from sift_onnx.errors import BudgetError, UnsupportedError, UsageError
+from sift_onnx.errors import BudgetError, UnsupportedError, UsageError, listing
 from sift_onnx.graphs.constants import nnz_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name, operator_name
@@ -23,7 +22,7 @@ from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.settings import WideSettings
 from sift_onnx.sparsity.budget import allocate
 
-__all__ = ["WidePlan", "layer_weights", "plan_widening", "unchanged"]
+__all__ = ["WidePlan", "plan_widening", "unchanged"]
 
 # Why a layer does not grow whose sizes could.
 _ROUNDED = "its sizes round to themselves"
@@ -81,7 +80,7 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
     candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
     untried = system.copy()
     solution = _solve(settings, system, candidates, settings.factor_squared)
-    grown = {n for n, layer in analysis.layers.items() if _weights(layer, solution.value) > layer_weights(analysis, n)}
+    grown = {n for n, x in analysis.layers.items() if _weights(x, solution.value) > _weights(x, system.original)}
     statuses: dict[str, tuple[str, str]] = {}
     for name, layer in analysis.layers.items():
         if name in dense:
@@ -94,9 +93,7 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
     _require_something_to_widen(settings, analysis, statuses, candidates, untried)
     if settings.init == "embed":
         return _embedded(analysis, solution, statuses)
-    before = {
-        n: layer_weights(analysis, n) * positions_of(layer, system.original) for n, layer in analysis.layers.items()
-    }
+    before = {name: _macs(layer, system.original) for name, layer in analysis.layers.items()}
     nnz = _budget(settings, analysis, solution, statuses, before)
     if settings.masking.distribution == "erk":
         for name in [n for n in nnz if nnz[n] == _weights(analysis.layers[n], solution.value)]:
@@ -116,25 +113,23 @@ def _budget(
     statuses: Mapping[str, tuple[str, str]],
     before: Mapping[str, int],
 ) -> dict[str, int]:
+    original = analysis.system.original
     sparse = [
         settings.masking.budget_layer(layer, before[name], solution.value)
         for name, layer in analysis.layers.items()
         if statuses[name][0] == "sparse"
     ]
-    growth = {layer.name: _growth(analysis, layer.name, solution) for layer in sparse}
+    growth = {layer.name: _growth(analysis.layers[layer.name], original, solution.value) for layer in sparse}
     if settings.budget == "layer":
         for layer in sparse:
             require_room([layer], layer.macs, settings.masking, settings.share, growth)
         return {layer.name: allocate([layer], layer.macs)[layer.name] for layer in sparse}
     dense = {
-        name: _weights(layer, solution.value) * positions_of(layer, solution.value)
-        for name, layer in analysis.layers.items()
-        if statuses[name][0] != "sparse"
+        name: _macs(layer, solution.value) for name, layer in analysis.layers.items() if statuses[name][0] != "sparse"
     }
     target = sum(before.values()) - sum(dense.values())
     if settings.budget == "total":
-        system = analysis.system
-        target -= product_macs(analysis, solution.value) - product_macs(analysis, system.original)
+        target -= product_macs(analysis, solution.value) - product_macs(analysis, original)
     require_room(sparse, target, settings.masking, settings.share, growth)
     try:
         return allocate(sparse, target, settings.masking.distribution)
@@ -173,8 +168,7 @@ def _require_something_to_widen(
         return
     if not analysis.layers:
         raise UnsupportedError(f"nothing to widen: {no_layers(analysis)}")
-    named = "; ".join(f"{name!r}: {reason}" for name, (_, reason) in list(statuses.items())[:4])
-    more = f" and {len(statuses) - 4} more" if len(statuses) > 4 else ""
+    named = listing([f"{name!r}: {reason}" for name, (_, reason) in statuses.items()], 4, "; ")
     if any(reason == _ROUNDED for _, reason in statuses.values()):
 
         def widens(sparsity: Fraction) -> bool:
@@ -186,24 +180,21 @@ def _require_something_to_widen(
         raise UnsupportedError(
             f"nothing to widen: all widths that are free round to themselves at a sparsity of "
             f"{float(settings.share):g}"
-            + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named}{more})")
+            + (f"; from {float(least):g} on a layer grows" if least is not None else f" ({named})")
         )
-    raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named}{more})")
+    raise UnsupportedError(f"nothing to widen: every weight layer is fixed ({named})")
 
 
-def layer_weights(analysis: AxisAnalysis, name: str) -> int:
-    """Number of weights of a layer in the original."""
-    return _weights(analysis.layers[name], analysis.system.original)
-
-
-def _weights(layer: WeightLayer, evaluate: Any) -> int:
+def _weights(layer: WeightLayer, evaluate: Evaluate) -> int:
     return math.prod(evaluate(axis.size) for axis in layer.axes)
 
 
-def _growth(analysis: AxisAnalysis, name: str, solution: Solution) -> Growth:
-    sizes = [axis.size for axis in analysis.layers[name].axes]
-    axes = sum(solution.value(size) > analysis.system.original(size) for size in sizes)
-    return Growth(layer_weights(analysis, name), axes)
+def _macs(layer: WeightLayer, evaluate: Evaluate) -> int:
+    return _weights(layer, evaluate) * positions_of(layer, evaluate)
+
+
+def _growth(layer: WeightLayer, original: Evaluate, now: Evaluate) -> Growth:
+    return Growth(_weights(layer, original), sum(now(axis.size) > original(axis.size) for axis in layer.axes))
 
 
 def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
@@ -221,16 +212,17 @@ def _embedded(analysis: AxisAnalysis, solution: Solution, statuses: Mapping[str,
     active = {name: active_weights(layer) for name, layer in analysis.layers.items()}
     original = analysis.system.original
     macs = {name: active[name] * positions_of(layer, original) for name, layer in analysis.layers.items()}
-    grown = [name for name, (status, _) in statuses.items() if status != "unchanged"]
-    # A fixed kernel that all channels share is applied to the added ones, too.
-    sparse = [name for name in grown if name not in analysis.fixed]
-    full = {
-        name: _weights(analysis.layers[name], solution.value) * positions_of(analysis.layers[name], original)
-        for name in grown
-        if name in analysis.fixed
-    }
-    all_sparse = {**statuses, **{name: ("sparse", "") for name in sparse}}
-    return WidePlan(analysis, solution, all_sparse, {name: active[name] for name in sparse}, macs, macs | full)
+    after, nnz, now = dict(macs), dict[str, int](), dict(statuses)
+    for name, (status, _) in statuses.items():
+        if status == "unchanged":
+            continue
+        if name in analysis.fixed:
+            # A fixed kernel that all channels share is applied to the added ones, too.
+            layer = analysis.layers[name]
+            after[name] = _weights(layer, solution.value) * positions_of(layer, original)
+        else:
+            nnz[name], now[name] = active[name], ("sparse", "")
+    return WidePlan(analysis, solution, now, nnz, macs, after)
 
 
 def unchanged(analysis: AxisAnalysis, reason: str) -> WidePlan:

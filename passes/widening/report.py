@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from sift_onnx.analysis.cost import product_macs
-from sift_onnx.analysis.unanalyzed_layers import left_out_layers, left_out_records, left_out_warnings
+from sift_onnx.errors import listing
 from sift_onnx.graphs.constants import is_masked, nnz_of
-from sift_onnx.model import Model
 from sift_onnx.operators.labels import operator_label
+from sift_onnx.passes.layer_report import describe_layers, layer_change
 from sift_onnx.passes.widening.plan import WidePlan
 from sift_onnx.passes.widening.settings import WideSettings
-from sift_onnx.records.transform import LayerChange, Pinned, TransformReport, sum_up
+from sift_onnx.records.transform import LayerChange, Pinned, TransformReport
 
 __all__ = ["describe", "dropped_masks"]
 
@@ -23,8 +25,7 @@ _UNUSED_BUDGET = 1e-3
 def describe(
     settings: WideSettings,
     plan: WidePlan,
-    model: Model,
-    seconds: float,
+    start: float,
     *,
     biases: Sequence[str] = (),
     dropped: Sequence[str] = (),
@@ -37,8 +38,7 @@ def describe(
     Args:
         settings: the pass.
         plan: what was done.
-        model: the result.
-        seconds: how long it took.
+        start: of the call, by :func:`time.perf_counter`.
         biases: names of biases that layers got, where there were none.
         dropped: names of weights whose masks were not kept.
         warnings: of the model that came in.
@@ -49,33 +49,26 @@ def describe(
     for name, layer in analysis.layers.items():
         before = tuple(original(axis.size) for axis in layer.axes)
         after = tuple(solution.value(axis.size) for axis in layer.axes)
-        status, reason = plan.statuses[name]
-        weights = math.prod(after)
+        status, _ = plan.statuses[name]
         embedded = settings.init == "embed" and name in plan.nnz
         old_nnz = plan.nnz[name] if embedded else nnz_of(layer.constant) if status == "unchanged" else math.prod(before)
-        nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else weights)
+        nnz = plan.nnz.get(name, old_nnz if status == "unchanged" else math.prod(after))
         masked = name in plan.nnz or (status == "unchanged" and is_masked(layer.constant))
-        layers.append(
-            LayerChange(
-                name=name,
-                node=layer.uses[0].node,
-                op=layer.uses[0].op,
-                kind=layer.kind,
-                shape_before=before,
-                shape_after=after,
-                macs_before=plan.before[name],
-                macs_after=plan.after[name],
-                nnz_before=old_nnz,
-                nnz=nnz,
-                sparsity=1 - nnz / weights if weights else 0.0,
-                status=status,
-                reason=reason,
-                search_space=weights if masked else 0,
-            )
-        )
-    left_out = left_out_layers(analysis)
-    totals = sum_up(layers, (product_macs(analysis, original), product_macs(analysis, solution.value)))
-    return TransformReport(
+        macs = plan.before[name], plan.after[name]
+        layers.append(layer_change(layer, (before, after), macs, (old_nnz, nnz), plan.statuses[name], masked=masked))
+    unscaled = [
+        f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
+        for name in analysis.unscaled
+    ]
+    unused = _unused_budget(settings, sum(plan.before.values()), sum(plan.after.values()))
+    return replace(
+        describe_layers(
+            analysis,
+            layers,
+            start,
+            attention_macs=(product_macs(analysis, original), product_macs(analysis, solution.value)),
+            warnings=(*warnings, *unscaled, *dropped_masks(dropped), *unused),
+        ),
         pass_=settings.name,
         sparsity=float(settings.share),
         sparsity_requested=float(settings.share),
@@ -83,26 +76,10 @@ def describe(
         distribution=settings.masking.distribution,
         init=settings.init,
         width_factor=math.sqrt(settings.factor_squared),
-        layers=tuple(layers),
-        totals=totals,
         biases_added=tuple(biases),
         masks_dropped=tuple(dropped),
         pinned=tuple(_pinned(plan)),
-        left_out=left_out_records(left_out),
-        warnings=(
-            *warnings,
-            *(
-                f"no factor 1/sqrt(d) was found at {name!r}; if it is baked in, it still fits the old head size"
-                for name in analysis.unscaled
-            ),
-            *dropped_masks(dropped),
-            *_unused_budget(settings, totals.weight_macs_before, totals.weight_macs_after),
-            *left_out_warnings(left_out),
-        ),
-        nominal=analysis.inputs.nominal,
-        assumed=analysis.inputs.remarks,
-        unknown=tuple(operator_label(node) for node in analysis.unknown),
-        seconds=seconds,
+        unknown=tuple(map(operator_label, analysis.unknown)),
     )
 
 
@@ -110,7 +87,7 @@ def dropped_masks(names: Sequence[str]) -> list[str]:
     """A warning that masks were not kept, if any were not."""
     if not names:
         return []
-    listed = ", ".join(map(repr, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    listed = listing([repr(name) for name in names], 4)
     return [
         f"masks that were there are not kept: {listed}; what grows is drawn again, at the cost of the layer without "
         "its mask. `init='embed'` keeps values and masks"

@@ -14,6 +14,7 @@ from sift_onnx.analysis.axis_system import Size, Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.graphs.constants import array_of, constant_values, replace_values, share_values
 from sift_onnx.model import Model
+from sift_onnx.passes.unread_nodes import drop_unread
 from sift_onnx.weights.masked_values import WeightSource
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -60,13 +61,8 @@ def apply_sizes(model: Model, analysis: AxisAnalysis, solution: Solution, redraw
         if isinstance(tensor, gs.Variable) and tensor.shape is not None:
             old = [analysis.system.original(axis.size) for axis in analysis.axes[name] or ()]
             tensor.shape = [_recorded(*sizes) for sizes in zip(tensor.shape, old, shape, strict=True)]
-    _drop_unread_constants(model.graph)
-
-
-def _drop_unread_constants(graph: gs.Graph) -> None:
-    """Remove the Constant nodes whose readers got a constant of their own."""
-    ends = {id(t) for t in graph.outputs}
-    graph.nodes = [n for n in graph.nodes if n.op != "Constant" or any(t.outputs or id(t) in ends for t in n.outputs)]
+    # Constant nodes whose readers got a constant of their own.
+    drop_unread(model.graph, {"Constant"})
 
 
 def _recorded(declared: int | str | None, before: int, now: int) -> int | str | None:

@@ -228,11 +228,7 @@ def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
         simulated=entry.program.simulated_ms is not None,
         active_weights=sum(weight.active for weight in weights),
         active_zeros=sum(weight.zeros for weight in weights),
-        median_ms=summary.median_ms,
-        min_ms=summary.min_ms,
-        p90_ms=summary.p90_ms,
-        p99_ms=summary.p99_ms,
-        iterations=summary.iterations,
+        **vars(summary),
         items_per_second=1e3 * entry.batch / summary.median_ms,
         nominal=entry.inputs.nominal,
     )
@@ -240,9 +236,7 @@ def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
 
 def ratio_record(a: Entry, b: Entry, ratio: Ratio) -> RatioOfRuns:
     """The time of ``a`` over that of ``b``, as it is reported."""
-    return RatioOfRuns(
-        a=a.label, b=b.label, batch=a.batch, median=ratio.median, spread=ratio.spread, slices=ratio.slices
-    )
+    return RatioOfRuns(a=a.label, b=b.label, batch=a.batch, **vars(ratio))
 
 
 def latencies_missed(entries: Sequence[Entry], timings: Sequence[Timing], limit: float | None) -> list[str]:

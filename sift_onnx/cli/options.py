@@ -130,8 +130,17 @@ def count_option(name: str, help: str, **settings: Any) -> Callable[[Command], C
     return click.option(name, type=Count(), metavar="N", help=help, **settings)
 
 
-def json_option(command: Command) -> Command:
-    """``--json FILE|-``; what cannot be written is refused before any work is done."""
+def number_option(name: str, number: Number, help: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that takes a finite number; a default is shown."""
+    defaults = {"metavar": "X", "show_default": "default" in settings}
+    return click.option(name, type=number, help=help, **{**defaults, **settings})
+
+
+def output_options(command: Command) -> Command:
+    """``--json FILE|-``, and ``-q`` and ``-v`` as the one parameter ``verbosity`` (-1, 0, 1, ...).
+
+    JSON that cannot be written is refused before any work is done.
+    """
 
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         if value is not None and value != "-":
@@ -141,47 +150,19 @@ def json_option(command: Command) -> Command:
                 raise OutputError(f"cannot write JSON to {value!r} (--json): it is a folder; name a file")
         return value
 
-    return click.option(
-        "--json",
-        "json_path",
-        type=WrittenPath(),
-        metavar="FILE|-",
-        callback=check,
-        shell_complete=files(".json"),
-        help="Write the result as JSON to FILE, or to stdout with '-'.",
-    )(command)
-
-
-def verbosity_options(command: Command) -> Command:
-    """``-v`` and ``-q``, as the one parameter ``verbosity`` (-1, 0, 1, ...)."""
-
     def count(ctx: click.Context, param: click.Parameter, value: int) -> int:
-        quiet = ctx.params.pop("quiet", False)
-        return -1 if quiet else value
+        return -1 if ctx.params.pop("quiet", False) else value
 
-    command = click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr.")(
-        command
-    )
-    return click.option(
-        "-q", "--quiet", is_flag=True, is_eager=True, help="Results only; nothing on stderr but errors."
-    )(command)
-
-
-def seed_option(command: Command) -> Command:
-    """``--seed N``, 0 by default."""
-    return click.option(
-        "--seed",
-        type=click.IntRange(min=0),
-        metavar="N",
-        default=0,
-        show_default=True,
-        help="Seed of every random draw.",
-    )(command)
-
-
-def force_option(command: Command) -> Command:
-    """``--force``."""
-    return click.option("--force", is_flag=True, help="Overwrite an existing output.")(command)
+    to_file = "Write the result as JSON to FILE, or to stdout with '-'."
+    quiet = "Results only; nothing on stderr but errors."
+    for option in (
+        click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr."),
+        click.option("-q", "--quiet", is_flag=True, is_eager=True, help=quiet),
+        file_option("--json", "json_path", completes=files(".json"), help=to_file, metavar="FILE|-", type=WrittenPath(),
+                    callback=check),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 def input_shapes_option(command: Command) -> Command:
@@ -211,17 +192,8 @@ def selection_options(command: Command) -> Command:
     command = click.option(
         "--keep-dense", metavar="GLOB", multiple=True, help="Weights that stay dense, by initializer name (repeatable)."
     )(command)
-    return click.option(
-        "--only",
-        metavar="GLOB",
-        multiple=True,
-        help="Only these weights become sparse, by initializer name (repeatable).",
-    )(command)
-
-
-def storage_option(command: Command) -> Command:
-    """``--storage dense|sparse``."""
-    return choice_option("--storage", *STORAGES, help=STORAGE_HELP)(command)
+    text = "Only these weights become sparse, by initializer name (repeatable)."
+    return click.option("--only", metavar="GLOB", multiple=True, help=text)(command)
 
 
 def mask_options(command: Command) -> Command:
@@ -244,6 +216,9 @@ def mask_options(command: Command) -> Command:
     )(command)
 
 
-def dry_run_option(command: Command) -> Command:
-    """``--dry-run``."""
-    return click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")(command)
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", default=0, show_default=True, help="Seed of every random draw."
+)
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing output.")
+storage_option = choice_option("--storage", *STORAGES, help=STORAGE_HELP)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")

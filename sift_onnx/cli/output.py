@@ -27,6 +27,7 @@ __all__ = [
     "deliver",
     "flush_results",
     "note",
+    "notes",
     "progress_bar",
     "status_line",
     "to_stdout",
@@ -99,6 +100,14 @@ def note(text: str, verbosity: int = 0) -> None:
         from sift_onnx.cli.plain_console import PlainConsole
 
         PlainConsole(stderr=True, soft_wrap=True).print(with_flags(printable(text)))
+
+
+def notes(verbosity: int, remarks: Iterable[str] | None = None, warnings: Iterable[str] | None = None) -> None:
+    """Print remarks on stderr, then warnings, which are marked as such; as :func:`note`."""
+    for text in remarks or ():
+        note(text, verbosity)
+    for text in warnings or ():
+        note(f"Warning: {text}", verbosity)
 
 
 def _is_silent(verbosity: int) -> bool:

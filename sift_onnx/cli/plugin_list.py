@@ -29,15 +29,8 @@ def plugin_rows() -> list[tuple[str, str]]:
 def check_plugins() -> list[dict[str, Any]]:
     """One entry for each plug-in, ready for JSON; all of them are imported."""
     return [
-        {
-            "group": plugin.group,
-            "name": plugin.name,
-            "package": plugin.package,
-            "version": plugin.version,
-            "value": plugin.value,
-            "ok": error is None,
-            "error": error,
-        }
+        {key: getattr(plugin, key) for key in ("group", "name", "package", "version", "value")}
+        | {"ok": error is None, "error": error}
         for plugin in find_plugins()
         for error in [_error_of(plugin)]
     ]

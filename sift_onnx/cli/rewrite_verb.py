@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.cli.output import byte_progress, deliver, note, status_line
+from sift_onnx.cli.output import byte_progress, deliver, note, notes, status_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,37 +17,53 @@ if TYPE_CHECKING:
     from sift_onnx.passes import PassResult
     from sift_onnx.records.transform import TransformReport
 
-__all__ = ["run"]
+__all__ = ["Rewriting", "run"]
 
 
-def run(
-    apply: Callable[[Model], PassResult],
-    source: Path,
-    target: Path,
-    *,
-    doing: str,
-    tables: Callable[[TransformReport], Iterable[RenderableType]],
-    outcome: Callable[[TransformReport], str],
-    storage: Storage,
-    dry_run: bool,
-    force: bool,
-    json_path: str | None,
-    verbosity: int,
-) -> None:
-    """Apply passes to the file ``source``, write ``target``, and say what was done.
+@dataclass(frozen=True)
+class Rewriting:
+    """What all these verbs are called with.
 
-    Args:
-        apply: the passes; what they report is a :class:`TransformReport`, and may have more fields.
+    Attributes:
         source: the model.
         target: the file to write.
-        doing: for the status line, "pruning" say.
-        tables: of the report.
-        outcome: what ``target`` holds, from the report, in a sentence.
         storage: how masks are stored.
         dry_run: write nothing.
         force: overwrite ``target``.
         json_path: as of ``--json``.
         verbosity: below 0 nothing is said on stderr.
+    """
+
+    source: Path
+    target: Path
+    storage: Storage
+    dry_run: bool
+    force: bool
+    json_path: str | None
+    verbosity: int
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> Rewriting:
+        """These out of all ``options`` of a verb, which keep those of its passes."""
+        return cls(**{field.name: options.pop(field.name) for field in fields(cls)})
+
+
+def run(
+    apply: Callable[[Model], PassResult],
+    call: Rewriting,
+    *,
+    doing: str,
+    tables: Callable[[TransformReport], Iterable[RenderableType]],
+    outcome: Callable[[TransformReport], str],
+) -> None:
+    """Apply passes to a file, write another, and say what was done.
+
+    Args:
+        apply: the passes; what they report is a :class:`TransformReport`, and may have more fields.
+        call: the files, and how the second is written.
+        doing: for the status line, "pruning" say.
+        tables: of the report.
+        outcome: what the target holds, from the report, in a sentence.
     """
     from sift_onnx.analysis.training_mode import mode_note
     from sift_onnx.model import Model
@@ -54,9 +71,10 @@ def run(
     from sift_onnx.records.reading import read_record
     from sift_onnx.records.transform import TransformReport
 
+    source, target, dry_run, verbosity = call.source, call.target, call.dry_run, call.verbosity
     check_input(source)
     if not dry_run:
-        check_output(target, force)
+        check_output(target, call.force)
     start = time.perf_counter()
     with status_line(f"reading {source}", verbosity):
         model = Model.load(source)
@@ -64,7 +82,7 @@ def run(
         result = apply(model)
     if not dry_run:
         with byte_progress(f"writing {target}", verbosity) as progress:
-            result.model.save(target, storage=storage, force=force, progress=progress)
+            result.model.save(target, storage=call.storage, force=call.force, progress=progress)
     names = {"model": str(source), "out": None if dry_run else str(target)}
     document: dict[str, Any] = {**result.report, **names, "seconds": time.perf_counter() - start}
 
@@ -81,10 +99,7 @@ def run(
             none = "its weight layers are left out" if report.left_out else "it has no weight layer"
             yield f"{target} is {source} as it was: {', '.join(reasons[:3]) or none}."
 
-    deliver(document, json_path, in_words)
+    deliver(document, call.json_path, in_words)
     if result.report.get("inference_mode"):
         note(mode_note(result.report["inference_mode"]), verbosity)
-    for line in result.report.get("assumed", ()):
-        note(line, verbosity)
-    for warning in result.report.get("warnings", ()):
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, result.report.get("assumed"), result.report.get("warnings"))

@@ -67,7 +67,7 @@ class LayerPlan:
         if already_applied(self._model, pass_.identity(), repeatable=True):
             self._refusal = "the model was transformed before, with these settings"
         elif pass_.is_identity():
-            self._refusal = f"a sparsity of {float(pass_.sparsity):g} changes nothing"
+            self._refusal = pass_.why_identity()
         else:
             self._choose()
 

@@ -12,11 +12,8 @@ __all__ = ["ratio_line", "runs_table"]
 
 def runs_table(report: BenchmarkReport) -> FittingTable:
     """The ``runs`` of a result of ``sift-onnx benchmark``; times in milliseconds."""
-    table = FittingTable(spare=("iterations", "threads", "p99", "p90", "min", "items/s"))
-    table.add_column("model")
-    table.add_column("back end")
-    for heading in ("batch", "threads", "median ms", "min", "p90", "p99", "iterations", "items/s"):
-        table.add_column(heading, justify="right")
+    columns = "<model|<back end|batch|threads|median ms|min|p90|p99|iterations|items/s"
+    table = FittingTable(columns, spare=("iterations", "threads", "p99", "p90", "min", "items/s"))
     for run in report.runs:
         table.add_row(
             Text(run.model + " (baseline)" * run.baseline),

@@ -27,15 +27,18 @@ class FittingTable(Table):
     says, and only then names are folded.
     """
 
-    def __init__(self, *, spare: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, columns: str = "", *, spare: Sequence[str] = (), **settings: Any) -> None:
         """An empty table.
 
         Args:
+            columns: headings separated by ``|``; one that starts with ``<`` is a column of text, others are numbers.
             spare: headings of columns in the order in which they are left out.
             settings: as of :class:`rich.table.Table`.
         """
         super().__init__(**settings)
         self.spare = tuple(spare)
+        for heading in filter(None, columns.split("|")):
+            self.add_column(heading.removeprefix("<"), justify="left" if heading.startswith("<") else "right")
 
     def add_column(self, header: Any = "", footer: Any = "", **settings: Any) -> None:
         """As of :class:`rich.table.Table`; what is justified to the right is a number, and never broken."""

@@ -18,23 +18,22 @@ __all__ = ["inspect_tables"]
 def inspect_tables(report: CostReport, title: str) -> Iterator[RenderableType]:
     """Tables of layers and of those left out, and a line of totals, for what ``inspect`` reports."""
     totals, zeros = report.totals, report.totals.active_zeros
-    table = FittingTable(
-        title=title, show_footer=True, spare=("search space", "kind", "dense MACs", "parameters", "active zeros")
+    with_zeros = "|active zeros" if zeros else ""
+    columns = f"<weight|<kind|<shape|parameters|active{with_zeros}|sparsity|dense MACs|MACs of active|search space"
+    spare = ("search space", "kind", "dense MACs", "parameters", "active zeros")
+    table = FittingTable(columns, title=title, show_footer=True, spare=spare)
+    footers = (
+        *("total", "", ""),
+        f"{totals.params:,}",
+        f"{totals.nnz:,}",
+        *((f"{zeros:,}",) if zeros else ()),
+        f"{1 - totals.nnz / totals.params:.2%}" if totals.params else "",
+        si(totals.macs),
+        si(totals.effective_macs),
+        f"{totals.search_space:,}",
     )
-    columns = (
-        ("weight", "left", "total"),
-        ("kind", "left", ""),
-        ("shape", "left", ""),
-        ("parameters", "right", f"{totals.params:,}"),
-        ("active", "right", f"{totals.nnz:,}"),
-        *((("active zeros", "right", f"{zeros:,}"),) if zeros else ()),
-        ("sparsity", "right", f"{1 - totals.nnz / totals.params:.2%}" if totals.params else ""),
-        ("dense MACs", "right", si(totals.macs)),
-        ("MACs of active", "right", si(totals.effective_macs)),
-        ("search space", "right", f"{totals.search_space:,}"),
-    )
-    for header, justify, footer in columns:
-        table.add_column(header, footer=footer, justify=justify)
+    for column, footer in zip(table.columns, footers, strict=True):
+        column.footer = footer
     for layer in report.layers:
         table.add_row(
             layer.name,

@@ -15,16 +15,8 @@ def left_out_tables(entries: Sequence[LeftOut]) -> Iterator[FittingTable]:
     """A table of the layers that are left out; nothing where none is."""
     if not entries:
         return
-    table = FittingTable(title="Layers left out", spare=("operator", "parameters"))
-    for header, justify in (
-        ("weight", "left"),
-        ("shape", "left"),
-        ("parameters", "right"),
-        ("node", "left"),
-        ("operator", "left"),
-        ("why", "left"),
-    ):
-        table.add_column(header, justify=justify)
+    columns = "<weight|<shape|parameters|<node|<operator|<why"
+    table = FittingTable(columns, title="Layers left out", spare=("operator", "parameters"))
     for entry in entries:
         table.add_row(entry.name, dims(entry.shape), f"{entry.params:,}", entry.node, entry.op, entry.reason)
     yield table

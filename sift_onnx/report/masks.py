@@ -6,45 +6,49 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from sift_onnx.records.transform import TransformReport
+from sift_onnx.records.transform import LayerChange, TransformReport
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.numbers import dims, si
 
-__all__ = ["mask_tables"]
+__all__ = ["figures", "mask_tables", "status_text", "totals_lines"]
 
 
 def mask_tables(report: TransformReport, title: str) -> Iterator[RenderableType]:
     """A table of layers and lines of totals for what ``prune`` or ``densify`` reports."""
-    table = FittingTable(title=title, spare=("kind", "MACs before", "shape", "MACs after"))
-    for header, justify in (
-        ("weight", "left"),
-        ("kind", "left"),
-        ("shape", "left"),
-        ("non-zeros", "right"),
-        ("sparsity", "right"),
-        ("MACs before", "right"),
-        ("MACs after", "right"),
-        ("status", "left"),
-    ):
-        table.add_column(header, justify=justify)
+    columns = "<weight|<kind|<shape|non-zeros|sparsity|MACs before|MACs after|<status"
+    table = FittingTable(columns, title=title, spare=("kind", "MACs before", "shape", "MACs after"))
     for layer in report.layers:
-        table.add_row(
-            layer.name,
-            layer.kind,
-            dims(layer.shape_after),
-            f"{layer.nnz:,}",
-            f"{layer.sparsity:.2%}",
-            si(layer.macs_before),
-            si(layer.macs_after),
-            layer.status + (f": {layer.reason}" if layer.reason else ""),
-        )
+        table.add_row(layer.name, layer.kind, dims(layer.shape_after), *figures(layer), status_text(layer))
     yield table
     yield from left_out_tables(report.left_out or ())
+    yield from totals_lines(report)
+
+
+def figures(layer: LayerChange) -> tuple[str, str, str, str]:
+    """Non-zeros, sparsity, and MACs before and after, as cells of a table."""
+    return f"{layer.nnz:,}", f"{layer.sparsity:.2%}", si(layer.macs_before), si(layer.macs_after)
+
+
+def status_text(layer: LayerChange) -> str:
+    """What became of a layer, and why."""
+    return layer.status + (f": {layer.reason}" if layer.reason else "")
+
+
+def totals_lines(report: TransformReport) -> Iterator[str]:
+    """MACs, non-zeros and the search space of the whole model."""
     totals = report.totals
     yield (
         f"weight MACs      {totals.weight_macs_before:,} -> {totals.weight_macs_after:,} "
         f"(ratio {totals.weight_macs_ratio:.6f})"
     )
+    if totals.attention_macs_before:
+        ratio = (totals.attention_macs_after or 0) / totals.attention_macs_before
+        unbudgeted = ", not part of the budget unless `budget='total'`" if ratio != 1 else ""
+        yield (
+            f"attention MACs   {totals.attention_macs_before:,} -> {totals.attention_macs_after:,} "
+            f"(ratio {ratio:.4f}{unbudgeted})"
+        )
     yield f"non-zeros        {totals.nnz_before:,} -> {totals.nnz_after:,}"
-    yield f"search space     {totals.search_space:,} weights under masks"
+    widths = f"; widths times {report.width_factor:.4f}" if report.width_factor not in (None, 1) else ""
+    yield f"search space     {totals.search_space:,} weights under masks{widths}"

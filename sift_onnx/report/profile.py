@@ -9,22 +9,26 @@ from rich.text import Text
 from sift_onnx.records.profile import ProfileReport
 from sift_onnx.report.fitting_table import FittingTable
 
-__all__ = ["nodes_table", "placement_lines", "summary_line"]
+__all__ = ["node_rows", "nodes_table", "placement_lines", "summary_line"]
 
 
 def nodes_table(report: ProfileReport) -> FittingTable:
     """The ``nodes`` of a result of ``sift-onnx profile``, in order of execution."""
-    table = FittingTable(spare=("of peak", "share", "density", "GFLOP/s", "kernel"))
-    table.add_column("node")
-    table.add_column("op", no_wrap=True)
-    table.add_column("runs in", no_wrap=True)
-    for heading in ("ms", "share", "density", "GFLOP/s", "of peak"):
-        table.add_column(heading, justify="right")
-    table.add_column("kernel")
+    columns = "<node|<op|<runs in|ms|share|density|GFLOP/s|of peak|<kernel"
+    table = FittingTable(columns, spare=("of peak", "share", "density", "GFLOP/s", "kernel"))
+    for column in table.columns[1:3]:
+        column.no_wrap = True
+    for row in node_rows(report):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def node_rows(report: ProfileReport) -> list[tuple[str, ...]]:
+    """Each node as cells: name, operator, placement, milliseconds, share, density, GFLOP/s, share of peak, kernel."""
     total = report.total_ms or 1.0
-    for node in report.nodes:
-        table.add_row(
-            Text(node.name),
+    return [
+        (
+            node.name,
             node.op,
             node.placement,
             f"{node.ms:.3f}",
@@ -34,7 +38,8 @@ def nodes_table(report: ProfileReport) -> FittingTable:
             _percent(node.share_of_peak),
             node.kernel or "",
         )
-    return table
+        for node in report.nodes
+    ]
 
 
 def summary_line(report: ProfileReport) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from sift_onnx.errors import listing
 from sift_onnx.records.benchmark import BenchmarkReport
 from sift_onnx.records.check import CheckReport
 from sift_onnx.records.cost import CostReport
@@ -60,10 +61,9 @@ def results_page(documents: Sequence[Document[Record]], masks: Sequence[tuple[st
     add("Simulator", join(bounds_html(simulations, "bounds"), _each(simulations, "simulator", _simulation)))
     add("Layers", _each(documents_of(CostReport, documents), "layers", inspect_html))
     add("Checks", _each(documents_of(CheckReport, documents), "checks", check_html))
-    names = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
     count = f"{len(documents)} result{'s' * (len(documents) != 1)} of sift-onnx"
-    return document(names or "Benchmark", count + ("; each model has its own headings" if len(models) > 1 else ""),
-                    sections)  # fmt: skip
+    subtitle = count + ("; each model has its own headings" if len(models) > 1 else "")
+    return document(listing(models, 3) or "Benchmark", subtitle, sections)
 
 
 def _each(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from sift_onnx.records.simulate import SimulatedLayer, SimulationReport
+from sift_onnx.report.charts.rows import choose_rows
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.numbers import file_size, si
 
@@ -48,18 +49,11 @@ def simulate_tables(report: SimulationReport) -> Iterator[RenderableType]:
 
 def _layer_table(report: SimulationReport, layers: Sequence[SimulatedLayer]) -> FittingTable:
     title = f"{report.model} on {report.preset}, batch {report.batch}, {report.fidelity} model"
-    table = FittingTable(title=title, spare=("step", "values", "index", "MACs", "non-zeros", "energy", "imbalance"))
-    headings = "cycles share bound utilisation imbalance non-zeros MACs index values energy".split()
-    table.add_column("weight")
-    table.add_column("step")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    columns = "<weight|<step|cycles|share|bound|utilisation|imbalance|non-zeros|MACs|index|values|energy"
+    spare = ("step", "values", "index", "MACs", "non-zeros", "energy", "imbalance")
+    table = FittingTable(columns, title=title, spare=spare)
     cycles = max(report.totals.cycles, 1)
-    shown = layers
-    if len(layers) > _MOST_ROWS:
-        longest = sorted(range(len(layers)), key=lambda i: -layers[i].cycles)[:_MOST_ROWS]
-        shown = [layers[i] for i in sorted(longest)]
-    for layer in shown:
+    for layer in choose_rows(layers, lambda layer: layer.cycles, _MOST_ROWS)[0]:
         table.add_row(
             layer.name,
             _STEPS[layer.step],
@@ -78,9 +72,7 @@ def _layer_table(report: SimulationReport, layers: Sequence[SimulatedLayer]) -> 
 
 
 def _weightless_table(report: SimulationReport, layers: Sequence[SimulatedLayer]) -> FittingTable:
-    table = FittingTable(title="Work without weights, by operator")
-    for heading, justify in (("operator", "left"), ("nodes", "right"), ("cycles", "right"), ("share", "right")):
-        table.add_column(heading, justify=justify)
+    table = FittingTable("<operator|nodes|cycles|share", title="Work without weights, by operator")
     groups: dict[str, list[SimulatedLayer]] = defaultdict(list)
     for layer in layers:
         groups[layer.op].append(layer)
@@ -171,18 +163,18 @@ def functional_lines(report: SimulationReport) -> Iterator[str]:
 
 def time_text(seconds: float) -> str:
     """A time with three digits and a unit."""
-    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= limit:
-            return f"{seconds / limit:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    return _scaled(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
 
 
 def energy_text(joules: float) -> str:
     """An energy with three digits and a unit."""
-    for limit, unit in ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")):
-        if joules >= limit:
-            return f"{joules / limit:.3g} {unit}"
-    return f"{joules * 1e9:.3g} nJ"
+    return _scaled(joules, ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")))
+
+
+def _scaled(number: float, units: Sequence[tuple[float, str]]) -> str:
+    """``number`` in the largest unit that it reaches, or else in the last."""
+    size, unit = next((entry for entry in units if number >= entry[0]), units[-1])
+    return f"{number / size:.3g} {unit}"
 
 
 def _bytes(count: float) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 from rich.console import RenderableType
 
+from sift_onnx.errors import listing
 from sift_onnx.records.reading import is_document_of, read_record
 from sift_onnx.records.transform import Part, Pinned, TransformReport
 from sift_onnx.report.fitting_table import FittingTable
 from sift_onnx.report.left_out import left_out_tables
-from sift_onnx.report.masks import mask_tables
-from sift_onnx.report.numbers import dims, si
+from sift_onnx.report.masks import figures, mask_tables, status_text, totals_lines
+from sift_onnx.report.numbers import dims
 
 __all__ = ["transform_tables"]
 
@@ -32,7 +33,7 @@ def transform_tables(report: TransformReport) -> Iterator[RenderableType]:
             yield from _tables(replace(part, layers=changed, left_out=()))
     yield from left_out_tables(report.left_out or ())
     yield "All passes together:"
-    yield from _summary(report)
+    yield from totals_lines(report)
 
 
 def _tables(report: TransformReport) -> Iterator[RenderableType]:
@@ -40,21 +41,10 @@ def _tables(report: TransformReport) -> Iterator[RenderableType]:
         yield from mask_tables(report, (report.pass_ or "").capitalize())
         return
     spare = ("kind", "MACs before", "MACs after", "non-zeros", "shape before")
-    table = FittingTable(title=_title(report), spare=spare)
-    for header, justify in (
-        ("weight", "left"),
-        ("kind", "left"),
-        ("shape before", "left"),
-        ("shape after", "left"),
-        ("non-zeros", "right"),
-        ("sparsity", "right"),
-        ("MACs before", "right"),
-        ("MACs after", "right"),
-        ("status", "left"),
-    ):
-        table.add_column(header, justify=justify)
+    columns = "<weight|<kind|<shape before|<shape after|non-zeros|sparsity|MACs before|MACs after|<status"
+    table = FittingTable(columns, title=_title(report), spare=spare)
     for layer in report.layers:
-        status = layer.status + (f": {layer.reason}" if layer.reason else "")
+        status = status_text(layer)
         if layer.weight_error is not None:
             status += f", {layer.weight_error:.1%} from the original"
         table.add_row(
@@ -62,10 +52,7 @@ def _tables(report: TransformReport) -> Iterator[RenderableType]:
             layer.kind,
             dims(layer.shape_before),
             _parts(layer.parts) if layer.parts is not None else dims(layer.shape_after),
-            f"{layer.nnz:,}",
-            f"{layer.sparsity:.2%}",
-            si(layer.macs_before),
-            si(layer.macs_after),
+            *figures(layer),
             status,
         )
     yield table
@@ -79,7 +66,7 @@ def _tables(report: TransformReport) -> Iterator[RenderableType]:
                 f"The graph output {entry.node!r} keeps the width {entry.size} of layers with "
                 f"{entry.macs_share:.0%} of all MACs as it is; `resize_output={entry.node!r}` would let it grow."
             )
-    yield from _summary(report)
+    yield from totals_lines(report)
 
 
 def _title(report: TransformReport) -> str:
@@ -100,29 +87,9 @@ def _parts(parts: Sequence[Part]) -> str:
 
 
 def _pinned(entries: Sequence[Pinned]) -> FittingTable:
-    table = FittingTable(title="Sizes that stay as they are", spare=("operator", "share of MACs"))
-    for header in ("size", "layers", "share of MACs", "why", "node", "operator"):
-        table.add_column(header)
+    columns = "<size|<layers|<share of MACs|<why|<node|<operator"
+    table = FittingTable(columns, title="Sizes that stay as they are", spare=("operator", "share of MACs"))
     for entry in entries:
-        layers = ", ".join(entry.layers[:3])
-        more = f" and {len(entry.layers) - 3} more" if len(entry.layers) > 3 else ""
-        table.add_row(str(entry.size), layers + more, f"{entry.macs_share:.1%}", entry.reason, entry.node, entry.op)
+        layers = listing(entry.layers, 3)
+        table.add_row(str(entry.size), layers, f"{entry.macs_share:.1%}", entry.reason, entry.node, entry.op)
     return table
-
-
-def _summary(report: TransformReport) -> Iterator[str]:
-    totals = report.totals
-    yield (
-        f"weight MACs      {totals.weight_macs_before:,} -> {totals.weight_macs_after:,} "
-        f"(ratio {totals.weight_macs_ratio:.6f})"
-    )
-    if totals.attention_macs_before:
-        ratio = (totals.attention_macs_after or 0) / totals.attention_macs_before
-        unbudgeted = ", not part of the budget unless `budget='total'`" if ratio != 1 else ""
-        yield (
-            f"attention MACs   {totals.attention_macs_before:,} -> {totals.attention_macs_after:,} "
-            f"(ratio {ratio:.4f}{unbudgeted})"
-        )
-    yield f"non-zeros        {totals.nnz_before:,} -> {totals.nnz_after:,}"
-    widths = f"; widths times {report.width_factor:.4f}" if report.width_factor not in (None, 1) else ""
-    yield f"search space     {totals.search_space:,} weights under masks{widths}"

@@ -16,12 +16,12 @@ from sift_onnx.cli.options import (
     count_option,
     file_option,
     input_shapes_option,
-    json_option,
     model_argument,
+    number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import CheckError, UsageError
 
@@ -76,38 +76,19 @@ class Batches(click.ParamType[Any]):
 )
 @click.option("--batch", "batches", type=Batches(), help="Batch sizes, e.g. 1,64.  [default: the model's own, or 1]")
 @count_option("--threads", help="Threads.  [default: cores this process may use]")
-@click.option(
-    "--seconds",
-    type=Number(min=0, min_open=True, max=MOST_SECONDS),
-    metavar="X",
-    default=3.0,
-    show_default=True,
-    help="Seconds to measure each run for.",
+@number_option(
+    "--seconds", Number(min=0, min_open=True, max=MOST_SECONDS), "Seconds to measure each run for.", default=3.0
 )
-@click.option(
-    "--warmup",
-    type=Number(min=0, max=MOST_SECONDS),
-    metavar="X",
-    default=0.5,
-    show_default=True,
-    help="Seconds to run each for before.",
-)
-@click.option(
-    "--max-latency-ms",
-    type=Number(min=0, min_open=True),
-    metavar="X",
-    help="Gate: fail if the median of a MODEL is above this.",
-)
-@click.option(
+@number_option("--warmup", Number(min=0, max=MOST_SECONDS), "Seconds to run each for before.", default=0.5)
+@number_option("--max-latency-ms", Number(min=0, min_open=True), "Gate: fail if the median of a MODEL is above this.")
+@number_option(
     "--min-speedup",
-    type=Number(min=0, min_open=True),
-    metavar="X",
-    help="Gate: fail if a MODEL is not this much faster than --baseline on the same back end.",
+    Number(min=0, min_open=True),
+    "Gate: fail if a MODEL is not this much faster than --baseline on the same back end.",
 )
 @input_shapes_option
 @seed_option
-@json_option
-@verbosity_options
+@output_options
 def benchmark(
     models: tuple[str, ...],
     backends: tuple[str, ...],
@@ -178,9 +159,6 @@ def benchmark(
         yield from map(ratio_line, report.ratios)
 
     deliver(report, json_path, in_words)
-    for line in report.assumed or ():
-        note(line, verbosity)
-    for warning in report.warnings:
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, report.assumed, report.warnings)
     if missed:
         raise CheckError("; ".join(missed))

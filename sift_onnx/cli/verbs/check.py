@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,12 +11,12 @@ from sift_onnx.cli.options import (
     FilePath,
     Number,
     input_shapes_option,
-    json_option,
     model_argument,
+    number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, note, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import CheckError
 
@@ -27,29 +27,12 @@ if TYPE_CHECKING:
 @click.command(cls=Verb)
 @model_argument("model", type=FilePath())
 @model_argument("reference", type=FilePath(), metavar="[REFERENCE]", required=False)
-@click.option(
-    "--atol",
-    type=Number(min=0),
-    metavar="X",
-    default=1e-4,
-    show_default=True,
-    help="Outputs may differ by ATOL + RTOL * |reference|.",
-)
-@click.option("--rtol", type=Number(min=0), metavar="X", default=1e-3, show_default=True, help="See --atol.")
+@number_option("--atol", Number(min=0), "Outputs may differ by ATOL + RTOL * |reference|.", default=1e-4)
+@number_option("--rtol", Number(min=0), "See --atol.", default=1e-3)
 @input_shapes_option
 @seed_option
-@json_option
-@verbosity_options
-def check(
-    model: str,
-    reference: str | None,
-    atol: float,
-    rtol: float,
-    input_shapes: dict[str, tuple[int, ...]],
-    seed: int,
-    json_path: str | None,
-    verbosity: int,
-) -> None:
+@output_options
+def check(model: str, reference: str | None, json_path: str | None, verbosity: int, **options: Any) -> None:
     """Check MODEL: valid ONNX, strict shape inference, for inference, runs in onnxruntime, outputs are finite.
 
     For inference is what computes each sample by itself: no node is in training mode or draws random numbers, and
@@ -75,19 +58,10 @@ def check(
         return backend.compile(path)
 
     with status_line(f"checking {model}", verbosity):
-        result = check_model(
-            model,
-            reference,
-            compile_model=compile_model,
-            input_shapes=input_shapes,
-            seed=seed,
-            atol=atol,
-            rtol=rtol,
-        )
+        result = check_model(model, reference, compile_model=compile_model, **options)
     result = replace(result, model=model, reference=reference)
     deliver(result, json_path, lambda shown: [checks_table(shown)])
-    for line in result.assumed or ():
-        note(line, verbosity)
+    notes(verbosity, result.assumed)
     if not result.ok:
         failed = [entry for entry in result.checks if not entry.ok]
         raise CheckError(f"{model}: check {failed[0].name!r} failed: {failed[0].detail}")

@@ -15,13 +15,11 @@ from sift_onnx.cli.options import (
     choice_option,
     force_option,
     in_out_arguments,
-    json_option,
-    verbosity_options,
+    output_options,
 )
-from sift_onnx.cli.output import byte_progress, deliver, note, status_line
+from sift_onnx.cli.output import byte_progress, deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
-from sift_onnx.graphs.constants import shape_of
 
 if TYPE_CHECKING:
     from sift_onnx.model import Storage
@@ -54,8 +52,7 @@ class ByteSize(click.ParamType[Any]):
     help="Weights of SIZE bytes and more go to a data file beside OUT.  [default: only where one file would pass 2 GB]",
 )
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def convert(
     source: Path,
     target: Path,
@@ -71,6 +68,7 @@ def convert(
         sift-onnx convert wide.onnx small.onnx --storage sparse
     """
     from sift_onnx.analysis.training_mode import in_words, training_nodes
+    from sift_onnx.graphs.constants import shape_of
     from sift_onnx.model import Model
     from sift_onnx.model_files.paths import check_input, check_output
     from sift_onnx.records.convert import ConvertReport
@@ -102,8 +100,7 @@ def convert(
         f"{report.nnz:,} of {report.weights:,} weights active"
     )
     deliver(report, json_path, lambda _: [summary])
-    for warning in report.warnings:
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, warnings=report.warnings)
 
 
 def _not_for_inference(source: Path, target: Path, nodes: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,10 +11,9 @@ from sift_onnx.cli.options import (
     force_option,
     in_out_arguments,
     input_shapes_option,
-    json_option,
-    verbosity_options,
+    output_options,
 )
-from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.rewrite_verb import Rewriting, run
 from sift_onnx.cli.verb import Verb
 
 
@@ -24,11 +22,8 @@ from sift_onnx.cli.verb import Verb
 @input_shapes_option
 @dry_run_option
 @force_option
-@json_option
-@verbosity_options
-def densify(
-    source: Path, target: Path, input_shapes: Any, json_path: str | None, verbosity: int, dry_run: bool, force: bool
-) -> None:
+@output_options
+def densify(**options: Any) -> None:
     """Drop the masks of the model IN, for dense fine-tuning, and write it to OUT. No value changes.
 
     Examples:
@@ -37,16 +32,11 @@ def densify(
     from sift_onnx.passes import Densify
     from sift_onnx.report.masks import mask_tables
 
+    call = Rewriting.taken_from(options | {"storage": "dense"})
     run(
-        Densify(input_shapes=input_shapes),
-        source,
-        target,
+        Densify(input_shapes=options["input_shapes"]),
+        call,
         doing="densifying",
         tables=lambda report: mask_tables(report, "Masks dropped"),
-        outcome=lambda _: f"{target} has no masks: weights that were pruned are zeros that training may change.",
-        storage="dense",
-        dry_run=dry_run,
-        force=force,
-        json_path=json_path,
-        verbosity=verbosity,
+        outcome=lambda _: f"{call.target} has no masks: weights that were pruned are zeros that training may change.",
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sift_onnx.backends.processors import allowed_processors, cgroup_quota, usable_processors
-from sift_onnx.cli.options import json_option, verbosity_options
+from sift_onnx.cli.options import output_options
 from sift_onnx.cli.output import deliver, status_line
 from sift_onnx.cli.plugin_list import check_plugins, checked_rows
 from sift_onnx.cli.verb import Verb
@@ -58,8 +58,7 @@ class Kernels:
 
 
 @click.command(cls=Verb)
-@json_option
-@verbosity_options
+@output_options
 def doctor(json_path: str | None, verbosity: int) -> None:
     """Say which versions, instruction sets, threads, optional parts and plug-ins are there.
 

@@ -13,11 +13,10 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     input_shapes_option,
-    json_option,
     model_argument,
-    verbosity_options,
+    output_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UsageError
 
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 )
 @input_shapes_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def inspect(
     model: Path, input_shapes: Any, recipe_path: Path | None, force: bool, json_path: str | None, verbosity: int
 ) -> None:
@@ -63,10 +61,7 @@ def inspect(
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
     deliver(costs, json_path, lambda shown: inspect_tables(shown, str(model)))
-    for line in costs.assumed or ():
-        note(line, verbosity)
-    for warning in costs.warnings:
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, costs.assumed, costs.warnings)
 
 
 def _save_recipe(model: Model, name: Path, path: Path) -> None:

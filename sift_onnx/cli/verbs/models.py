@@ -15,10 +15,10 @@ from sift_onnx.cli.options import (
     choice_option,
     count_option,
     force_option,
-    json_option,
     model_argument,
+    number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
 from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import VerbGroup
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sift_onnx.models.export import Export
-    from sift_onnx.models.exporters import Batch, Exporter
+    from sift_onnx.models.exporters import Batch
 
 
 class AxisSize(click.ParamType[Any]):
@@ -61,8 +61,7 @@ def models() -> None:
 
 
 @models.command("list")
-@json_option
-@verbosity_options
+@output_options
 def list_models(json_path: str | None, verbosity: int) -> None:
     """List the architectures that can be exported.
 
@@ -103,9 +102,7 @@ def _table() -> Table:
 @models.command("export")
 @click.argument("name", shell_complete=words(architectures))
 @model_argument("out", metavar="OUT", type=FilePath())
-@click.option(
-    "--width", type=Number(), metavar="X", default=1.0, show_default=True, help="Factor on the sizes of all layers."
-)
+@number_option("--width", Number(), "Factor on the sizes of all layers.", default=1.0)
 @count_option("--num-classes", help="Classes, or vocabulary.  [default: the architecture's own]")
 @click.option(
     "--batch", type=AxisSize(), metavar="N|dynamic", default="1", show_default=True, help="Size of the batch axis."
@@ -134,25 +131,8 @@ def _table() -> Table:
 )
 @seed_option
 @force_option
-@json_option
-@verbosity_options
-def export_model(
-    name: str,
-    out: str,
-    width: float,
-    num_classes: int | None,
-    batch: Batch,
-    sequence: Batch | None,
-    layers: int | None,
-    keep_batch_norm: bool,
-    exporter: Exporter,
-    opset: int | None,
-    zero_init_residual: bool | None,
-    seed: int,
-    force: bool,
-    json_path: str | None,
-    verbosity: int,
-) -> None:
+@output_options
+def export_model(name: str, out: str, json_path: str | None, verbosity: int, **options: Any) -> None:
     """Export the architecture NAME, freshly initialized, to the ONNX file OUT.
 
     Examples:
@@ -162,28 +142,14 @@ def export_model(
     """
     from sift_onnx.models.export import export
 
-    if zero_init_residual and not keep_batch_norm:
+    if options["zero_init_residual"] and not options["keep_batch_norm"]:
         note(
             "--zero-init-residual with --fold-batch-norm folds scales of 0 into convolutions: their weights are 0",
             verbosity,
         )
-    note(f"building {name}, and tracing it with torch's {exporter} exporter", verbosity - 1)
+    note(f"building {name}, and tracing it with torch's {options['exporter']} exporter", verbosity - 1)
     with status_line(f"exporting {name}", verbosity):
-        written = export(
-            name,
-            out,
-            width=width,
-            num_classes=num_classes,
-            batch=batch,
-            sequence=sequence,
-            layers=layers,
-            keep_batch_norm=keep_batch_norm,
-            zero_init_residual=zero_init_residual,
-            exporter=exporter,
-            opset=opset,
-            seed=seed,
-            force=force,
-        )
+        written = export(name, out, **options)
     deliver({"schema": 1, **asdict(written)}, json_path, lambda _: [_summary(written)])
 
 

@@ -17,12 +17,11 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     input_shapes_option,
-    json_option,
     model_argument,
+    output_options,
     seed_option,
-    verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import OutputError, UnsupportedError
 
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
 @input_shapes_option
 @seed_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def profile(
     path: str,
     backend: str,
@@ -130,10 +128,7 @@ def profile(
         yield summary_line(result)
 
     deliver(result, json_path, in_words)
-    for line in bound.said:
-        note(line, verbosity)
-    for warning in result.warnings or ():
-        note(f"Warning: {warning}", verbosity)
+    notes(verbosity, bound.said, result.warnings)
 
 
 def _write_trace(program: Any, feeds: Any, path: Path, backend: str) -> None:

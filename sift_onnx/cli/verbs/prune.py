@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,14 +12,13 @@ from sift_onnx.cli.options import (
     force_option,
     in_out_arguments,
     input_shapes_option,
-    json_option,
     mask_options,
+    output_options,
     seed_option,
     selection_options,
     storage_option,
-    verbosity_options,
 )
-from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.rewrite_verb import Rewriting, run
 from sift_onnx.cli.verb import Verb
 
 
@@ -35,12 +33,8 @@ from sift_onnx.cli.verb import Verb
 @dry_run_option
 @seed_option
 @force_option
-@json_option
-@verbosity_options
-def prune(
-    source: Path, target: Path, storage: Any, json_path: str | None, verbosity: int, dry_run: bool, force: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+@output_options
+def prune(**options: Any) -> None:
     """Mask a share of the weights of the model IN, without widening it, and write it to OUT.
 
     The first and the last layers and embeddings stay dense. A model that has masks gets sparser ones within them.
@@ -52,21 +46,16 @@ def prune(
     from sift_onnx.passes import Prune
     from sift_onnx.report.masks import mask_tables
 
+    call = Rewriting.taken_from(options)
     pass_ = Prune(options.pop("sparsity"), **options)
     title = f"Pruned to a sparsity of {float(pass_.sparsity):g} ({pass_.method}, {pass_.masking.pattern})"
     run(
         pass_,
-        source,
-        target,
+        call,
         doing="pruning",
         tables=lambda report: mask_tables(report, title),
         outcome=lambda _: (
-            f"{target} has lost the weights outside of its masks and wants fine-tuning. "
-            f"Next: sift-onnx inspect {target}"
+            f"{call.target} has lost the weights outside of its masks and wants fine-tuning. "
+            f"Next: sift-onnx inspect {call.target}"
         ),
-        storage=storage,
-        dry_run=dry_run,
-        force=force,
-        json_path=json_path,
-        verbosity=verbosity,
     )

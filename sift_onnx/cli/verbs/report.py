@@ -18,13 +18,12 @@ from sift_onnx.cli.options import (
     WrittenPath,
     file_option,
     force_option,
-    json_option,
     model_argument,
-    verbosity_options,
+    output_options,
 )
 from sift_onnx.cli.output import deliver, note, status_line
 from sift_onnx.cli.verb import Verb
-from sift_onnx.errors import UsageError
+from sift_onnx.errors import UsageError, listing
 
 if TYPE_CHECKING:
     from sift_onnx.report.charts.masks import MaskPicture
@@ -58,8 +57,7 @@ _PICTURES = 4
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser, if there is a display.")
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def report(
     runs: tuple[str, ...],
     html: str,
@@ -125,17 +123,14 @@ def _pictures(model: str, globs: Sequence[str]) -> list[MaskPicture]:
 def _matching(names: Sequence[str], globs: Sequence[str], model: str) -> Iterator[str]:
     for glob in globs:
         if not fnmatch.filter(names, glob):
-            raise UsageError(f"--layer {glob!r} matches no weight with a mask in {model}; there are {_some(names)}")
+            there = listing(names, 3)
+            raise UsageError(f"--layer {glob!r} matches no weight with a mask in {model}; there are {there}")
     yield from (name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs))
 
 
 def _spread(names: list[str]) -> list[str]:
     last = len(names) - 1
     return [names[i] for i in sorted({round(last * i / (_PICTURES - 1)) for i in range(_PICTURES)})]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _open(html: str, verbosity: int) -> None:

@@ -19,12 +19,12 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     input_shapes_option,
-    json_option,
     model_argument,
+    number_option,
+    output_options,
     seed_option,
-    verbosity_options,
 )
-from sift_onnx.cli.output import deliver, note, status_line
+from sift_onnx.cli.output import deliver, note, notes, status_line
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 
@@ -90,11 +90,11 @@ class Grid(click.ParamType[Any]):
     metavar="MODEL",
     help="The original model, to compare with.",
 )
-@click.option(
+@number_option(
     "--wide",
-    type=Number(min=0, max=1, max_open=True),
+    Number(min=0, max=1, max_open=True),
+    "Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
     metavar="S",
-    help="Of a decoder that is given by its sizes: the sparsity of Sparse Wide, masks sampled.",
 )
 @file_option(
     "--trace", completes=files(".json"), type=WrittenPath(), help="Write a trace for chrome://tracing or Perfetto."
@@ -104,8 +104,7 @@ class Grid(click.ParamType[Any]):
 @input_shapes_option
 @seed_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def simulate(
     model: str,
     preset: str,
@@ -197,8 +196,7 @@ def simulate(
         report = replace(report, sweep=sweep)
         write_page(html, simulate_page(report))
     deliver(report, json_path, simulate_tables)
-    for line in workload.inputs.said:
-        note(line, verbosity)
+    notes(verbosity, workload.inputs.said)
 
 
 def _machine(preset: str, grid: tuple[int, int] | None) -> Machine:

@@ -22,10 +22,9 @@ from sift_onnx.cli.options import (
     file_option,
     force_option,
     in_out_arguments,
-    json_option,
+    output_options,
     place_option,
     seed_option,
-    verbosity_options,
 )
 from sift_onnx.cli.output import deliver, note, progress_bar
 from sift_onnx.cli.verb import Verb
@@ -78,8 +77,7 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
 )
 @seed_option
 @force_option
-@json_option
-@verbosity_options
+@output_options
 def train(
     source: Path,
     target: Path,

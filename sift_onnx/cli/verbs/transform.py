@@ -18,14 +18,13 @@ from sift_onnx.cli.options import (
     force_option,
     in_out_arguments,
     input_shapes_option,
-    json_option,
     mask_options,
+    output_options,
     seed_option,
     selection_options,
     storage_option,
-    verbosity_options,
 )
-from sift_onnx.cli.rewrite_verb import run
+from sift_onnx.cli.rewrite_verb import Rewriting, run
 from sift_onnx.cli.verb import Verb
 from sift_onnx.errors import UsageError
 
@@ -99,18 +98,8 @@ _AT_ITS_OWN_COST = "; --{} replaces each layer at its own cost"
 @dry_run_option
 @seed_option
 @force_option
-@json_option
-@verbosity_options
-def transform(
-    source: Path,
-    target: Path,
-    recipe_file: Path | None,
-    json_path: str | None,
-    verbosity: int,
-    dry_run: bool,
-    force: bool,
-    **options: Any,
-) -> None:
+@output_options
+def transform(recipe_file: Path | None, **options: Any) -> None:
     """Make the model IN bigger and sparser at the same FLOPs, and write it to OUT.
 
     Examples:
@@ -121,19 +110,13 @@ def transform(
     """
     from sift_onnx.report.transform import transform_tables
 
-    storage = options.pop("storage")
+    call = Rewriting.taken_from(options)
     run(
         _chosen(click.get_current_context(), recipe_file, options.pop("input_shapes"), options),
-        source,
-        target,
+        call,
         doing="transforming",
         tables=transform_tables,
-        outcome=lambda report: _what_it_is(source, target, report),
-        storage=storage,
-        dry_run=dry_run,
-        force=force,
-        json_path=json_path,
-        verbosity=verbosity,
+        outcome=lambda report: _what_it_is(call.source, call.target, report),
     )
 
 

@@ -61,10 +61,19 @@ class Canvas:
         """Set the height, in CSS pixels."""
         self.figure.set_figheight(pixels / 72)
 
-    def legend(self, axes: Axes, columns: int = 4) -> None:
-        """The legend above the axes, where it covers nothing."""
-        handles, _ = axes.get_legend_handles_labels()
-        self.figure.legend(handles=handles, loc="outside upper left", ncols=2 if self.narrow else columns)
+    def legend(self, *grid: Axes, columns: tuple[int, int] = (2, 4)) -> None:
+        """A legend above the axes, where it covers nothing; what several axes show is named once.
+
+        Args:
+            grid: the axes.
+            columns: of the legend, on a narrow and on a wide screen.
+        """
+        shown: dict[str, Artist] = {}
+        for axes in grid:
+            for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+                shown[name] = handle
+        number = columns[0 if self.narrow else 1]
+        self.figure.legend(shown.values(), shown.keys(), loc="outside upper left", ncols=number)
 
 
 @dataclass(frozen=True)

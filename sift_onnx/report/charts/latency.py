@@ -79,8 +79,7 @@ def bounds_chart(title: str, caption: str, models: Mapping[str, float | None], c
         axes.margins(x=0.06)
         axes.grid(axis="y")
         axes.set_ylabel("time per batch, ms")
-        handles, _ = axes.get_legend_handles_labels()
-        canvas.figure.legend(handles=handles, loc="outside upper left", ncols=1 if canvas.narrow else 3)
+        canvas.legend(axes, columns=(1, 3))
 
     rows = []
     for curve in curves:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sift_onnx.records.transform import LayerChange, Totals, TransformReport
 from sift_onnx.report.charts.canvas import Canvas, Chart
-from sift_onnx.report.charts.rows import choose_rows, log_axis, name_rows, rows_height
+from sift_onnx.report.charts.rows import choose_rows, log_axis, name_panels, rows_height
 from sift_onnx.report.charts.theme import DENSE, SERIES, prefixed
 from sift_onnx.report.numbers import dims, si
 from sift_onnx.report.page.table import Table
@@ -112,12 +112,7 @@ def layers_chart(report: TransformReport) -> Chart | None:
         macs, weights = canvas.panels(2, sharey=not canvas.narrow)
         _dumbbells(canvas, macs, shown, list(map(_macs, shown)), "MACs")
         _dumbbells(canvas, weights, shown, list(map(_weights, shown)), "weights")
-        for axes in (macs, weights) if canvas.narrow else (macs,):
-            name_rows(canvas, axes, [layer.name for layer in shown])
-        if not canvas.narrow:
-            weights.grid(axis="x")
-            weights.spines["left"].set_visible(False)
-            weights.tick_params(axis="y", length=0)
+        name_panels(canvas, (macs, weights), [layer.name for layer in shown])
         macs.set_xlabel("MACs per example")
         macs.set_title("MACs: before (ring), after (dot)")
         weights.set_xlabel("weights")

@@ -6,9 +6,10 @@ from typing import Any
 
 from sift_onnx.records.profile import ProfileReport
 from sift_onnx.report.charts.canvas import Canvas, Chart
-from sift_onnx.report.charts.rows import choose_rows, name_rows, rows_height
+from sift_onnx.report.charts.rows import choose_rows, name_panels, rows_height
 from sift_onnx.report.charts.theme import DENSE, SERIES
 from sift_onnx.report.page.table import Table
+from sift_onnx.report.profile import node_rows
 
 __all__ = ["nodes_chart"]
 
@@ -34,12 +35,7 @@ def nodes_chart(report: ProfileReport) -> Chart:
             _bars(canvas, grid[1], "% of peak", lambda node: 100 * (node.share_of_peak or 0.0))
             grid[1].set_xlabel("% of the threads' peak")
             grid[1].set_title("Arithmetic on non-zeros")
-        for axes in grid if canvas.narrow else grid[:1]:
-            name_rows(canvas, axes, [node.name for node in shown])
-        if with_peak and not canvas.narrow:
-            grid[1].grid(axis="x")
-            grid[1].spines["left"].set_visible(False)
-            grid[1].tick_params(axis="y", length=0)
+        name_panels(canvas, grid, [node.name for node in shown])
         canvas.legend(grid[0])
 
     def _bars(canvas: Canvas, axes: Any, unit: str, value: Any) -> None:
@@ -58,26 +54,5 @@ def nodes_chart(report: ProfileReport) -> Chart:
         f"{len(nodes)} nodes; {listed}. Slowest: "
         + ", ".join(f"{n.name} {n.ms:.3f} ms" for n in sorted(nodes, key=lambda n: -n.ms)[:3]),
         draw,
-        Table.of(
-            "Nodes",
-            "<node|<operator|<run by|ms|share|density|GFLOP/s|of peak|<kernel",
-            [
-                (
-                    node.name,
-                    node.op,
-                    node.placement,
-                    f"{node.ms:.3f}",
-                    f"{node.ms / total:.1%}",
-                    _share(node.density),
-                    f"{node.gflops:.1f}" if node.gflops is not None else "",
-                    _share(node.share_of_peak),
-                    node.kernel or "",
-                )
-                for node in nodes
-            ],
-        ),
+        Table.of("Nodes", "<node|<operator|<run by|ms|share|density|GFLOP/s|of peak|<kernel", node_rows(report)),
     )
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"

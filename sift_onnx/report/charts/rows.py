@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
     from sift_onnx.report.charts.canvas import Canvas
 
-__all__ = ["MOST_ROWS", "choose_rows", "log_axis", "name_rows", "rows_height"]
+__all__ = ["MOST_ROWS", "choose_rows", "log_axis", "name_panels", "name_rows", "rows_height"]
 
 MOST_ROWS = 48
 T = TypeVar("T")
 
 
-def choose_rows(entries: Sequence[T], weight: Callable[[T], float]) -> tuple[list[T], str]:
+def choose_rows(entries: Sequence[T], weight: Callable[[T], float], most: int = MOST_ROWS) -> tuple[list[T], str]:
     """The entries to show, in their order, and a remark if these are not all of them.
 
     Args:
         entries: in order of execution.
         weight: the greatest are shown.
+        most: how many there is room for.
     """
-    if len(entries) <= MOST_ROWS:
+    if len(entries) <= most:
         return list(entries), ""
-    greatest = sorted(range(len(entries)), key=lambda i: -weight(entries[i]))[:MOST_ROWS]
-    return [entries[i] for i in sorted(greatest)], f"The {MOST_ROWS} greatest of {len(entries)}; the table has more."
+    greatest = sorted(range(len(entries)), key=lambda i: -weight(entries[i]))[:most]
+    return [entries[i] for i in sorted(greatest)], f"The {most} greatest of {len(entries)}; the table has more."
 
 
 def rows_height(rows: int, panels: int = 1) -> float:
@@ -44,6 +45,17 @@ def name_rows(canvas: Canvas, axes: Axes, names: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
     axes.hlines(range(len(names)), 0, 1, transform=axes.get_yaxis_transform(), colors=GRID, linewidth=0.4, zorder=0)
+
+
+def name_panels(canvas: Canvas, grid: Sequence[Axes], names: Sequence[str]) -> None:
+    """Panels with the same rows: named once where they are next to each other, and each where they are not."""
+    for i, axes in enumerate(grid):
+        if not i or canvas.narrow:
+            name_rows(canvas, axes, names)
+        else:
+            axes.grid(axis="x")
+            axes.spines["left"].set_visible(False)
+            axes.tick_params(axis="y", length=0)
 
 
 def log_axis(axes: Axes, which: str, values: list[float]) -> None:

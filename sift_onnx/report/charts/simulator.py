@@ -72,10 +72,8 @@ def roofline_chart(layers: Sequence[SimulatedLayer], machine: MachineReport) -> 
     ]
     if not points:
         return None
-    bandwidth = (
-        machine.parameters["edge_bytes_per_cycle"].value if "edge_bytes_per_cycle" in machine.parameters else None
-    )
-    roof = bandwidth * clock if bandwidth else None
+    edge_bytes = machine.parameters.get("edge_bytes_per_cycle")
+    roof = edge_bytes.value * clock if edge_bytes is not None and edge_bytes.value else None
 
     def draw(canvas: Canvas) -> None:
         canvas.height(360)

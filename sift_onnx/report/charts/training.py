@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from sift_onnx.records.train import History, StepEntry, ValidationEntry
 from sift_onnx.report.charts.canvas import Canvas, Chart
@@ -21,17 +21,16 @@ _MASKS = {
 }
 
 
+@dataclass(frozen=True)
 class Run:
     """One training: its name, and the course of its figures."""
 
-    def __init__(self, name: str, history: History) -> None:
-        """Args are the name to show, and ``history`` of what ``train`` reports."""
-        self.name = name
-        self.steps, self.validations = history.steps, history.validations
+    name: str
+    history: History
 
     def series(self, key: str, *, validation: bool = False) -> list[tuple[int, float]]:
         """Steps and values of a figure."""
-        entries: Sequence[StepEntry | ValidationEntry] = self.validations if validation else self.steps
+        entries: Sequence[StepEntry | ValidationEntry] = self.history.validations if validation else self.history.steps
         return [(entry.step, value) for entry in entries if (value := getattr(entry, key)) is not None]
 
 
@@ -90,8 +89,7 @@ def _over_steps(runs: Sequence[Run], panels: Sequence[_Panel], title: str, capti
             if "%" in form:
                 axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}" if value < 0 else f"{100 * value:.4g} %")
         if len(runs) > 1:
-            seen = dict(zip(*reversed(_handles(grid)), strict=True))
-            canvas.figure.legend(seen.values(), seen.keys(), loc="outside upper left", ncols=1 if canvas.narrow else 3)
+            canvas.legend(*grid, columns=(1, 3))
 
     rows, found = [], []
     for run in drawn:
@@ -99,12 +97,9 @@ def _over_steps(runs: Sequence[Run], panels: Sequence[_Panel], title: str, capti
             points = get(run)
             if points:
                 values = [value for _, value in points]
-                rows.append(
-                    (run.name, heading, str(len(points)), *map(form.format, (values[0], min(values), max(values),
-                                                                             values[-1])))
-                )  # fmt: skip
-                found.append(f"{run.name}, {heading.lower()}: from {form.format(values[0])} to "
-                             f"{form.format(values[-1])}")  # fmt: skip
+                first, *extremes, last = map(form.format, (values[0], min(values), max(values), values[-1]))
+                rows.append((run.name, heading, str(len(points)), first, *extremes, last))
+                found.append(f"{run.name}, {heading.lower()}: from {first} to {last}")
     return Chart(
         title,
         caption,
@@ -112,12 +107,3 @@ def _over_steps(runs: Sequence[Run], panels: Sequence[_Panel], title: str, capti
         draw,
         Table.of(f"{title}: ends and extremes", "<run|<figure|points|first|lowest|highest|last", rows),
     )
-
-
-def _handles(grid: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    handles, names = [], []
-    for axes in grid:
-        more, called = axes.get_legend_handles_labels()
-        handles += more
-        names += called
-    return handles, names

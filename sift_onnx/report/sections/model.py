@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from sift_onnx.errors import listing
 from sift_onnx.records.check import CheckReport
 from sift_onnx.records.cost import CostReport
 from sift_onnx.records.transform import TransformReport
@@ -38,12 +39,9 @@ def transform_html(document: Document[TransformReport], prefix: str) -> Markup:
     if not any(layer.macs_before for layer in data.layers):
         return tag("p", "The model has no weight layer.")
     charts = charts_html([c for c in (budget_chart(data), layers_chart(data)) if c is not None], prefix)
-    pinned = data.pinned or ()
     rows = [
-        (str(p.size), ", ".join(p.layers[:3]) + (f" and {len(p.layers) - 3} more" if len(p.layers) > 3
-         else ""), f"{p.macs_share:.1%}", p.reason, p.node, p.op)
-        for p in pinned
-    ]  # fmt: skip
+        (str(p.size), listing(p.layers, 3), f"{p.macs_share:.1%}", p.reason, p.node, p.op) for p in data.pinned or ()
+    ]
     table = Table.of("Sizes that stay as they are", "size|<layers|share of MACs|<why|<node|<operator", rows)
     kept = tag("details", tag("summary", f"{len(rows)} sizes stay as they are"), table_html(table)) if rows else ""
     notes = [*(data.warnings or ()), *(f"No rule covers {node}." for node in data.unknown or ())]
