@@ -24,7 +24,7 @@ from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.feature_maps.context import refusal
-from sift_onnx.feature_maps.search import place
+from sift_onnx.feature_maps.search import find_feature_maps
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, sparse_weight_of
 from sift_onnx.model import Model
 from sift_onnx.operators.traits import REARRANGING
@@ -77,7 +77,7 @@ class Embedding:
         self._analysis = analysis
         self._graph = model.graph
         self._seed = seed
-        self._placement = place(analysis, solution, int(model.graph.opset))
+        self._maps = find_feature_maps(analysis, solution, int(model.graph.opset))
         for layer in analysis.layers.values():
             _require_same_cost(layer, analysis, solution)
 
@@ -87,7 +87,7 @@ class Embedding:
         Raises:
             UnsupportedError: it is not known which added values keep its readers finite.
         """
-        indices = self._placement.positions(name)
+        indices = self._maps.positions(name)
         if name in self._analysis.fixed:
             return with_more_channels(constant, shape)
         if name in self._analysis.layers:
@@ -109,19 +109,19 @@ class Embedding:
             for use in layer.uses:
                 node = self._analysis.order[use.index]
                 axis, name = self._feature_axis(node, layer), node.outputs[0].name
-                features = self._placement.extents(name)[axis]
+                features = self._maps.extents(name)[axis]
                 has_bias = len(node.inputs) > 2 and self._grows(node.inputs[2])
                 if not features.grows or has_bias or shifted[name]:
                     continue
                 values = self._shifts(f"{layer.name} {name}", np.empty(0), (features.new,))
-                values[self._placement.positions_along(name, axis)] = 0
+                values[self._maps.positions_along(name, axis)] = 0
                 if axis == -2:
                     values = values[:, None]
                 names.append(add_bias(self._graph, node, layer.name, values.astype(dtype_of(layer.constant))))
         return names
 
     def _grows(self, tensor: gs.Tensor) -> bool:
-        return any(extent.grows for extent in self._placement.extents(tensor.name))
+        return any(extent.grows for extent in self._maps.extents(tensor.name))
 
     def _feature_axis(self, node: gs.Node, layer: WeightLayer) -> int:
         """The axis of the output that is the layer's features: the rows where the weight stands to the left."""

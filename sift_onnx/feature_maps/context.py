@@ -1,4 +1,4 @@
-"""What a placement rule sees of the graph, and what it can say about it."""
+"""What a feature-map rule sees of the graph, and what it can say about it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import onnx_graphsurgeon as gs
 from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.feature_maps.system import Piece, PlacementError, PlacementSystem
+from sift_onnx.feature_maps.system import FeatureMapError, FeatureMapSystem, Piece
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.operators.labels import node_label
 
-__all__ = ["Extent", "Placement", "PlacementContext", "refusal"]
+__all__ = ["Extent", "FeatureMapContext", "FeatureMaps", "refusal"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Extent:
         return self.old != self.new
 
 
-class Placement:
+class FeatureMaps:
     """Where the elements of the original lie in the tensors of the wider model.
 
     The elements of a tensor lie at the product of the places along its axes.
@@ -52,7 +52,7 @@ class Placement:
     def __init__(self, analysis: AxisAnalysis, solution: Solution) -> None:
         self._analysis = analysis
         self._solution = solution
-        self._system: PlacementSystem[str] = PlacementSystem()
+        self._system: FeatureMapSystem[str] = FeatureMapSystem()
         self._numbers: dict[tuple[str, int], int] = {}
 
     def extents(self, tensor: str) -> tuple[Extent, ...]:
@@ -75,14 +75,14 @@ class Placement:
         self._system.composed(self._number(whole), numbered, node)
 
     def settle(self) -> None:
-        """Find the placement of every axis.
+        """Find the feature map of every axis.
 
         Raises:
             UnsupportedError: there is none; the message names the node.
         """
         try:
             self._system.settle()
-        except PlacementError as error:
+        except FeatureMapError as error:
             raise refusal(str(error.cause), f"parts its features where they cannot be parted: {error}") from error
 
     def _number(self, extent: Extent) -> int:
@@ -92,11 +92,11 @@ class Placement:
         return self._numbers[key]
 
 
-class PlacementContext:
+class FeatureMapContext:
     """One node, as a rule sees it."""
 
-    def __init__(self, placement: Placement, analysis: AxisAnalysis, node: gs.Node, index: int, opset: int) -> None:
-        self._placement = placement
+    def __init__(self, maps: FeatureMaps, analysis: AxisAnalysis, node: gs.Node, index: int, opset: int) -> None:
+        self._maps = maps
         self._analysis = analysis
         self._index = index
         self._free = 0
@@ -112,11 +112,11 @@ class PlacementContext:
 
     def input(self, i: int) -> tuple[Extent, ...]:
         """The axes of input ``i``; none where it is left out, or its shape is unknown and so nothing in it grows."""
-        return self._placement.extents(self.node.inputs[i].name) if self.has_input(i) else ()
+        return self._maps.extents(self.node.inputs[i].name) if self.has_input(i) else ()
 
     def output(self, i: int = 0) -> tuple[Extent, ...]:
         """The axes of output ``i``."""
-        return self._placement.extents(self.node.outputs[i].name) if i < len(self.node.outputs) else ()
+        return self._maps.extents(self.node.outputs[i].name) if i < len(self.node.outputs) else ()
 
     def has_input(self, i: int) -> bool:
         """Whether input ``i`` is there."""
@@ -164,7 +164,7 @@ class PlacementContext:
     def composed(self, whole: Extent, pieces: Sequence[tuple[Extent, int, int, int]]) -> None:
         """Say that ``whole`` consists of pieces: axis, old start, new start, places for each feature."""
         if whole.grows:
-            self._placement.composed(whole, pieces, self.label)
+            self._maps.composed(whole, pieces, self.label)
 
     def same(self, a: Extent, b: Extent) -> None:
         """Say that two axes are placed alike."""

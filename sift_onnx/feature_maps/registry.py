@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sift_onnx.feature_maps.context import PlacementContext
+from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.operators.registry import Registry
 
-__all__ = ["PlacementRule", "placement_rule", "placement_rule_for"]
+__all__ = ["FeatureMapRule", "feature_map_rule", "feature_map_rule_for"]
 
-PlacementRule = Callable[[PlacementContext], None]
+FeatureMapRule = Callable[[FeatureMapContext], None]
 
-RULES: Registry[PlacementRule] = Registry("a placement rule", built_in="sift_onnx.feature_maps.rules")
+RULES: Registry[FeatureMapRule] = Registry("a feature-map rule", built_in="sift_onnx.feature_maps.rules")
 
 
-def placement_rule(*ops: str, domain: str = "", replace: bool = False) -> Callable[[PlacementRule], PlacementRule]:
+def feature_map_rule(*ops: str, domain: str = "", replace: bool = False) -> Callable[[FeatureMapRule], FeatureMapRule]:
     """Decorator: register a rule for operators.
 
     Args:
@@ -28,6 +28,6 @@ def placement_rule(*ops: str, domain: str = "", replace: bool = False) -> Callab
     return RULES.register(*ops, domain=domain, replace=replace)
 
 
-def placement_rule_for(op: str, domain: str | None) -> PlacementRule | None:
+def feature_map_rule_for(op: str, domain: str | None) -> FeatureMapRule | None:
     """The rule for an operator, or None."""
     return RULES.find(op, domain)

@@ -1,4 +1,4 @@
-"""Run the placement rules over a graph."""
+"""Run the feature-map rules over a graph."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.feature_maps.context import Placement, PlacementContext
-from sift_onnx.feature_maps.registry import placement_rule_for
+from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
+from sift_onnx.feature_maps.registry import feature_map_rule_for
 
-__all__ = ["place"]
+__all__ = ["find_feature_maps"]
 
 # Inputs that say how large something is to be; the sizes themselves are taken from the solution.
 _SIZES = {
@@ -25,7 +25,7 @@ _SIZES = {
 }
 
 
-def place(analysis: AxisAnalysis, solution: Solution, opset: int) -> Placement:
+def find_feature_maps(analysis: AxisAnalysis, solution: Solution, opset: int) -> FeatureMaps:
     """Find out where the features of the original lie in every tensor of the wider model.
 
     It is such that every old element of every tensor holds what it held in the original, if the added weights are
@@ -39,9 +39,9 @@ def place(analysis: AxisAnalysis, solution: Solution, opset: int) -> Placement:
     Raises:
         UnsupportedError: an operator mixes old features with added ones, or has no rule; the message names the node.
     """
-    placement = Placement(analysis, solution)
+    maps = FeatureMaps(analysis, solution)
     for index, node in enumerate(analysis.order):
-        ctx = PlacementContext(placement, analysis, node, index, opset)
+        ctx = FeatureMapContext(maps, analysis, node, index, opset)
         _refuse_growing_numbers(ctx, analysis, solution)
         # What comes out of these is known element by element, and not a feature.
         if all(t.name in analysis.elements for t in node.outputs) or node.op == "Constant":
@@ -49,15 +49,15 @@ def place(analysis: AxisAnalysis, solution: Solution, opset: int) -> Placement:
         tensors = [ctx.input(i) for i in range(len(node.inputs))] + [ctx.output(i) for i in range(len(node.outputs))]
         if not any(axis.grows for axes in tensors for axis in axes):
             continue
-        rule = placement_rule_for(node.op, node.domain)
+        rule = feature_map_rule_for(node.op, node.domain)
         if rule is None:
             ctx.refuse("has no rule that says where the features of the original lie behind it")
         rule(ctx)
-    placement.settle()
-    return placement
+    maps.settle()
+    return maps
 
 
-def _refuse_growing_numbers(ctx: PlacementContext, analysis: AxisAnalysis, solution: Solution) -> None:
+def _refuse_growing_numbers(ctx: FeatureMapContext, analysis: AxisAnalysis, solution: Solution) -> None:
     """A size that grows may say how large a tensor is, but must not be computed with as a number."""
     node: gs.Node = ctx.node
     if all(t.name in analysis.elements for t in node.outputs):

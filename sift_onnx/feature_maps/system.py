@@ -24,14 +24,14 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Piece", "PlacementError", "PlacementSystem"]
+__all__ = ["FeatureMapError", "FeatureMapSystem", "Piece"]
 
 CauseT = TypeVar("CauseT")
 
 Cut = tuple[int, int]
 
 
-class PlacementError(ValueError):
+class FeatureMapError(ValueError):
     """No placement satisfies every relation.
 
     Attributes:
@@ -48,7 +48,7 @@ class Piece:
     """A part of a composed axis.
 
     Attributes:
-        axis: whose features the piece consists of, as :meth:`PlacementSystem.axis` numbered it.
+        axis: whose features the piece consists of, as :meth:`FeatureMapSystem.axis` numbered it.
         old: where the piece starts among the old places of the composed axis.
         new: where it starts among the new ones.
         inner: places of the composed axis for each feature of ``axis``.
@@ -67,7 +67,7 @@ class _Relation(Generic[CauseT]):
     cause: CauseT
 
 
-class PlacementSystem(Generic[CauseT]):
+class FeatureMapSystem(Generic[CauseT]):
     """Axes, and relations between their placements.
 
     ``CauseT`` is what the caller gets back when relations contradict each other.
@@ -106,7 +106,7 @@ class PlacementSystem(Generic[CauseT]):
         """Let cuts flow until every relation holds.
 
         Raises:
-            PlacementError: there is no placement for which they all do.
+            FeatureMapError: there is no placement for which they all do.
         """
         while self._pending:
             number = next(iter(self._pending))
@@ -149,7 +149,7 @@ class PlacementSystem(Generic[CauseT]):
         merged = sorted(known.union(cuts))
         for (old, new), (old_end, new_end) in pairwise(merged):
             if new_end - new < old_end - old:
-                raise PlacementError(
+                raise FeatureMapError(
                     cause,
                     f"{old_end - old} features of an axis of {self._sizes[axis][0]} would have to lie in "
                     f"{max(new_end - new, 0)} places",
@@ -165,6 +165,6 @@ def _cuts_of_features(old: int, new: int, inner: int, relation: _Relation[CauseT
         # Between features: the next one starts where a whole one can.
         return [(feature, place + bool(new_rest))]
     if rest != new_rest:
-        raise PlacementError(relation.cause, f"it cuts an axis within one of the features that {inner} places make up")
+        raise FeatureMapError(relation.cause, f"it cuts an axis within one of the features that {inner} places make up")
     # Through a feature, which lies exactly there.
     return [(feature, place), (feature + 1, place + 1)]

@@ -116,7 +116,7 @@ def test_plugins_of_rules_are_left_alone_while_every_operator_has_one(
             "has a rule for ai.onnx::Conv",
         ),
         (
-            RULE + "from sift_onnx.feature_maps.registry import placement_rule\nplacement_rule('Relu')(print)",
+            RULE + "from sift_onnx.feature_maps.registry import feature_map_rule\nfeature_map_rule('Relu')(print)",
             "sift_rules",
             "has a rule for ai.onnx::Relu",
         ),

@@ -15,7 +15,7 @@ import sift_onnx
 from sift_onnx.analysis import rule_registry
 from sift_onnx.analysis.rule_registry import register_axis_rule, rule_for
 from sift_onnx.feature_maps import registry
-from sift_onnx.feature_maps.registry import placement_rule, placement_rule_for
+from sift_onnx.feature_maps.registry import feature_map_rule, feature_map_rule_for
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import canonical_domain, full_domain
 from sift_onnx.passes import Doped, Factorized, FoldBatchNorm, LowRank, Parallel, Prune, Wide
@@ -119,11 +119,11 @@ def test_rules_are_found_by_either_name():
     before = [rules.snapshot() for rules in registries]
     for domain, op in given:
         register_axis_rule(op, lambda ctx: None, domain=domain)
-        placement_rule(op, domain=domain)(lambda ctx: None)
+        feature_map_rule(op, domain=domain)(lambda ctx: None)
     for _, op in given:
         for domain in ("", "ai.onnx", None):
             assert rule_for(op, domain) is not None
-            assert placement_rule_for(op, domain) is not None
+            assert feature_map_rule_for(op, domain) is not None
     for rules, entries in zip(registries, before, strict=True):
         rules.restore(entries)
 

@@ -6,8 +6,8 @@ some finite input is refused; only a division by something stored is not, since 
 
 from __future__ import annotations
 
-from sift_onnx.feature_maps.context import PlacementContext
-from sift_onnx.feature_maps.registry import placement_rule
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.registry import feature_map_rule
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
@@ -19,36 +19,36 @@ FINITE_UNARY = ELEMENTWISE_UNARY - UNBOUNDED_UNARY - {"RandomNormalLike", "Rando
 FINITE_BINARY = ELEMENTWISE_BINARY - {"BitShift", "Div", "Mod", "Pow"}
 
 
-@placement_rule(*FINITE_UNARY, "CastLike", "Clip", "Dropout")
-def unary(ctx: PlacementContext) -> None:
+@feature_map_rule(*FINITE_UNARY, "CastLike", "Clip", "Dropout")
+def unary(ctx: FeatureMapContext) -> None:
     """Every output is placed like the first input."""
     for i in range(len(ctx.node.outputs)):
         ctx.same_axes(ctx.input(0), ctx.output(i))
 
 
-@placement_rule(*UNBOUNDED_UNARY)
-def unbounded(ctx: PlacementContext) -> None:
+@feature_map_rule(*UNBOUNDED_UNARY)
+def unbounded(ctx: FeatureMapContext) -> None:
     """What may be infinite or undefined is refused."""
     ctx.refuse("may be infinite or undefined for the features that are added")
 
 
-@placement_rule(*FINITE_BINARY)
-def binary(ctx: PlacementContext) -> None:
+@feature_map_rule(*FINITE_BINARY)
+def binary(ctx: FeatureMapContext) -> None:
     """Every operand is broadcast to the output."""
     for i in range(len(ctx.node.inputs)):
         ctx.broadcast(ctx.input(i), ctx.output())
 
 
-@placement_rule("Div")
-def divide(ctx: PlacementContext) -> None:
+@feature_map_rule("Div")
+def divide(ctx: FeatureMapContext) -> None:
     """A divisor whose features grow must be stored."""
     if any(axis.grows for axis in ctx.input(1)) and not ctx.is_parameter(1):
         ctx.refuse("divides by features that are added, which may be zero")
     binary(ctx)
 
 
-@placement_rule("Pow")
-def power(ctx: PlacementContext) -> None:
+@feature_map_rule("Pow")
+def power(ctx: FeatureMapContext) -> None:
     """Whole powers of 0 or more are finite."""
     exponent = constant_values(ctx.node.inputs[1])
     whole = exponent is not None and all(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sift_onnx.feature_maps.context import Extent, PlacementContext
-from sift_onnx.feature_maps.registry import placement_rule
+from sift_onnx.feature_maps.context import Extent, FeatureMapContext
+from sift_onnx.feature_maps.registry import feature_map_rule
 from sift_onnx.operators.domains import MICROSOFT
 
 
-@placement_rule("Conv")
-def conv(ctx: PlacementContext) -> None:
+@feature_map_rule("Conv")
+def conv(ctx: FeatureMapContext) -> None:
     """``x [N, C, ...]``, ``w [O, C / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``."""
     x, w, out = ctx.input(0), ctx.input(1), ctx.output()
     _require_weight(ctx, x[1])
@@ -21,15 +21,15 @@ def conv(ctx: PlacementContext) -> None:
     _finish(ctx, x, w[0], out)
 
 
-@placement_rule("FusedConv", domain=MICROSOFT)
-def fused_conv(ctx: PlacementContext) -> None:
+@feature_map_rule("FusedConv", domain=MICROSOFT)
+def fused_conv(ctx: FeatureMapContext) -> None:
     """A Conv followed by an activation, to which a fourth input may be added."""
     conv(ctx)
     ctx.broadcast(ctx.input(3), ctx.output())
 
 
-@placement_rule("ConvTranspose")
-def conv_transpose(ctx: PlacementContext) -> None:
+@feature_map_rule("ConvTranspose")
+def conv_transpose(ctx: FeatureMapContext) -> None:
     """``x [N, C, ...]``, ``w [C, O / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``."""
     x, w, out = ctx.input(0), ctx.input(1), ctx.output()
     _require_weight(ctx, x[1])
@@ -43,12 +43,12 @@ def conv_transpose(ctx: PlacementContext) -> None:
     _finish(ctx, x, out[1], out)
 
 
-def _parted(ctx: PlacementContext, axis: Extent, group: int) -> None:
+def _parted(ctx: FeatureMapContext, axis: Extent, group: int) -> None:
     """The features of each group stay in it."""
     ctx.joined(axis, [ctx.free(axis.old // group, axis.new // group) for _ in range(group)])
 
 
-def _finish(ctx: PlacementContext, x: tuple[Extent, ...], features: Extent, out: tuple[Extent, ...]) -> None:
+def _finish(ctx: FeatureMapContext, x: tuple[Extent, ...], features: Extent, out: tuple[Extent, ...]) -> None:
     ctx.same(features, out[1])
     for bias in ctx.input(2):
         ctx.same(bias, out[1])
@@ -57,16 +57,16 @@ def _finish(ctx: PlacementContext, x: tuple[Extent, ...], features: Extent, out:
             ctx.same(x[i], axis)
 
 
-@placement_rule("FusedGemm", domain=MICROSOFT)  # followed by an activation
-@placement_rule("Gemm")
-def gemm(ctx: PlacementContext) -> None:
+@feature_map_rule("FusedGemm", domain=MICROSOFT)  # followed by an activation
+@feature_map_rule("Gemm")
+def gemm(ctx: FeatureMapContext) -> None:
     """``a [M, K]``, ``b [K, N]`` (or transposed), ``c`` broadcast to ``[M, N]``."""
     _matrix_product(ctx, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
     ctx.broadcast(ctx.input(2), ctx.output())
 
 
-@placement_rule("MatMul")
-def matmul(ctx: PlacementContext) -> None:
+@feature_map_rule("MatMul")
+def matmul(ctx: FeatureMapContext) -> None:
     """``a [..., M, K]``, ``b [..., K, N]``; of vectors nothing grows that is summed over."""
     a, b, out = ctx.input(0), ctx.input(1), ctx.output()
     if len(a) > 1 and len(b) > 1:
@@ -76,7 +76,7 @@ def matmul(ctx: PlacementContext) -> None:
     ctx.same_axes((*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ())), out)
 
 
-def _matrix_product(ctx: PlacementContext, trans_a: bool, trans_b: bool) -> None:
+def _matrix_product(ctx: FeatureMapContext, trans_a: bool, trans_b: bool) -> None:
     a, b, out = ctx.input(0), ctx.input(1), ctx.output()
     rows, summed = (-1, -2) if trans_a else (-2, -1)
     columns, other = (-2, -1) if trans_b else (-1, -2)
@@ -88,7 +88,7 @@ def _matrix_product(ctx: PlacementContext, trans_a: bool, trans_b: bool) -> None
         ctx.broadcast(operand[:-2], out[:-2])
 
 
-def _require_weight(ctx: PlacementContext, summed: Extent) -> None:
+def _require_weight(ctx: FeatureMapContext, summed: Extent) -> None:
     if summed.grows and not ctx.has_weight:
         hint = " (`attention='heads'` or `'keep'` leaves the size of a head as it is)" if ctx.grows_heads else ""
         ctx.refuse(f"sums products of activations over an axis that grows from {summed.old} to {summed.new}{hint}")

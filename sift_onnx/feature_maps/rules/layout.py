@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from sift_onnx.analysis.axis_reshape import aligned_groups
-from sift_onnx.feature_maps.context import PlacementContext, product
-from sift_onnx.feature_maps.registry import placement_rule
+from sift_onnx.feature_maps.context import FeatureMapContext, product
+from sift_onnx.feature_maps.registry import feature_map_rule
 
 
-@placement_rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(ctx: PlacementContext) -> None:
+@feature_map_rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(ctx: FeatureMapContext) -> None:
     """Within a group of axes of equal product, the one that grows goes over into the one that grows."""
     x, out = ctx.input(0), ctx.output()
     for left, right in aligned_groups([axis.old for axis in x], [axis.old for axis in out]):
@@ -26,27 +26,27 @@ def reshape(ctx: PlacementContext) -> None:
             ctx.merged(total, axis, outer=product(group[:i]), inner=product(group[i + 1 :]))
 
 
-@placement_rule("Transpose")
-def transpose(ctx: PlacementContext) -> None:
+@feature_map_rule("Transpose")
+def transpose(ctx: FeatureMapContext) -> None:
     """Axes change places."""
     x = ctx.input(0)
     perm = ctx.attr("perm") or range(len(x))[::-1]
     ctx.same_axes([x[p] for p in perm], ctx.output())
 
 
-@placement_rule("Expand")
-def expand(ctx: PlacementContext) -> None:
+@feature_map_rule("Expand")
+def expand(ctx: FeatureMapContext) -> None:
     """What is repeated lies anywhere."""
     ctx.broadcast(ctx.input(0), ctx.output())
 
 
-@placement_rule("ConstantOfShape")
-def filled(ctx: PlacementContext) -> None:
+@feature_map_rule("ConstantOfShape")
+def filled(ctx: FeatureMapContext) -> None:
     """One value throughout lies anywhere."""
 
 
-@placement_rule("Concat")
-def concat(ctx: PlacementContext) -> None:
+@feature_map_rule("Concat")
+def concat(ctx: FeatureMapContext) -> None:
     """Axes are joined along ``axis``, and the same along all others."""
     out = ctx.output()
     joined = int(ctx.attr("axis", 1)) % len(out)
@@ -56,8 +56,8 @@ def concat(ctx: PlacementContext) -> None:
         ctx.same_but(joined, part, out)
 
 
-@placement_rule("Split")
-def split(ctx: PlacementContext) -> None:
+@feature_map_rule("Split")
+def split(ctx: FeatureMapContext) -> None:
     """An axis is parted along ``axis``; all others are the same."""
     x = ctx.input(0)
     cut = int(ctx.attr("axis", 0)) % len(x)
@@ -67,8 +67,8 @@ def split(ctx: PlacementContext) -> None:
         ctx.same_but(cut, x, part)
 
 
-@placement_rule("Slice")
-def slice_rule(ctx: PlacementContext) -> None:
+@feature_map_rule("Slice")
+def slice_rule(ctx: FeatureMapContext) -> None:
     """A part keeps its fraction of an axis that grows, and so does what lies before it."""
     x, out = ctx.input(0), ctx.output()
     if "starts" in ctx.node.attrs:
@@ -96,8 +96,8 @@ def slice_rule(ctx: PlacementContext) -> None:
         ctx.joined(axis, [ctx.free(start, before // axis.old), part, ctx.free(axis.old - start - part.old, rest)])
 
 
-@placement_rule("Pad")
-def pad(ctx: PlacementContext) -> None:
+@feature_map_rule("Pad")
+def pad(ctx: FeatureMapContext) -> None:
     """Zeros are joined to an axis at both ends."""
     x, out = ctx.input(0), ctx.output()
     pads = [int(n) for n in ctx.attr("pads")] if "pads" in ctx.node.attrs else ctx.integers(1)
@@ -119,16 +119,16 @@ def pad(ctx: PlacementContext) -> None:
         ctx.joined(whole, [ends[0], axis, ends[1]])
 
 
-@placement_rule("Tile")
-def tile(ctx: PlacementContext) -> None:
+@feature_map_rule("Tile")
+def tile(ctx: FeatureMapContext) -> None:
     """A tiled axis is joined to itself."""
     for axis, whole in zip(ctx.input(0), ctx.output(), strict=True):
         if axis.old != 1 and axis.grows:
             ctx.joined(whole, [axis] * (whole.old // axis.old))
 
 
-@placement_rule("Gather")
-def gather(ctx: PlacementContext) -> None:
+@feature_map_rule("Gather")
+def gather(ctx: FeatureMapContext) -> None:
     """``data[..., d, ...]`` at ``indices`` -> ``data`` with ``d`` replaced by the axes of ``indices``."""
     data, indices, out = ctx.input(0), ctx.input(1), ctx.output()
     if ctx.has_weight and any(axis.grows for axis in data):
@@ -138,14 +138,14 @@ def gather(ctx: PlacementContext) -> None:
     ctx.same_axes((*data[:position], *indices, *data[position + 1 :]), out)
 
 
-@placement_rule("DepthToSpace")
-def depth_to_space(ctx: PlacementContext) -> None:
+@feature_map_rule("DepthToSpace")
+def depth_to_space(ctx: FeatureMapContext) -> None:
     """``[N, b * b * C, H, W]``, or ``[N, C * b * b, H, W]`` with ``mode=CRD``, -> ``[N, C, H * b, W * b]``."""
     side = "outer" if ctx.attr("mode", "DCR") == "DCR" else "inner"
     ctx.merged(ctx.input(0)[1], ctx.output()[1], **{side: int(ctx.attr("blocksize")) ** 2})
 
 
-@placement_rule("SpaceToDepth")
-def space_to_depth(ctx: PlacementContext) -> None:
+@feature_map_rule("SpaceToDepth")
+def space_to_depth(ctx: FeatureMapContext) -> None:
     """``[N, C, H * b, W * b]`` -> ``[N, b * b * C, H, W]``."""
     ctx.merged(ctx.output()[1], ctx.input(0)[1], outer=int(ctx.attr("blocksize")) ** 2)
