@@ -1,7 +1,7 @@
 """The settings that a pass declares: the fields of its dataclass, or the arguments of a constructor written by hand.
 
-The annotation of a setting says all that there is to know of it: its type, and as ``Annotated`` a line of help and a
-:class:`~sift_onnx.passes.settings.Form`. What recipes are checked against and what a model notes derive from it.
+The annotation of a setting holds its type, and as ``Annotated`` a line of help and a
+:class:`~sift_onnx.passes.settings.Form`. The checks of recipes and the record in a model derive from it.
 """
 
 from __future__ import annotations

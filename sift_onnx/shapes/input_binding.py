@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from sift_onnx.errors import UsageError
 from sift_onnx.shapes.nominal_sizes import OpenInput, Place, nominal_sizes
 from sift_onnx.shapes.open_axes import Extent
-from sift_onnx.shapes.symbol_sums import size_of_symbol
+from sift_onnx.shapes.symbol_expressions import size_of_symbol
 from sift_onnx.shapes.tensor_specs import TensorSpec, shape_text
 
 __all__ = ["BoundInputs", "batch_of", "bind", "bindings"]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from sift_onnx.shapes.open_axes import Extent
-from sift_onnx.shapes.symbol_sums import names_in
+from sift_onnx.shapes.symbol_expressions import names_in
 
 __all__ = ["OpenInput", "Place", "nominal_sizes"]
 

@@ -16,8 +16,8 @@ __all__ = ["prepare", "stored_constants"]
 def prepare(model: Model) -> Model:
     """The same model with local functions inlined, and every parameter and running statistic in a separate tensor.
 
-    Deterministic, so that write-back finds the tensors that the importer saw; what is returned is ``model`` itself
-    where there is nothing to do.
+    It is deterministic, so that write-back finds the tensors that the importer saw, and returns ``model`` itself if
+    there is nothing to do.
     """
     for pass_ in (InlineFunctions(), LiftConstants(), UnshareInitializers(renamed_only=True)):
         model = pass_(model).model

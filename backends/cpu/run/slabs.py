@@ -1,4 +1,4 @@
-"""How a batch is cut: sixteen images fill the lanes, what is left runs with pixels in the lanes."""
+"""How a batch is cut into slabs: sixteen images fill the lanes, and a remainder runs with pixels in the lanes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 
 __all__ = ["Slab", "cut"]
 
-# A slab's operands are to stay in the last-level cache from one operator to the next; where not even one group of 16
-# does, it is one group.
+# The operands of a slab should stay in the last-level cache from one operator to the next. If even one group of 16
+# images is too large, the slab is one group.
 _SLAB_BYTES = 8 << 20
 # From this many images on, sixteen lanes of which some are idle take less time than images one by one.
 _LANES_PAY = 12
@@ -38,10 +38,10 @@ def cut(
     Args:
         count: how many there are.
         bytes_per_group: what 16 of them take while the largest operator runs.
-        only_rows: they are rows of matrices: then all full groups are one slab, since weights are read once per slab,
-            and weigh more than rows.
-        single: pixels are in the lanes, however many images there are.
-        whole: rows depend on each other, and stay together.
+        only_rows: they are rows of matrices. All full groups are then one slab, since a slab reads the weights once,
+            and these are larger than the rows.
+        single: pixels are in the lanes for any number of images.
+        whole: rows depend on each other and stay together.
     """
     if whole:
         return (Slab(0, count, count, "images16" if count >= _LANES_PAY else "planes"),)

@@ -22,6 +22,7 @@ __all__ = ["NodeView", "NotLowered", "Step", "View", "operand_view"]
 # How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
 # mask, which has neither images nor rows, and no layout.
 View = Literal["image", "rows", "array"]
+_VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix", "array": "a mask"}
 
 
 class NotLowered(Exception):  # noqa: N818 - an answer, not an error
@@ -39,7 +40,7 @@ class Step:
         view: of the operands.
         result_view: of the result.
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
-        mask: name of an array that is read as it is, in no layout of the kernels'; empty if there is none.
+        mask: name of an array that is read as it is, outside of the kernels' layouts; empty if there is none.
         dtype: element type of the operands and the result.
     """
 
@@ -129,7 +130,7 @@ class NodeView:
 
     @property
     def output(self) -> str:
-        """Its only output that anybody could read.
+        """The only output that another node or the user reads.
 
         Raises:
             NotLowered: it has several.
@@ -155,7 +156,7 @@ class NodeView:
         return self.graph.constants.get(self.input(position))
 
     def why_not_constant(self, position: int) -> str:
-        """What makes an input that has to be a constant, for people."""
+        """The reason, for users, why an input that has to be a constant is none."""
         producer = self.graph.producers.get(self.input(position))
         if producer is None:
             return "an input of the model; the kernels take stored constants"
@@ -211,6 +212,3 @@ class NodeView:
             raise NotLowered(f"{what} {self.input(position)!r} holds NaN or infinity")
         # A copy: a view may hold the whole file.
         return np.array(values.reshape(-1), np.float32)
-
-
-_VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix", "array": "a mask"}

@@ -61,8 +61,8 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
   std::int64_t rows_;
   std::int64_t columns_;
   std::vector<std::size_t> starts_;  // [rows + 1]
-  std::vector<std::uint32_t, PageAllocator<std::uint32_t>>
-      column_of_;  // [nnz], or [columns] if every row lists all of them
+  // [nnz], or [columns] if every row lists all of them.
+  std::vector<std::uint32_t, PageAllocator<std::uint32_t>> column_of_;
   bool lists_all_ = false;
   std::vector<float, PageAllocator<float>> values_;
 };

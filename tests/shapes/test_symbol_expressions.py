@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sift_onnx.shapes.symbol_sums import names_in, size_of_symbol
+from sift_onnx.shapes.symbol_expressions import names_in, size_of_symbol
 
 SIZES = {"past_sequence_length": 7, "sequence_length": 5, "DynamicDimension.0": 2, "N": 3}
 

@@ -1,4 +1,4 @@
-"""Symbols that are computed from others: ``past_sequence_length + 1``, ``2*s0``, as exporters write them."""
+"""Symbols of sizes that are expressions of others, as exporters write them: ``past_sequence_length + 1``, ``2*s0``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
-# Symbols that onnxruntime-genai's decoders have, and what that documents of them.
+# Symbols in decoders of onnxruntime-genai, with their documented meaning.
 _MEANINGS = {"total_sequence_length": "past_sequence_length + sequence_length"}
-# Longer text is no sum of sizes, and could be nested deeper than a parser likes.
+# A longer text is not an expression of sizes, and could be nested too deeply for the parser.
 _LONGEST = 200
 
 
 def size_of_symbol(symbol: str, sizes: Mapping[str, int]) -> int | None:
-    """The size of an axis, by its symbol or by those that its symbol is computed from; None if it does not follow."""
+    """The size of an axis from that of its symbol, or of the symbols in its expression; None if these are not known."""
     if symbol in sizes:
         return sizes[symbol]
     tree = _parsed(symbol)
@@ -35,7 +35,7 @@ def size_of_symbol(symbol: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def names_in(symbol: str) -> frozenset[str]:
-    """The symbols that a symbol is computed from: itself, where it is no expression."""
+    """The symbols in an expression; a symbol that is not an expression has only itself."""
     tree = _parsed(symbol)
     if tree is None:
         return frozenset([symbol])
