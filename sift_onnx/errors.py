@@ -38,7 +38,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def listing(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+def listing(texts: Sequence[str], most: int = 3, separator: str = ", ") -> str:
     """The first ``most`` of ``texts``, and how many more there are."""
     return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 

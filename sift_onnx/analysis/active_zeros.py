@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sift_onnx.analysis.unanalyzed_layers import stored_weights
+from sift_onnx.errors import listing
 from sift_onnx.graphs.constants import active_zeros_of, nnz_of
 from sift_onnx.model import Model
-from sift_onnx.operators.labels import first_of
 
 __all__ = ["ActiveZeros", "active_zero_warnings", "active_zeros"]
 
@@ -62,6 +62,6 @@ def active_zero_warnings(layers: Sequence[ActiveZeros]) -> list[str]:
 def _where(layers: Sequence[ActiveZeros]) -> str:
     only = [repr(layer.name) for layer in layers if layer.zeros and layer.zeros == layer.active]
     if only:
-        return f"{len(only)} layer{'s have' if len(only) > 1 else ' has'} only zeros, {first_of(only)}"
+        return f"{len(only)} layer{'s have' if len(only) > 1 else ' has'} only zeros, {listing(only)}"
     some = sorted((layer for layer in layers if layer.zeros), key=lambda layer: -layer.zeros)
-    return f"no layer has only zeros; most are in {first_of([repr(layer.name) for layer in some])}"
+    return f"no layer has only zeros; most are in {listing([repr(layer.name) for layer in some])}"

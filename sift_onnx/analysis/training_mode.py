@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import onnx_graphsurgeon as gs
 
+from sift_onnx.errors import listing
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.graphs.walks import origin_of
 from sift_onnx.operators.domains import MICROSOFT, is_standard
-from sift_onnx.operators.labels import first_of, node_label, node_name
+from sift_onnx.operators.labels import node_label, node_name
 from sift_onnx.operators.traits import DRAWING
 from sift_onnx.operators.weight_operands import STATISTICS
 
@@ -68,13 +69,13 @@ class TrainingNode:
 
 def in_words(nodes: Sequence[gs.Node]) -> str:
     """The first of some nodes by name and operator, and how many more there are."""
-    return first_of([node_label(node) for node in nodes])
+    return listing([node_label(node) for node in nodes])
 
 
 def mode_note(names: Sequence[str]) -> str:
     """What is said where nodes of some names were put into inference mode."""
     were = "1 node was" if len(names) == 1 else f"{len(names)} nodes were"
-    return f"{were} exported in training mode, and put into inference mode: {first_of([repr(name) for name in names])}"
+    return f"{were} exported in training mode, and put into inference mode: {listing([repr(name) for name in names])}"
 
 
 def training_nodes(graph: gs.Graph) -> list[TrainingNode]:

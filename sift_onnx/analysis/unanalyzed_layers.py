@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.errors import listing
 from sift_onnx.graphs.constants import constant_values, parameter_behind, shape_of
 from sift_onnx.operators.domains import full_domain, is_standard
-from sift_onnx.operators.labels import first_of, node_name, operator_name, qualified_operator
+from sift_onnx.operators.labels import node_name, operator_name, qualified_operator
 from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.records.cost import LeftOut, StoppedAt
@@ -122,7 +123,7 @@ def _explained(layers: Sequence[LeftOutLayer]) -> str:
     source = layers[0].source
     by = f", by numbers that {_called(source)} makes" if source is not None else ""
     return (
-        f"{first_of(named)}, since shape inference stops at {_called(stop)}{by}: the sizes of its output "
+        f"{listing(named)}, since shape inference stops at {_called(stop)}{by}: the sizes of its output "
         f"{output!r} are not known. {_way_out(stop, output)}"
     )
 

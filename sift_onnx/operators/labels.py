@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import onnx
@@ -10,9 +9,8 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.operators.domains import canonical_domain, full_domain
 
-__all__ = ["first_of", "node_label", "node_name", "operator_label", "operator_name", "qualified_operator"]
+__all__ = ["node_label", "node_name", "operator_label", "operator_name", "qualified_operator"]
 
-_LISTED = 3
 
 Node: TypeAlias = gs.Node | onnx.NodeProto
 
@@ -39,11 +37,6 @@ def operator_label(node: gs.Node) -> str:
 def operator_name(op: str, domain: str | None) -> str:
     """An operator as messages call it: ``Conv``, ``com.example::Snake``."""
     return f"{domain}::{op}" if canonical_domain(domain) else op
-
-
-def first_of(texts: Sequence[str]) -> str:
-    """The first few texts, and how many more there are."""
-    return ", ".join(texts[:_LISTED]) + (f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else "")
 
 
 def qualified_operator(op: str, domain: str | None) -> str:

@@ -16,10 +16,9 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.training_mode import drawing_nodes, every_node, in_words, training_nodes
-from sift_onnx.errors import SiftError
+from sift_onnx.errors import SiftError, listing
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of
 from sift_onnx.model import Model
-from sift_onnx.operators.labels import first_of
 from sift_onnx.operators.traits import RECURRENT
 from sift_onnx.shapes.inference import infer_proto
 from sift_onnx.shapes.input_binding import bind
@@ -113,7 +112,7 @@ def alone_and_in_batch(
             raise _NotApplicableError("no output has a batch axis")
     except _NotApplicableError as reason:
         return "", f"not applicable: {reason}"
-    listed = first_of([repr(name) for name in together if name in compared])
+    listed = listing([repr(name) for name in together if name in compared])
     return "", f"{len(_SCALES)} samples give the same alone and in a batch: {listed}"
 
 
