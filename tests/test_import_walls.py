@@ -25,9 +25,10 @@ sys.modules["torch"] = None
 for room in sys.argv[1:]:
     package = importlib.import_module(room)
     for module in pkgutil.walk_packages(package.__path__, room + "."):
-        # An editable install has the folder of the sources on the package's path: its rooms appear a second time.
-        # Adapters import what they are for, and some of that imports torch.
-        if not {"training", "models", "hosts"} & set(module.name.split(".")):
+        # An editable install has the folder of the sources on the package's path: its rooms appear a second time, and
+        # would register their rules again. Adapters import what they are for, and some of that imports torch.
+        again = ".sift_onnx." in module.name or ".passes.passes" in module.name or ".backends.backends" in module.name
+        if not again and not {"training", "models", "hosts"} & set(module.name.split(".")):
             importlib.import_module(module.name)
 print(*sorted(name for name in sys.modules if name.startswith("sift_onnx")))
 """

@@ -15,6 +15,8 @@ from sift_onnx.models.exporters import DEFAULT_OPSETS
 from sift_onnx.models.fold_batch_norm import fold_batch_norm
 from sift_onnx.models.trace import to_onnx
 
+pytestmark = pytest.mark.slow
+
 # Shape of an item, and parameters that several nodes read.
 SMALL = {
     "mobilenetv2-cifar": ((3, 32, 32), set()),

@@ -19,6 +19,8 @@ from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.shapes.tensor_specs import graph_inputs
 
+pytestmark = pytest.mark.slow
+
 MEMBERS = (Parallel, Factorized, Doped)
 SPARSITIES = ("0.5", "0.75", "0.9")
 # Every kind of layer that the zoo has; its other architectures are these with other stems, widths and depths.

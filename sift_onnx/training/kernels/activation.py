@@ -17,7 +17,9 @@ kernel("Softsign")(functional.softsign)
 kernel("Mish", since=18)(functional.mish)
 
 
-relu = kernel("Relu")(torch.relu)
+@kernel("Relu")
+def relu(x: Tensor) -> Tensor:
+    return torch.relu(x)
 
 
 @kernel("LeakyRelu", since=6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -54,18 +54,19 @@ def widened(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) 
     return function(x, y)
 
 
-def _widening(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """``function`` as a kernel, of small and unsigned integers as well."""
-
-    def run(x: Tensor, y: Tensor) -> Tensor:
-        return widened(function, x, y)
-
-    return run
+@kernel("Add", since=7)
+def add(x: Tensor, y: Tensor) -> Tensor:
+    return widened(torch.add, x, y)
 
 
-add = kernel("Add", since=7)(_widening(torch.add))
-sub = kernel("Sub", since=7)(_widening(torch.sub))
-mul = kernel("Mul", since=7)(_widening(torch.mul))
+@kernel("Sub", since=7)
+def sub(x: Tensor, y: Tensor) -> Tensor:
+    return widened(torch.sub, x, y)
+
+
+@kernel("Mul", since=7)
+def mul(x: Tensor, y: Tensor) -> Tensor:
+    return widened(torch.mul, x, y)
 
 
 @kernel("Div", since=7)
@@ -87,12 +88,12 @@ def power(x: Tensor, y: Tensor) -> Tensor:
 
 @kernel("Min", since=8)
 def minimum(*parts: Tensor) -> Tensor:
-    return reduce(_widening(torch.minimum), parts)
+    return reduce(partial(widened, torch.minimum), parts)
 
 
 @kernel("Max", since=8)
 def maximum(*parts: Tensor) -> Tensor:
-    return reduce(_widening(torch.maximum), parts)
+    return reduce(partial(widened, torch.maximum), parts)
 
 
 @kernel("Sum", since=8)
@@ -136,8 +137,14 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     return widened(torch.bitwise_left_shift if direction == "LEFT" else torch.bitwise_right_shift, x, y)
 
 
-bitwise_and = kernel("BitwiseAnd", since=18)(_widening(torch.bitwise_and))
-bitwise_or = kernel("BitwiseOr", since=18)(_widening(torch.bitwise_or))
+@kernel("BitwiseAnd", since=18)
+def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
+    return widened(torch.bitwise_and, x, y)
+
+
+@kernel("BitwiseOr", since=18)
+def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
+    return widened(torch.bitwise_or, x, y)
 
 
 @kernel("BitwiseNot", since=18)
@@ -145,4 +152,6 @@ def bitwise_not(x: Tensor) -> Tensor:
     return widened(lambda a, _: torch.bitwise_not(a), x, x)
 
 
-bitwise_xor = kernel("BitwiseXor", since=18)(_widening(torch.bitwise_xor))
+@kernel("BitwiseXor", since=18)
+def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
+    return widened(torch.bitwise_xor, x, y)

@@ -12,7 +12,9 @@ __all__: list[str] = []
 kernel("Det", since=11)(torch.linalg.det)
 
 
-matmul = kernel("MatMul", since=9)(torch.matmul)
+@kernel("MatMul", since=9)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    return torch.matmul(a, b)
 
 
 @kernel("Gemm", since=11)
