@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import onnx_ir
-import onnxruntime
 import pytest
-from builders import LARGE, SMALL, convolutions, linear, mask_weights, random_weight, small_and_large
+from builders import LARGE, SMALL, convolutions, linear, mask_weights, small_and_large
 from onnx import helper
+from saved_files import masked_twice, outputs
 
 import sift_onnx
 from sift_onnx.errors import ModelReadError, OutputError, UsageError
@@ -24,17 +24,7 @@ def proto():
 
 @pytest.fixture
 def masked(proto):
-    """Masks over both weights, with active zeros, one of them negative."""
-    model = mask_weights(Model.load(proto))
-    model.masked()["w"].weight.values[1] = -0.0
-    return model
-
-
-def outputs(model, feeds=None):
-    content = model if isinstance(model, str) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = {i.name for i in session.get_inputs()} & {"x"}
-    return session.run(None, feeds or {name: random_weight(3, 6) for name in names})[0]
+    return masked_twice(proto)
 
 
 def test_path_comes_back(proto, tmp_path):

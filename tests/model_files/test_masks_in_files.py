@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from builders import LARGE, SMALL, branches, linear, mask_weights, random_weight, small_and_large
 from onnx import TensorProto, helper, numpy_helper
+from saved_files import masked_twice, outputs
 
 import sift_onnx
 from sift_onnx.errors import MaskWarning, ModelReadError, UnsupportedError, UsageError
@@ -28,17 +29,7 @@ def proto():
 
 @pytest.fixture
 def masked(proto):
-    """Masks over both weights, with active zeros, one of them negative."""
-    model = mask_weights(Model.load(proto))
-    model.masked()["w"].weight.values[1] = -0.0
-    return model
-
-
-def outputs(model, feeds=None):
-    content = model if isinstance(model, str) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = {i.name for i in session.get_inputs()} & {"x"}
-    return session.run(None, feeds or {name: random_weight(3, 6) for name in names})[0]
+    return masked_twice(proto)
 
 
 def assert_same_masks(found, expected):
