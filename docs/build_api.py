@@ -52,10 +52,15 @@ def build(folder: Path, modules: tuple[str, ...] = PUBLIC) -> None:
     """
     import pdoc
 
+    from sift_onnx.passes.base import get_pass, pass_names
+    from sift_onnx.passes.declared_settings import resolve_annotations
+
     for name in modules:
         module = importlib.import_module(name)
         # Names that a package imports on first use are there for pdoc when they have been used.
         vars(module).update({public: getattr(module, public) for public in module.__all__})
+    for pass_class in map(get_pass, pass_names()):
+        resolve_annotations(pass_class)
     for name in [name for name in sys.modules if name.partition(".")[0] == "sift_onnx"]:
         _import_names_of_annotations(sys.modules[name])
     templates = Path(__file__).parent / "api-templates"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
 from sift_onnx.model import Model, ModelLike
-from sift_onnx.passes.declared_settings import hold_settings, noted_settings, resolve_annotations
+from sift_onnx.passes.declared_settings import hold_settings, noted_settings
 from sift_onnx.plugins import PASSES, plugin_class, plugin_names
 from sift_onnx.recipe import OUTCOMES
 
@@ -118,7 +118,6 @@ def register_pass(pass_class: type[Pass]) -> type[Pass]:
     """
     if _is_ours(pass_class.name) and not _comes_with_us(pass_class):
         raise UsageError(f"sift_onnx has a pass {pass_class.name!r} of its own; give yours another name")
-    resolve_annotations(pass_class)
     _PASSES[pass_class.name] = pass_class
     return pass_class
 
