@@ -12,9 +12,6 @@ RELEASED = Path(__file__).with_name("kernel_names.txt").read_text(encoding="utf-
 
 
 def test_no_released_kernel_is_renamed_or_moved() -> None:
-    names = {
-        f"{full_domain(k.domain)} {k.op} {k.since} {k.run.__module__.replace('.images.', '.')} {k.run.__name__}"
-        for k in kernels()
-    }
+    names = {f"{full_domain(k.domain)} {k.op} {k.since} {k.run.__module__} {k.run.__name__}" for k in kernels()}
 
     assert sorted(set(RELEASED) - names) == []

@@ -29,12 +29,8 @@ __all__ = [
 ]
 
 _VERSION = 1
-# The code of a module names its kernels by their Python module. Where these have moved since checkpoints were written,
-# the former name is hashed.
-_FORMER_MODULES = {
-    "sift_onnx_shapes_numpy_ops_": "sift_onnx_small_arrays_",
-    "sift_onnx_training_kernels_images_": "sift_onnx_training_kernels_",
-}
+# The code of a module names its kernels by their Python module, and these have moved since checkpoints were written.
+_MOVED_KERNELS = ("sift_onnx_shapes_numpy_ops_", "sift_onnx_small_arrays_")
 _NAME = re.compile(r"step-(\d+)\.pt$")
 
 
@@ -117,10 +113,7 @@ def check_same_recipe(path: Path, state: Mapping[str, Any], settings: TrainingSe
 
 def model_identity(module: ImportedModule) -> str:
     """A hash of what the model computes, and of the names, types and shapes of its tensors."""
-    code = module.code
-    for today, former in _FORMER_MODULES.items():
-        code = code.replace(today, former)
-    digest = hashlib.sha256(code.encode())
+    digest = hashlib.sha256(module.code.replace(*_MOVED_KERNELS).encode())
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
     return digest.hexdigest()

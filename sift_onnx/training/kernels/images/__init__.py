@@ -1,1 +1,0 @@
-"""Torch kernels of operators on images and their windows."""
