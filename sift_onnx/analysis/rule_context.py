@@ -322,7 +322,7 @@ def enter_constant(system: AxisSystem[Cause], name: str, constant: gs.Constant) 
             continue
         size = system.variable(n)
         if not floating:
-            system.pin(size, Cause(name, "initializer", f"{name!r} holds integers, which cannot be drawn anew"))
+            system.pin(size, Cause(name, "initializer", f"{name!r} holds integers, which cannot be drawn again"))
         axes.append(Axis(size, 1, n))
     return tuple(axes)
 

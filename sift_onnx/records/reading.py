@@ -73,10 +73,10 @@ def _reworded(error: msgspec.ValidationError, data: dict[str, Any], kind: type[R
         value = value[key]
     if fault.missing:
         place += f".{fault.missing}"
-        return f"has no {place.removeprefix('.')}; it is damaged, or of another version: make it anew"
+        return f"has no {place.removeprefix('.')}; it is damaged, or of another version: create it again"
     text = json.dumps(value)
     shown = text if len(text) <= 40 else text[:40] + "..."
-    return f"has {shown} for {place.removeprefix('.')}, which is to be {_in_words(_not_none(wanted))}; make it anew"
+    return f"has {shown} for {place.removeprefix('.')}, which is to be {_in_words(_not_none(wanted))}; create it again"
 
 
 def _not_none(wanted: inspect.Type) -> inspect.Type:

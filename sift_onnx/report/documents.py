@@ -82,8 +82,8 @@ def read_document(path: str) -> Document[Record]:
         raise UsageError(f"{path} is no result of sift-onnx: it has no field 'schema'; give files written by --json")
     if data["schema"] != SCHEMA:
         raise UsageError(
-            f"{path} has schema {data['schema']!r}, and this version reads schema {SCHEMA}; make it anew, or use the "
-            "version that wrote it"
+            f"{path} has schema {data['schema']!r}, and this version reads schema {SCHEMA}; create it again, or use "
+            "the version that wrote it"
         )
     for kind, record in KINDS.items():
         if is_document_of(data, record):

@@ -29,8 +29,8 @@ def oracle(original: int, factor_squared: Fraction, step: int, round_to: int) ->
         return min(preferred or allowed, key=lambda n: (abs(n - target), -n))
 
 
-@settings(deadline=None, max_examples=300)
-@given(
+# Sizes, squares of factors (of percents, and of fractions), steps, and what widths are rounded to.
+SCALINGS = (
     st.integers(1, 300),
     st.one_of(
         st.integers(1, 99).map(lambda percent: 1 / (1 - Fraction(percent, 100))),
@@ -39,6 +39,10 @@ def oracle(original: int, factor_squared: Fraction, step: int, round_to: int) ->
     st.integers(1, 24),
     st.integers(1, 16),
 )
+
+
+@settings(deadline=None, max_examples=300)
+@given(*SCALINGS)
 def test_scaling_takes_the_nearest_allowed_size_and_ties_upwards(
     original: int, factor_squared: Fraction, step: int, round_to: int
 ) -> None:
@@ -47,15 +51,7 @@ def test_scaling_takes_the_nearest_allowed_size_and_ties_upwards(
 
 
 @settings(deadline=None, max_examples=200)
-@given(
-    st.integers(1, 300),
-    st.one_of(
-        st.integers(1, 99).map(lambda percent: 1 / (1 - Fraction(percent, 100))),
-        st.builds(Fraction, st.integers(5, 16), st.integers(2, 4)).map(lambda k: k * k),
-    ).filter(lambda f: f > 1),
-    st.integers(1, 24),
-    st.integers(1, 16),
-)
+@given(*SCALINGS)
 def test_rounding_up_takes_the_smallest_allowed_size_that_is_not_below_the_product(
     original: int, factor_squared: Fraction, step: int, round_to: int
 ) -> None:

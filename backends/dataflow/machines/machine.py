@@ -1,7 +1,7 @@
 """Machines: the parameters of the cycle models.
 
 Every value of a file comes with its unit, its source and a confidence, so that a report can say what a result rests on.
-A value that nobody has published may have a range; reports then give a band instead of a number.
+An unpublished value may have a range; reports then give a band instead of a number.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def conv_transpose(ctx: RuleContext) -> None:
     ctx.equate(w[0], channels, "input channels")
     depthwise = group > 1 and group == ctx.original(channels)
     if depthwise:
-        ctx.pin(w[1], "each channel of a depthwise convolution makes so many")
+        ctx.pin(w[1], "the number of outputs for each channel of a depthwise convolution")
         out = Axis(channels.size * ctx.original(w[1]), 1, ctx.original(channels) * ctx.original(w[1]))
         ctx.set_attribute("group", channels.size)
     elif group > 1:

@@ -6,7 +6,7 @@ from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.operators.domains import MICROSOFT
 
-_PACKED = "weights stored as integers cannot be drawn anew; transform the model before it is quantized"
+_PACKED = "weights stored as integers cannot be drawn again; transform the model before it is quantized"
 
 
 @axis_rule("QuantizeLinear", "DequantizeLinear")

@@ -60,7 +60,9 @@ def newest_checkpoint(folder: Path) -> Path:
     """
     found = checkpoints_in(folder) if folder.is_dir() else []
     if not found:
-        raise UsageError(f"`resume` {folder}: there is no checkpoint (step-*.pt); leave `resume` out to start anew")
+        raise UsageError(
+            f"`resume` {folder}: there is no checkpoint (step-*.pt); leave `resume` out to start from the beginning"
+        )
     return found[-1]
 
 

@@ -56,7 +56,7 @@ class Hostile:
         return (n, c if channels is None or self.rng.random() < 0.1 else channels, h, w)
 
     def floats(self, count: int) -> Any:
-        """An array of about so many floats, aligned to 64 bytes or not, some between two floats or not contiguous."""
+        """An array of about ``size`` floats; aligned to 64 bytes or not, some between two floats or not contiguous."""
         count = max(0, count + (self.rng.choice((-1, 1, 16)) if self.rng.random() < 0.03 else 0))
         if count > MOST_WORK:
             count = 4
@@ -105,7 +105,7 @@ class Hostile:
         return self.kernels.SparseWeights.from_dense(rows, columns, dense, self.rng.random() < 0.5, mask)
 
     def bits(self, count: int) -> Any:
-        """A mask of so many weights, at times of other sizes."""
+        """A mask of this number of weights, at times of another."""
         size = self.rng.choice((-(-count // 8),) * 4 + (-(-count // 8) + 1, count // 8, 0))
         return np.frombuffer(self.rng.randbytes(max(0, min(size, 1 << 16))), np.uint8)
 
