@@ -56,7 +56,7 @@ class Hostile:
         return (n, c if channels is None or self.rng.random() < 0.1 else channels, h, w)
 
     def floats(self, count: int) -> Any:
-        """An array of about ``size`` floats; aligned to 64 bytes or not, some between two floats or not contiguous."""
+        """An array of about ``count`` floats; aligned to 64 bytes or not, some between two floats or not contiguous."""
         count = max(0, count + (self.rng.choice((-1, 1, 16)) if self.rng.random() < 0.03 else 0))
         if count > MOST_WORK:
             count = 4
