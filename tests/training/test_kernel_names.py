@@ -17,6 +17,14 @@ from sift_onnx.training.registry import kernels
 
 # A line for each kernel: domain, operator, first version, module, function. Lines may be added, none may go.
 RELEASED = Path(__file__).with_name("kernel_names.txt").read_text(encoding="utf-8").splitlines()
+# What else pickles name.
+MACHINERY = {
+    "graph_module": ["LoweredModule", "_Kernel", "_Record", "_Reference", "_blank"],
+    "host": ["as_tensor"],
+    "host_kernels": ["shape", "size"],
+    "lowering": ["rounded"],
+    "module": ["ImportedModule", "_to_attribute_paths", "_to_initializer_names"],
+}
 
 Run = Callable[..., Any]
 
@@ -57,6 +65,12 @@ def test_a_pickle_of_an_earlier_build_finds_its_kernels() -> None:
     assert len(importable) > 100
     for module, name, run in importable:
         assert pickle.loads(f"c{module}\n{name}\n.".encode()) is run
+
+
+def test_what_else_a_pickle_names_is_found() -> None:
+    for module, names in MACHINERY.items():
+        for name in names:
+            assert pickle.loads(f"csift_onnx.training.{module}\n{name}\n.".encode()).__name__ == name
 
 
 def test_a_pickle_names_a_kernel_by_its_operator() -> None:
