@@ -20,7 +20,7 @@ from torch.fx.node import map_aggregate
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.operators.labels import operator_name
 from sift_onnx.training.host_kernels import HOST_KERNELS
-from sift_onnx.training.registry import kernels
+from sift_onnx.training.registry import kernels, registered_kernel
 
 __all__ = ["LoweredModule"]
 
@@ -152,16 +152,16 @@ def _operators() -> dict[int, _Kernel]:
 
 def _kernel(key: _Kernel) -> Callable[..., Any]:
     if key.since is None:
-        on_host = HOST_KERNELS.find(key.op)
-        if on_host is not None:
-            return on_host
-    for known in kernels():
-        if (known.domain, known.op, known.since) == (key.domain, key.op, key.since):
-            return known.run
-    raise UnsupportedError(
-        f"the module was saved with a torch kernel for {operator_name(key.op, key.domain)} that is not registered "
-        "here; call sift_onnx.training.register_kernel before the module is read"
-    )
+        run = HOST_KERNELS.find(key.op)
+    else:
+        known = registered_kernel(key.op, key.domain, key.since)
+        run = None if known is None else known.run
+    if run is None:
+        raise UnsupportedError(
+            f"the module was saved with a torch kernel for {operator_name(key.op, key.domain)} that is not registered "
+            "here; call sift_onnx.training.register_kernel before the module is read"
+        )
+    return run
 
 
 def _graph_of(records: list[_Record]) -> fx.Graph:
