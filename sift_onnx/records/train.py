@@ -1,6 +1,8 @@
-"""What ``train`` reports, as far as it is shown."""
+"""What ``train`` reports."""
 
 from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
 
 from sift_onnx.records.record import SCHEMA, Amount, Count, Real, Record, Share
 
@@ -8,16 +10,18 @@ __all__ = ["Algorithm", "History", "Masks", "StepEntry", "TrainReport", "Trained
 
 
 class Validation(Record, frozen=True, kw_only=True):
-    """Figures on validation data; empty where there is none."""
+    """Figures on validation data; empty where there is none. Not every loss has an accuracy."""
 
-    accuracy: Share | None = None
     loss: Real | None = None
+    examples: Count | None = None
+    accuracy: Share | None = None
 
 
 class Algorithm(Record, frozen=True, kw_only=True):
     """An algorithm and how its masks moved: explored weights, weights that were never dropped, and churn."""
 
     algorithm: str
+    layers: Count | None = None
     itop: Share | None = None
     doc: Share | None = None
     churn: Share | None = None
@@ -43,10 +47,26 @@ class TrainedCost(Record, frozen=True, kw_only=True):
 
 
 class StepEntry(Record, frozen=True, kw_only=True):
-    """A log line of steps."""
+    """A log line of steps.
+
+    Attributes:
+        step: the last one.
+        epoch: that it belongs to, from 0.
+        loss: mean since the line before.
+        lr: learning rate.
+        examples_per_second: of all ranks.
+        nnz: active weights of all masks.
+        itop: explored weights, as the next two where one algorithm follows its masks.
+        doc: weights that were never dropped.
+        churn: active weights that the last update of the masks brought.
+    """
 
     step: Count
+    epoch: Count | None = None
     loss: Real | None = None
+    lr: Amount | None = None
+    examples_per_second: Amount | None = None
+    nnz: Count | None = None
     itop: Share | None = None
     doc: Share | None = None
     churn: Share | None = None
@@ -56,7 +76,9 @@ class ValidationEntry(Record, frozen=True, kw_only=True):
     """A log line of a validation."""
 
     step: Count
+    epoch: Count | None = None
     loss: Real | None = None
+    examples: Count | None = None
     accuracy: Share | None = None
 
 
@@ -68,16 +90,39 @@ class History(Record, frozen=True, kw_only=True):
 
 
 class TrainReport(Record, frozen=True, kw_only=True):
-    """A training."""
+    """A training.
+
+    Attributes:
+        model: the file that was read.
+        out: the file that was written.
+        steps: that were made.
+        epochs: that were complete.
+        loss: of the last step; None where none was made.
+        validation: after the last step.
+        seed: of random draws.
+        sparsity: the masked weights at the end.
+        inference_mode: nodes that were exported in training mode.
+        cost: None where it is not known.
+        history: how the figures went.
+        device: that it ran on.
+        ranks: how many processes trained together.
+        checkpoints: their folder; None where none were kept.
+        seconds: that it took.
+    """
 
     schema: int = SCHEMA
     model: str
     out: str
     steps: Count
+    epochs: Count | None = None
     loss: Real | None
     validation: Validation
-    device: str
-    seconds: Amount
+    seed: int | None = None
     sparsity: Masks
-    cost: TrainedCost | None = None
+    inference_mode: tuple[str, ...] | None = None
+    cost: TrainedCost | UnsetType | None = UNSET
     history: History | None = None
+    device: str
+    ranks: Count | None = None
+    checkpoints: str | UnsetType | None = UNSET
+    seconds: Amount

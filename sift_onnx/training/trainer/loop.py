@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import CheckError, UsageError
+from sift_onnx.records.train import Validation
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
@@ -137,7 +138,7 @@ class Trainer:
         """Train to the end.
 
         Returns:
-            ``steps``, ``epochs`` (complete ones), ``loss`` and ``validation``.
+            What a :class:`~sift_onnx.records.train.TrainReport` has of it: steps, epochs, loss and validation.
 
         Raises:
             CheckError: the loss or the gradient is not finite.
@@ -150,7 +151,7 @@ class Trainer:
         self._ranks.wait()
         self._shared.leave()
         self.module.eval()
-        validation = self._validated[1] if self._validated is not None else {}
+        validation = Validation(**self._validated[1]) if self._validated is not None else Validation()
         return {"steps": self.step, "epochs": self._epoch, "loss": self.last_loss, "validation": validation}
 
     def _run_epoch(self) -> None:
