@@ -15,8 +15,9 @@ SPARSELAB, SPARSEPROP = "SparseLab 0.2.2", "SparseProp 0.1.14"
 _FOLDERS = {SPARSELAB: "sparselab", SPARSEPROP: "sparseprop"}
 _INSTALL = {
     SPARSELAB: "pip install torch sparselab==0.2.2",
-    SPARSEPROP: "pip install torch torchvision scipy wheel pybind11 'setuptools<80' && "
-    "PATH={home}/bin:$PATH pip install --no-build-isolation sparseprop==0.1.14",
+    # Its set-up looks for pybind11 in whatever `python3` it finds.
+    SPARSEPROP: "pip install {project}[train] scipy wheel pybind11 'setuptools<80' && "
+    "pip install --no-build-isolation sparseprop==0.1.14",
 }
 # Each line names what to run; the answer is its milliseconds.
 _LOOP = """
@@ -43,8 +44,8 @@ cases = {"forward": lambda: layer(x), "both": lambda: layer(x).backward(gradient
 """,
     SPARSEPROP: """
 from sparseprop.utils import swap_modules_with_sparse
-from torchvision.models import resnet18
-module = resnet18()
+from sift_onnx.models import build
+module = build("resnet18", zero_init_residual=False)
 with torch.no_grad():
     for name, param in module.named_parameters():
         if param.dim() > 1 and name not in ("conv1.weight", "fc.weight"):
@@ -67,8 +68,8 @@ def missing_peer(name: str) -> str:
     home = _HOME / _FOLDERS[name]
     if (home / "bin" / "python").exists():
         return ""
-    install = _INSTALL[name].format(home=home)
-    return f"{name} is not installed in {home}:\n    python3.11 -m venv {home} && PATH={home}/bin:$PATH {install}"
+    install = _INSTALL[name].format(project=Path(__file__).parents[2])
+    return f"{name} is not installed in {home}:\n    python3.11 -m venv {home} && . {home}/bin/activate && {install}"
 
 
 class Peer:
