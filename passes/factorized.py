@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
@@ -37,7 +36,6 @@ class _Sizes:
     nnz_v: int
 
 
-@register_pass
 @dataclass(frozen=True)
 class Factorized(LayerwisePass):
     """Replace each layer by two sparse factors: ``y = V f(U x)``, with ``d_sf`` features between them.
