@@ -10,58 +10,42 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Measured", "chart", "commit", "digest", "processor_name", "table"]
+__all__ = ["chart", "commit", "digest", "measured_on", "origin", "processor_name", "read", "table", "write"]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Figures of one script, as JSON.
+def origin() -> dict[str, Any]:
+    """What a file of results says of the running script: where, when, of which commit and by which command."""
+    return {
+        "schema": 1,
+        "processor": processor_name(),
+        "date": dt.date.today().isoformat(),
+        "commit": commit(),
+        "command": shlex.join(["python", *sys.argv]),
+    }
 
-    Attributes:
-        processor: its name.
-        date: of the measurement, ``YYYY-MM-DD``.
-        commit: that was measured.
-        command: that repeats it.
-        rows: one mapping per row of the table, from the name of a column to its figure.
-        remarks: what a reader has to know of this measurement.
-    """
 
-    processor: str
-    date: str
-    commit: str
-    command: str
-    rows: Sequence[dict[str, Any]]
-    remarks: str = ""
+def measured_on(origin: Mapping[str, Any]) -> str:
+    """The same as a sentence."""
+    return f"Measured on {origin['processor']}; {origin['date']}, commit {origin['commit']}."
 
-    @classmethod
-    def here(cls, rows: Sequence[dict[str, Any]]) -> Measured:
-        """``rows`` as the running script has measured them, on this processor and today."""
-        return cls(processor_name(), dt.date.today().isoformat(), commit(), shlex.join(["python", *sys.argv]), rows)
 
-    @classmethod
-    def read(cls, path: Path) -> Measured:
-        """Read a file of results."""
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        assert document.pop("schema") == 1
-        return cls(**document)
+def read(path: Path) -> dict[str, Any]:
+    """A file of results: what :func:`origin` says, and the figures."""
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    assert document["schema"] == 1
+    return document
 
-    def write(self, path: Path) -> None:
-        """Write a file of results, with a line for each row, so that a difference shows which one changed."""
-        lines = ",\n".join(f"  {json.dumps(row)}" for row in self.rows)
-        head = json.dumps({"schema": 1, **asdict(self), "rows": []}, indent=1, ensure_ascii=False)
-        path.write_text(head.replace('"rows": []', f'"rows": [\n{lines}\n ]') + "\n", encoding="utf-8")
 
-    @property
-    def origin(self) -> str:
-        """Where and when it was measured, as a sentence."""
-        remarks = f" {self.remarks}" if self.remarks else ""
-        return f"Measured on {self.processor}; {self.date}, commit {self.commit}.{remarks}"
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file of results, with a line for each row, so that a difference shows which one changed."""
+    head = json.dumps(origin() | {"rows": []}, indent=1, ensure_ascii=False)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    path.write_text(head.replace('"rows": []', f'"rows": [\n{lines}\n ]') + "\n", encoding="utf-8")
 
 
 def commit() -> str:

@@ -41,7 +41,7 @@ def main() -> None:
                 rows.append(row)
                 print(row, flush=True)
     if arguments.results:
-        pages.Measured.here(rows).write(arguments.results)
+        pages.write(arguments.results, rows)
 
 
 def _simulated(architecture: str) -> Iterator[dict[str, Any]]:

@@ -16,12 +16,17 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pages
 from digits_data import Shifted, accuracy, network, split, test_set
 from tables import digits_table
 
@@ -64,7 +69,7 @@ def main(
 ) -> None:
     """Choose rates, train, and print the table."""
     torch.set_num_threads(1)
-    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"schema": 1, "epochs": epochs}
+    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else pages.origin() | {"epochs": epochs}
     if found["epochs"] != epochs:
         raise click.UsageError(f"{out} is of {found['epochs']} epochs")
     configurations = [("dense", ""), *((f"{float(s):.0%} {a}", s) for s in sparsities for a in ALGORITHMS)]

@@ -68,7 +68,7 @@ def main(
             print(f"seed {seed}: " + ", ".join(f"{key} {value:.10g}" for key, value in rows[-1].items()), flush=True)
     print("\n" + growth_table(rows))
     if results:
-        pages.Measured.here(rows).write(results)
+        pages.write(results, rows)
 
 
 def train(source: Path, target: Path, examples: Any, algorithm: str | None, steps: int, rate: float, seed: int) -> None:

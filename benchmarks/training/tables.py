@@ -12,7 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pages
 
-__all__ = ["digits_table", "growth_table", "mean_and_spread", "sizes_table"]
+__all__ = ["ALGORITHMS", "digits_table", "growth_table", "mean_and_spread", "sizes_table"]
+
+ALGORITHMS = {"static": "masks stay", "set": "SET", "rigl": "RigL"}
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
@@ -32,7 +34,9 @@ def digits_table(found: dict[str, Any]) -> str:
             above = sum(value > other for value, other in zip(values, dense, strict=False))
             wins = f" ({above} of {len(values)})" if name != "dense" else ""
             cells.append(f"{mean:.1f} ± {spread:.1f}{wins}")
-        rows.append([name, f"{rate:g}", *cells])
+        sparsity, _, algorithm = name.partition(" ")
+        label = f"{sparsity}, {ALGORITHMS[algorithm]}" if algorithm else name
+        rows.append([label, f"{rate:g}", *cells])
     return pages.table(["", "rate", *(f"w = {width}" for width in widths)], rows)
 
 
