@@ -21,6 +21,7 @@ __all__ = [
     "Pass",
     "PassResult",
     "already_applied",
+    "applied",
     "came_of",
     "folded_by_passes",
     "get_pass",
@@ -85,8 +86,18 @@ class Pass(ABC):
         """Refuse settings that contradict each other; none do by default."""
 
     def __call__(self, model: ModelLike) -> PassResult:
-        """Apply the pass to anything that :meth:`Model.load` takes."""
-        return self.call(Model.load(model))
+        """Apply the pass to anything that :meth:`Model.load` takes.
+
+        Raises:
+            PluginError: ``call`` returns something else than a :class:`PassResult`.
+        """
+        result = self.call(Model.load(model))
+        if not isinstance(result, PassResult):
+            raise PluginError(
+                f"the pass {self.name!r} of {type(self).__module__} returns {type(result).__name__} and not "
+                "PassResult; let its call return PassResult(model, changed)"
+            )
+        return result
 
     @abstractmethod
     def call(self, model: Model) -> PassResult:
@@ -101,12 +112,17 @@ class Pass(ABC):
         return {"pass": self.name, **noted_settings(self)}
 
 
-def prepared(model: Model, *passes: Pass) -> Model:
-    """What comes of ``passes``, one after the other; a copy of ``model`` even if none changes anything."""
-    current = model
+def applied(model: Model, *passes: Pass) -> Model:
+    """What comes of ``passes``, one after the other; ``model`` itself if none changes anything."""
     for pass_ in passes:
-        current = pass_(current).model
-    return model.copy() if current is model else current
+        model = pass_(model).model
+    return model
+
+
+def prepared(model: Model, *passes: Pass) -> Model:
+    """The same, to be edited: a copy of ``model`` even if no pass changes anything."""
+    result = applied(model, *passes)
+    return model.copy() if result is model else result
 
 
 # Passes of this package by name, as module:class; a module is imported when its pass is asked for.

@@ -17,7 +17,7 @@ import pytest
 from builders import linear, random_weight
 
 from sift_onnx import passes
-from sift_onnx.errors import ModelReadError, PreconditionError, UsageError
+from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.passes import Pass, PassResult, UnshareInitializers, get_pass, register_pass
 from sift_onnx.passes import base as base_module
@@ -102,6 +102,17 @@ def test_a_registered_pass_is_found_and_named_where_another_is_asked_for(monkeyp
     assert get_pass("renames") is Renames
     with pytest.raises(UsageError, match=r"no pass 'wider'; the passes are .*renames.*wide"):
         get_pass("wider")
+
+
+def test_a_pass_that_returns_no_result_is_refused_with_what_it_has_to_return() -> None:
+    class Forgetful(Renames):
+        name: ClassVar[str] = "forgetful"
+
+        def call(self, model: Model) -> PassResult:
+            return super().call(model).model  # type: ignore[return-value]
+
+    with pytest.raises(PluginError, match=r"the pass 'forgetful' of .*test_base returns Model and not PassResult; let"):
+        Forgetful()(model())
 
 
 def test_a_pass_that_changes_nothing_returns_the_very_model() -> None:
