@@ -1,4 +1,4 @@
-"""What every pass is: ``pass_(model) -> PassResult``."""
+"""The base class of passes, ``pass_(model) -> PassResult``, their registry, and the history that models record."""
 
 from __future__ import annotations
 
@@ -59,15 +59,20 @@ class PassResult:
 class Pass(ABC):
     """A rewrite of a model.
 
-    A pass does not change the model that it is given. It is idempotent: applied to its own output with the same
-    settings it changes nothing. Its class docstring says what it requires, does and ensures.
+    What every pass ensures:
+
+    - The given model is not modified.
+    - If there is nothing to do, ``changed`` is false and ``model`` is the given object; else it is another object.
+    - Applied to its own output with the same settings, it changes nothing.
+
+    The class docstring says what a pass requires, does and ensures.
 
     The settings of a pass are the fields of a frozen dataclass; see :mod:`sift_onnx.passes.declared_settings`.
 
     Attributes:
         name: in recipes.
-        is_noted: whether the pass notes its settings in the models that it makes. If not, models do not tell whether
-            they went through it: a recipe that is run again applies it again.
+        is_noted: whether the pass records its settings in the models that it makes. If not, models do not tell whether
+            it was applied: a recipe that is run again applies it again.
     """
 
     name: ClassVar[str]
