@@ -17,7 +17,7 @@ from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
-from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record
 from sift_onnx.passes.layerwise.activations import Activation
 from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
@@ -52,7 +52,6 @@ def _held_width(value: float | str | Fraction) -> Fraction:
     return width
 
 
-@register_pass
 @dataclass(frozen=True)
 class LowRank(Pass):
     """Widen a network by ``k_lr`` and replace each layer by two dense factors: ``y = V f(U x)``.
