@@ -17,7 +17,7 @@ void bind_products(nanobind::module_& module);
 // Operators one after the other, and memory for them.
 void bind_sequence(nanobind::module_& module);
 
-// Normalization, pooling and conversions of training.
+// Normalization, sums and conversions of training.
 void bind_training_ops(nanobind::module_& module);
 
 }  // namespace sift::cpu
