@@ -1,4 +1,4 @@
-"""What every pass is: ``pass_(model) -> PassResult``."""
+"""The base class of passes, ``pass_(model) -> PassResult``, their registry, and the history that models record."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar
 
 from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
@@ -15,10 +16,12 @@ from sift_onnx.plugins import PASSES, plugin_class, plugin_names
 from sift_onnx.recipe import OUTCOMES
 
 __all__ = [
+    "BUILT_IN",
     "HISTORY_KEY",
     "Pass",
     "PassResult",
     "already_applied",
+    "applied",
     "came_of",
     "folded_by_passes",
     "get_pass",
@@ -56,15 +59,20 @@ class PassResult:
 class Pass(ABC):
     """A rewrite of a model.
 
-    A pass does not change the model that it is given. It is idempotent: applied to its own output with the same
-    settings it changes nothing. Its class docstring says what it requires, does and ensures.
+    What every pass ensures:
+
+    - The given model is not modified.
+    - If there is nothing to do, ``changed`` is false and ``model`` is the given object; else it is another object.
+    - Applied to its own output with the same settings, it changes nothing.
+
+    The class docstring says what a pass requires, does and ensures.
 
     The settings of a pass are the fields of a frozen dataclass; see :mod:`sift_onnx.passes.declared_settings`.
 
     Attributes:
         name: in recipes.
-        is_noted: whether the pass notes its settings in the models that it makes. If not, models do not tell whether
-            they went through it: a recipe that is run again applies it again.
+        is_noted: whether the pass records its settings in the models that it makes. If not, models do not tell whether
+            it was applied: a recipe that is run again applies it again.
     """
 
     name: ClassVar[str]
@@ -83,8 +91,18 @@ class Pass(ABC):
         """Refuse settings that contradict each other; none do by default."""
 
     def __call__(self, model: ModelLike) -> PassResult:
-        """Apply the pass to anything that :meth:`Model.load` takes."""
-        return self.call(Model.load(model))
+        """Apply the pass to anything that :meth:`Model.load` takes.
+
+        Raises:
+            PluginError: ``call`` returns something else than a :class:`PassResult`.
+        """
+        result = self.call(Model.load(model))
+        if not isinstance(result, PassResult):
+            raise PluginError(
+                f"the pass {self.name!r} of {type(self).__module__} returns {type(result).__name__} and not "
+                "PassResult; let its call return PassResult(model, changed)"
+            )
+        return result
 
     @abstractmethod
     def call(self, model: Model) -> PassResult:
@@ -99,37 +117,63 @@ class Pass(ABC):
         return {"pass": self.name, **noted_settings(self)}
 
 
-def prepared(model: Model, *passes: Pass) -> Model:
-    """What comes of ``passes``, one after the other; a copy of ``model`` even if none changes anything."""
-    current = model
+def applied(model: Model, *passes: Pass) -> Model:
+    """What comes of ``passes``, one after the other; ``model`` itself if none changes anything."""
     for pass_ in passes:
-        current = pass_(current).model
-    return model.copy() if current is model else current
+        model = pass_(model).model
+    return model
 
 
-_PASSES: dict[str, type[Pass]] = {}
+def prepared(model: Model, *passes: Pass) -> Model:
+    """The same, to be edited: a copy of ``model`` even if no pass changes anything."""
+    result = applied(model, *passes)
+    return model.copy() if result is model else result
+
+
+# Passes of this package by name, as module:class; a module is imported when its pass is asked for.
+BUILT_IN = {
+    "densify": "sift_onnx.passes.densify:Densify",
+    "doped": "sift_onnx.passes.doped:Doped",
+    "factorized": "sift_onnx.passes.factorized:Factorized",
+    "fold-batch-norm": "sift_onnx.passes.batch_norm.fold_batch_norm:FoldBatchNorm",
+    "inference-mode": "sift_onnx.passes.prepare.inference_mode:InferenceMode",
+    "inline-functions": "sift_onnx.passes.prepare.inline_functions:InlineFunctions",
+    "insert-batch-norm": "sift_onnx.passes.batch_norm.insert_batch_norm:InsertBatchNorm",
+    "lift-constants": "sift_onnx.passes.prepare.lift_constants:LiftConstants",
+    "low-rank": "sift_onnx.passes.low_rank:LowRank",
+    "parallel": "sift_onnx.passes.parallel:Parallel",
+    "prune": "sift_onnx.passes.prune:Prune",
+    "restore-views": "sift_onnx.passes.prepare.restore_views:RestoreViews",
+    "unshare-initializers": "sift_onnx.passes.prepare.unshare_initializers:UnshareInitializers",
+    "wide": "sift_onnx.passes.wide:Wide",
+}
+_REGISTERED: dict[str, type[Pass]] = {}
 
 
 def register_pass(pass_class: type[Pass]) -> type[Pass]:
-    """Decorator: make a pass known by its ``name``.
+    """Decorator: make a pass of another package known by its ``name``.
 
     Raises:
-        UsageError: it is the name of a pass of this package.
+        UsageError: a pass of this package has that name.
     """
-    if _is_ours(pass_class.name) and not _comes_with_us(pass_class):
+    if pass_class.name in BUILT_IN:
         raise UsageError(f"sift_onnx has a pass {pass_class.name!r} of its own; give yours another name")
-    _PASSES[pass_class.name] = pass_class
+    _REGISTERED[pass_class.name] = pass_class
     return pass_class
 
 
 def get_pass(name: str) -> type[Pass]:
-    """The pass class of that name; one that is not registered is looked for among plug-ins.
+    """The pass class of that name: of this package, registered, or of a plug-in.
 
     Raises:
         UsageError: there is none.
         PluginError: the plug-in that offers it does not load, or is no pass of that name.
     """
-    found = _PASSES.get(name) or plugin_pass(name)
+    if name in BUILT_IN:
+        module, _, class_name = BUILT_IN[name].partition(":")
+        built_in: type[Pass] = getattr(import_module(module), class_name)
+        return built_in
+    found = _REGISTERED.get(name) or plugin_pass(name)
     if found is None:
         raise UsageError(f"there is no pass {name!r}; the passes are {', '.join(pass_names())}")
     return found
@@ -137,7 +181,7 @@ def get_pass(name: str) -> type[Pass]:
 
 def pass_names() -> tuple[str, ...]:
     """The names that :func:`get_pass` knows, in alphabetical order."""
-    return tuple(sorted({*_PASSES, *plugin_names(PASSES)}))
+    return tuple(sorted({*BUILT_IN, *_REGISTERED, *plugin_names(PASSES)}))
 
 
 def plugin_pass(name: str) -> type[Pass] | None:
@@ -151,17 +195,9 @@ def plugin_pass(name: str) -> type[Pass] | None:
         return None
     if found.name != name:
         raise PluginError(f"the pass {name!r} of {found.__module__} is named {found.name!r} by its class")
-    if _is_ours(name):
+    if name in BUILT_IN:
         raise PluginError(f"the pass {name!r} of {found.__module__} is never used: sift_onnx has its own {name!r}")
     return found
-
-
-def _is_ours(name: str) -> bool:
-    return name in _PASSES and _comes_with_us(_PASSES[name])
-
-
-def _comes_with_us(pass_class: type[Pass]) -> bool:
-    return pass_class.__module__.partition(".")[0] == "sift_onnx"
 
 
 def history(model: Model) -> list[dict[str, Any]]:

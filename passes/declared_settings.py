@@ -20,7 +20,7 @@ __all__ = ["Setting", "declared_settings", "hold_settings", "make", "noted_setti
 
 Made = TypeVar("Made")
 
-# What plain annotations of constructors that others write mean for a pass.
+# Plain annotations of constructors in plug-ins, and the annotated types that they stand for.
 _MEANT: dict[Any, Any] = {
     int: Count,
     Sequence[str]: Globs,
@@ -66,7 +66,7 @@ class Setting:
             raise UsageError(f"{self.name} {value!r} {refused}; choose one of {', '.join(self.choices)}")
         try:
             read = convert(value, self.annotation, where=f"the setting {self.name!r} of {pass_name}")
-        except TypeError:  # what only Python can give
+        except TypeError:  # a value of a type that files do not have
             read = value
         return self.form.held(read)
 

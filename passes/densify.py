@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.graphs.constants import array_of, replace_values, stored_values_of
 from sift_onnx.model import Model
-from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.base import Pass, PassResult, record
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import active_weights
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -21,7 +21,6 @@ from sift_onnx.passes.settings import NEVER_NOTED, InputShapes
 __all__ = ["Densify"]
 
 
-@register_pass
 @dataclass(frozen=True)
 class Densify(Pass):
     """Drop every mask: pruned weights become ordinary weights that are zero.

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
@@ -21,7 +20,6 @@ from sift_onnx.passes.settings import OF_FAMILY
 __all__ = ["Doped"]
 
 
-@register_pass
 @dataclass(frozen=True)
 class Doped(LayerwisePass):
     """Replace each layer by a dense low-rank pair and a sparse matrix of its own shape: ``y = V U x + f(S x)``.

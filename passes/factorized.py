@@ -1,4 +1,16 @@
-"""Sparse Factorized: two sparse factors with a non-linearity between them (paper, section 2.4 and appendix A.1)."""
+"""Sparse Factorized: two sparse factors with a non-linearity between them (paper, section 2.4 and appendix A.1).
+
+A layer ``y = W x`` with ``W`` of ``[D_out, D_in]`` becomes ``y = V f(U x)`` at a sparsity of ``s``:
+
+    features between the factors    d_sf = ceil(D_in D_out / ((D_in + D_out) (1 - s)))
+    active weights, together        nnz(U) + nnz(V) = D_in D_out
+    U of [d_sf, D_in]               nnz(U) = D_in D_out - nnz(V)
+    V of [D_out, d_sf]              nnz(V) = round(D_in D_out * D_out / (D_in + D_out))
+
+Both factors have the same sparsity but for rounding, since each has its share of the active weights in proportion to
+its size. Of a convolution, ``D_in`` is the weights of an output feature; ``d_sf`` is a multiple of its groups. With a
+pattern of N:M or of blocks, ``d_sf`` is a multiple of its width, and both counts are rounded down to its unit.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +22,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
@@ -37,15 +48,13 @@ class _Sizes:
     nnz_v: int
 
 
-@register_pass
 @dataclass(frozen=True)
 class Factorized(LayerwisePass):
     """Replace each layer by two sparse factors: ``y = V f(U x)``, with ``d_sf`` features between them.
 
-    ``d_sf = D_in D_out / ((D_in + D_out) (1 - s))``, rounded up to a whole number (of features per group, in a grouped
-    convolution), with the sparsity solved again so that both factors together hold exactly as many active weights as
-    the layer had weights. ``U`` carries the kernel, strides, padding, dilation and groups of a convolution, ``V`` is a
-    1x1 convolution over all of them. The layer's bias and BatchNormalization follow ``V``.
+    Both factors together hold exactly as many active weights as the layer had weights. ``U`` carries the kernel,
+    strides, padding, dilation and groups of a convolution, ``V`` is a 1x1 convolution over all of its features. The
+    layer's bias and BatchNormalization follow ``V``.
 
     With ``init="svd"`` the factors start as the truncated singular value decomposition of the trained weight, pruned to
     their largest entries; at least one weight of each row of ``U`` stays, so that training reaches every feature.

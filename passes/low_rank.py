@@ -9,13 +9,15 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
 import onnx_graphsurgeon as gs
+from msgspec import convert
+from msgspec.structs import replace
 
 from sift_onnx.analysis.cost import positions_of
 from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import is_masked
 from sift_onnx.model import Model
-from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record, register_pass
+from sift_onnx.passes.base import HISTORY_KEY, Pass, PassResult, already_applied, record
 from sift_onnx.passes.layerwise.activations import Activation
 from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.factorization import grouped_product, low_rank_factors, relative_error
@@ -35,6 +37,7 @@ from sift_onnx.passes.settings import (
     noted_number,
 )
 from sift_onnx.passes.wide import Wide
+from sift_onnx.records.transform import LayerChange, TransformReport, sum_up
 from sift_onnx.sparsity.budget import BudgetLayer, allocate
 
 __all__ = ["LowRank"]
@@ -49,7 +52,6 @@ def _held_width(value: float | str | Fraction) -> Fraction:
     return width
 
 
-@register_pass
 @dataclass(frozen=True)
 class LowRank(Pass):
     """Widen a network by ``k_lr`` and replace each layer by two dense factors: ``y = V f(U x)``.
@@ -114,19 +116,19 @@ class LowRank(Pass):
         pairs = self._factors(widened=self.exact_width > 1)
         if self.exact_width == 1:
             result = pairs(model)
-            report = {**result.report, "width_factor": 1.0}
+            report = convert(result.report, TransformReport)
         else:
             sparsity = 1 - 1 / self.exact_width**2
             wide = Wide(sparsity, **self._shared())(model)
             result = pairs(wide.model)
-            report = _merged(wide.report, result.report)
+            report = _merged(convert(wide.report, TransformReport), convert(result.report, TransformReport))
         transformed = result.model
         transformed.metadata.pop(HISTORY_KEY, None)
         if HISTORY_KEY in model.metadata:
             transformed.metadata[HISTORY_KEY] = model.metadata[HISTORY_KEY]
         record(transformed, self.identity(), pairs.made)
-        seconds = time.perf_counter() - start
-        return PassResult(transformed, True, {**report, "pass": self.name, "sparsity": 0.0, "seconds": seconds})
+        report = replace(report, pass_=self.name, sparsity=0.0, seconds=time.perf_counter() - start)
+        return PassResult(transformed, True, report.to_dict())
 
 
 @dataclass(frozen=True)
@@ -199,22 +201,23 @@ def _rank_cost(layer: LinearLayer) -> int:
     return layer.groups * (layer.features_in + layer.features_out)
 
 
-def _merged(wide: Mapping[str, Any], pairs: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(wide: TransformReport, pairs: TransformReport) -> TransformReport:
     """The report of widening, with what the layers became afterwards."""
-    became = {layer["name"]: layer for layer in pairs["layers"]}
-    layers = []
-    for before in wide["layers"]:
-        after = became.get(before["name"])
-        if after is not None and "parts" in after:
-            changed = ("macs_after", "nnz", "parts", "search_space")
-            before = {**before, **{key: after[key] for key in changed}, "sparsity": 0.0, "status": "dense"}
-        layers.append(before)
-    macs = sum(layer["macs_after"] for layer in layers)
-    totals = {
-        **wide["totals"],
-        "weight_macs_after": macs,
-        "weight_macs_ratio": macs / wide["totals"]["weight_macs_before"],
-        "nnz_after": sum(layer["nnz"] for layer in layers),
-        "search_space": sum(layer.get("search_space", 0) for layer in layers if "parts" in layer),
-    }
-    return {**wide, "layers": layers, "totals": totals}
+    factorized = {layer.name: layer for layer in pairs.layers if layer.parts is not None}
+    layers: list[LayerChange] = []
+    for layer in wide.layers:
+        after = factorized.get(layer.name, layer)
+        layers.append(
+            replace(
+                layer,
+                macs_after=after.macs_after,
+                nnz=after.nnz,
+                parts=after.parts,
+                search_space=after.search_space,
+                sparsity=after.sparsity,
+                status=after.status,
+            )
+        )
+    totals = wide.totals
+    attention = (totals.attention_macs_before or 0, totals.attention_macs_after or 0)
+    return replace(wide, layers=tuple(layers), totals=sum_up(layers, attention))

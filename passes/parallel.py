@@ -11,7 +11,6 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.errors import UsageError
-from sift_onnx.passes.base import register_pass
 from sift_onnx.passes.layerwise.activations import second_moment
 from sift_onnx.passes.layerwise.base import LayerwisePass
 from sift_onnx.passes.layerwise.linear_layers import LinearLayer, Occurrence
@@ -24,7 +23,6 @@ from sift_onnx.weights.sparse import SparseWeight, generator, index_dtype
 __all__ = ["Parallel"]
 
 
-@register_pass
 @dataclass(frozen=True)
 class Parallel(LayerwisePass):
     """Replace each layer by ``k = 1 / (1 - s)`` sparse branches: ``y = sum_j f(W_j x)``.

@@ -1,4 +1,4 @@
-"""``transform``: from settings to passes, and back to the kind of model that came in."""
+"""``transform``: makes passes from settings or a recipe, applies them, and returns the same kind of model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sift_onnx.recipe import Recipe, Step
 
 __all__ = ["make_pass", "recipe_of", "run_recipe", "transform"]
 
-# Of a recipe's totals, what its first pass was given.
+# Totals of a recipe that are those of its first pass.
 _BEFORE = ("weight_macs_before", "attention_macs_before", "nnz_before")
-# What a report says of sizes that were not given.
+# Keys of a report about sizes that were assumed, since they were not given.
 _ASSUMED = ("nominal", "assumed")
 
 
@@ -92,17 +92,19 @@ def make_pass(step: Step) -> Pass:
 
 
 def run_recipe(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]] | None = None) -> PassResult:
-    """Apply the passes of a recipe, first to last; to what came of the very recipe, none of those that it notes.
+    """Apply the passes of a recipe, first to last.
+
+    A recipe is idempotent as a pass is: on its own output, passes that are recorded in the model are skipped.
 
     Args:
-        model: what the first pass gets, once it is in inference mode.
+        model: the input of the first pass, which gets it in inference mode.
         recipe: the passes.
-        input_shapes: sizes of dynamic axes, for every pass that counts or infers, in place of its own.
+        input_shapes: sizes of dynamic axes, for every pass with that setting, in place of its own.
 
     Returns:
-        The last model, and a report with one entry for each pass under ``steps``; its ``totals`` go from the first
-        pass's input to the last one's output, and its ``layers`` are those that a pass changed, or all of them if none
-        did.
+        The output of the last pass, and a report with one entry for each pass under ``steps``. Its ``totals`` compare
+        the input of the first pass with the output of the last one. Its ``layers`` are those that a pass changed, or
+        all layers if no pass changed one.
 
     Raises:
         SiftError: what a pass raises, with its place in the recipe.
@@ -121,8 +123,9 @@ def _run(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]]
             takes_shapes = "input_shapes" in declared_settings(get_pass(step.name))
             given = {"input_shapes": dict(input_shapes)} if input_shapes and takes_shapes else {}
             passes.append((where, make_pass(Step(step.name, {**step.settings, **given}))))
-    # The passes one by one would do what others of the recipe have undone, or miss what they have replaced. One that
-    # notes nothing may never have been applied; what it changes, the others have not seen.
+    # Passes cannot decide one by one whether they were applied: a later one may have undone or replaced what an earlier
+    # one did. A pass that records nothing is always applied. If it changes the model, all passes after it are applied
+    # too, since they have not seen that model.
     noted = [settings for _, p in passes if (settings := p.settings()) is not None]
     done = len(passes) > 1 and came_of(model, noted)
     reports: list[dict[str, Any]] = []
@@ -141,7 +144,7 @@ def _run(model: Model, recipe: Recipe, input_shapes: Mapping[str, Sequence[int]]
 
 @contextmanager
 def _placed(where: str) -> Iterator[None]:
-    """Errors say where in the recipe they come from."""
+    """Prefix errors with the place in the recipe."""
     try:
         yield
     except SiftError as error:
@@ -149,7 +152,7 @@ def _placed(where: str) -> Iterator[None]:
 
 
 def _untouched(model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Any]:
-    """The report of a transform that changes nothing."""
+    """A report of all layers as they are, for recipes whose passes count nothing."""
     report = dict(Wide(0, input_shapes=input_shapes)(model).report)
     return report | {"layers": [layer | {"reason": "the recipe changes no weight of it"} for layer in report["layers"]]}
 
@@ -160,7 +163,7 @@ def recipe_of(model: ModelLike) -> Recipe:
 
 
 def _combined(reports: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """One document of several, in the form of ``sift-onnx transform``."""
+    """The reports of all passes as one document of ``sift-onnx transform``."""
     counting = [report for report in reports if "totals" in report]
     totals: dict[str, Any] = {}
     for report in counting:

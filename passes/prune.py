@@ -17,7 +17,7 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import BudgetError, UnsupportedError
 from sift_onnx.graphs.constants import array_of, replace_values, sparse_weight_of
 from sift_onnx.model import Model
-from sift_onnx.passes.base import PassResult, prepared, record, register_pass
+from sift_onnx.passes.base import PassResult, prepared, record
 from sift_onnx.passes.mask_report import describe_masks
 from sift_onnx.passes.masking import Masking, active_weights, matrix_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -34,7 +34,6 @@ __all__ = ["Method", "Prune"]
 Method = Literal["magnitude", "random"]
 
 
-@register_pass
 @dataclass(frozen=True)
 class Prune(SparsifyingPass):
     """Mask a share ``s`` of the weights of each layer; shapes, and the weights that stay, are as they were.

@@ -11,7 +11,7 @@ from sift_onnx.analysis.graph_analysis import analyze
 from sift_onnx.errors import PreconditionError
 from sift_onnx.graphs.constants import MaskedConstant
 from sift_onnx.model import Model
-from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, prepared, record, register_pass
+from sift_onnx.passes.base import PassResult, already_applied, made_by_transforms, prepared, record
 from sift_onnx.passes.batch_norm.folded_batch_norms import folding_warnings
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
@@ -29,7 +29,6 @@ from sift_onnx.passes.widening.settings import Budget, WideSettings
 __all__ = ["Budget", "Wide", "WidePlan"]
 
 
-@register_pass
 @dataclass(frozen=True)
 class Wide(WideSettings):
     """Widen a network by ``k = sqrt(1 / (1 - s))`` and mask its weights so that the multiply-accumulates stay.

@@ -12,13 +12,10 @@ beside the passes or instead of them: ``transform`` reads the one, ``train`` the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from sift_onnx.errors import UsageError
 
@@ -71,16 +68,9 @@ class Recipe:
         Raises:
             UsageError: it is no recipe.
         """
-        try:
-            document = _Loader(text).get_single_data()
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f", line {mark.line + 1}" if mark is not None else ""
-            # Problems are fragments ("but found ..."), and long ones have several lines.
-            problem = " ".join(str(getattr(error, "problem", None) or error).split())
-            raise UsageError(f"{source}{where}: {problem}; a recipe is one YAML document") from error
-        except RecursionError as error:
-            raise UsageError(f"{source} is no recipe: its lists are too deep") from error
+        from sift_onnx.settings.recipe_yaml import read_yaml  # the yaml package takes 10 ms to import
+
+        document = read_yaml(text, source)
         if isinstance(document, dict) and document.get("version") != _VERSION:
             raise UsageError(f"{source}: version {document.get('version')!r} is unknown; write 'version: {_VERSION}'")
         return cls.of(document, source)
@@ -156,44 +146,9 @@ class Recipe:
             document["passes"] = [{step.name: dict(step.settings)} for step in self.steps]
         if self.training is not None:
             document["training"] = dict(self.training)
-        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+        from sift_onnx.settings.recipe_yaml import write_yaml
 
-
-_NUMBERS = {
-    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
-    "tag:yaml.org,2002:float": re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"),
-}
-
-
-class _Loader(yaml.SafeLoader):
-    """Without what a recipe would be misread by.
-
-    Aliases make a huge document of a short text. Of a key that is given twice, YAML keeps the last. ``2:4`` is a
-    pattern here, and not the number 124, as which YAML 1.1 reads it in base 60.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        known: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in known:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            known.add(key.value)
-        return super().construct_mapping(node, deep)
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("a recipe has no aliases (*name); write the value out")
-        return super().compose_node(parent, index)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, _pattern in _NUMBERS.items():
-    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+        return write_yaml(document)
 
 
 def _step(entry: Any, where: str) -> Step:

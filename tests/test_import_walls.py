@@ -129,7 +129,7 @@ def test_a_wall_that_is_climbed_is_reported(
         ({"analysis/findings": "import sift_onnx.analysis.rules.pooling"}, "sift_onnx.analysis"),
         ({"files/wire": "def late():\n    import sift_onnx.files.file_bytes"}, "sift_onnx.files"),
         ({"files/wire": FOR_TYPES_ALONE}, "sift_onnx.files"),
-        ({"training/kernels/pooling": "import sift_onnx.training.importing.importer"}, "sift_onnx.training"),
+        ({"training/kernels/spatial/pooling": "import sift_onnx.training.importing.importer"}, "sift_onnx.training"),
     ],
 )
 def test_a_circle_is_reported(installed_layout: Path, tmp_path: Path, planted: dict[str, str], circle: str) -> None:

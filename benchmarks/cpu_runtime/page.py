@@ -5,13 +5,14 @@ python benchmarks/cpu_runtime/page.py        # needs `pip install matplotlib`
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pages
 from results import DEEPSPARSE, DENSE, DENSE_CHAIN, FOLDER, SAME_FILE, Processor, Row, Run
 
 __all__ = ["Case", "cases", "chart_key", "draw", "page", "processors", "table"]
@@ -149,7 +150,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 def chart_key(processor: Processor) -> str:
     """A digest of all that the chart shows: the chart has it, so that a chart of other figures is found."""
     shown = [[model, batch, {name: row.ratio for name, row in rows.items()}] for model, batch, rows in cases(processor)]
-    return hashlib.sha256(json.dumps([_title(processor), shown]).encode()).hexdigest()
+    return pages.digest([_title(processor), shown])
 
 
 def _title(processor: Processor) -> str:
@@ -159,34 +160,24 @@ def _title(processor: Processor) -> str:
 
 def draw(processor: Processor, path: Path) -> None:
     """The chart: a line per model and batch, a mark per program that it is compared with."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        sys.exit("the chart needs matplotlib: pip install matplotlib")
-    mpl.use("svg")
-    # The same bytes for the same figures, and text that stays text.
-    mpl.rcParams.update({"svg.hashsalt": "cpu_runtime", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot as plt
-
     lines = cases(processor)
-    figure, axis = plt.subplots(figsize=(8.4, 0.27 * len(lines) + 1.2), layout="constrained", facecolor="white")
-    marks = zip(_COLUMNS, ("onnxruntime, same file", "onnxruntime, dense original", DEEPSPARSE), "osD", strict=True)
-    for names, label, marker in marks:
-        points = [(rows[name].ratio, i) for i, (_, _, rows) in enumerate(lines) for name in names if name in rows]
-        axis.plot(*zip(*points, strict=True), marker, label=label, markersize=5.5)
-    axis.axvline(1, color="black", linewidth=1)
-    axis.set_xscale("log")
-    ticks = [0.1, 0.2, 0.5, 1, 2]
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.minorticks_off()
-    axis.set_yticks(range(len(lines)), [f"{model}, batch {batch}" for model, batch, _ in lines])
-    axis.invert_yaxis()
-    axis.grid(alpha=0.3)
-    axis.set_xlabel("our time over the other's: left of 1 ours is faster")
-    axis.set_title(_title(processor), fontsize=9)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, metadata={"Date": None, "Description": chart_key(processor)})
-    plt.close(figure)
+    with pages.chart(path, chart_key(processor), figsize=(8.4, 0.27 * len(lines) + 1.2)) as figure:
+        axis = figure.subplots()
+        marks = zip(_COLUMNS, ("onnxruntime, same file", "onnxruntime, dense original", DEEPSPARSE), "osD", strict=True)
+        for names, label, marker in marks:
+            points = [(rows[name].ratio, i) for i, (_, _, rows) in enumerate(lines) for name in names if name in rows]
+            axis.plot(*zip(*points, strict=True), marker, label=label, markersize=5.5)
+        axis.axvline(1, color="black", linewidth=1)
+        axis.set_xscale("log")
+        ticks = [0.1, 0.2, 0.5, 1, 2]
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.minorticks_off()
+        axis.set_yticks(range(len(lines)), [f"{model}, batch {batch}" for model, batch, _ in lines])
+        axis.invert_yaxis()
+        axis.grid(alpha=0.3)
+        axis.set_xlabel("our time over the other's: left of 1 ours is faster")
+        axis.set_title(_title(processor), fontsize=9)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
 
 def main() -> None:

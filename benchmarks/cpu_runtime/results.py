@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DEEPSPARSE", "DENSE", "DENSE_CHAIN", "FOLDER", "SAME_FILE", "Processor", "Row", "Run", "add_run", "commit"]
+__all__ = ["DEEPSPARSE", "DENSE", "DENSE_CHAIN", "FOLDER", "SAME_FILE", "Processor", "Row", "Run", "add_run"]
 
 FOLDER = Path(__file__).parent / "results"
 SAME_FILE = "onnxruntime, same file"
@@ -142,9 +141,3 @@ def add_run(path: Path, here: Processor, run: Run) -> None:
     """Append ``run`` to the results at ``path``, which are begun with ``here`` where there are none."""
     found = Processor.read(path) if path.exists() else here
     Processor(found.processor, found.isa, found.machine, [*found.runs, run], found.stale).write(path)
-
-
-def commit() -> str:
-    """The commit of the checkout; ``-dirty`` where tracked files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.check_output(command, text=True, cwd=Path(__file__).parent).strip()

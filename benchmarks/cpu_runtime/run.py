@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import platform
 import re
 import shlex
 import statistics
@@ -32,8 +31,8 @@ from pathlib import Path
 from cases import BATCHES, CHAIN_ROWS, Models, stage_of
 from cost import creation_seconds, session_bytes
 from deepsparse_peer import DeepSparse, missing_peer
-from page import table
-from results import DEEPSPARSE, DENSE, DENSE_CHAIN, SAME_FILE, Processor, Row, Run, add_run, commit
+from page import pages, table
+from results import DEEPSPARSE, DENSE, DENSE_CHAIN, SAME_FILE, Processor, Row, Run, add_run
 
 from sift_onnx.backends.base import CompileOptions, Program, get_backend
 from sift_onnx.backends.cpu.isa import selected_isa
@@ -193,10 +192,10 @@ def main() -> None:
     if arguments.results:
         add_run(
             arguments.results,
-            Processor(processor_name(), selected_isa(), f"{usable_processors()} cores."),
+            Processor(pages.processor_name(), selected_isa(), f"{usable_processors()} cores."),
             Run(
                 dt.date.today().isoformat(),
-                commit(),
+                pages.commit(),
                 shlex.join(["python", *sys.argv]),
                 arguments.threads,
                 "processor" if arguments.processor_time else "wall",
@@ -204,17 +203,6 @@ def main() -> None:
                 rows,
             ),
         )
-
-
-def processor_name() -> str:
-    """The processor's own name with family and model, as virtual machines hide parts of it."""
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return platform.processor() or platform.machine()
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    name = found.get("model name", platform.machine())
-    return f"{name} (family {found.get('cpu family')}, model {found.get('model')})"
 
 
 _GROUPS = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pages
 
 from sift_onnx.backends.processors import usable_processors
 
@@ -39,7 +42,7 @@ class Outcome:
     """Of one table or figure.
 
     Attributes:
-        name: of its files.
+        name: of its folder.
         title: what of the paper it repeats.
         what: how it was measured, in sentences.
         header: of the table.
@@ -62,7 +65,7 @@ class Outcome:
 def machine(device: str) -> dict[str, Any]:
     """What the figures were measured on."""
     if device == "cpu":
-        described = f"{usable_processors()} cores of {_processor()}"
+        described = f"{usable_processors()} cores of {pages.processor_name()}"
     else:
         import torch
 
@@ -71,22 +74,10 @@ def machine(device: str) -> dict[str, Any]:
     return {"device": described, "python": platform.python_version(), **packages}
 
 
-def _processor() -> str:
-    """The processor's own name, with how wide its vectors are: virtual machines hide the model."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    found = dict(line.split(":", 1) for line in lines if ":" in line)
-    found = {key.strip(): value.strip() for key, value in found.items()}
-    vectors = "AVX-512" if "avx512f" in found.get("flags", "") else "no AVX-512"
-    name = found.get("model name", platform.machine())
-    return f"{name} (family {found.get('cpu family')}, model {found.get('model')}, {vectors})"
-
-
 def write(outcome: Outcome, folder: Path, command: str, setting: str, device: str, seconds: float) -> None:
-    """``NAME.json``, ``NAME.svg`` and ``NAME.md`` in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """``results.json``, ``chart.svg`` and ``README.md`` in a folder of the outcome's name inside ``folder``."""
+    own = folder / outcome.name
+    own.mkdir(parents=True, exist_ok=True)
     measured_on = machine(device)
     document = {
         "schema": 1,
@@ -99,25 +90,10 @@ def write(outcome: Outcome, folder: Path, command: str, setting: str, device: st
         "claims": [asdict(claim) for claim in outcome.claims],
         "values": outcome.values,
     }
-    (folder / f"{outcome.name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    _plot(outcome, folder / f"{outcome.name}.svg")
-    (folder / f"{outcome.name}.md").write_text(_page(outcome, command, measured_on, seconds), encoding="utf-8")
-
-
-def _plot(outcome: Outcome, path: Path) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise click.ClickException("plots need matplotlib: pip install matplotlib") from error
-    mpl.use("svg")
-    # The same bytes for the same figures, and text that stays text.
-    mpl.rcParams.update({"svg.hashsalt": outcome.name, "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot as plt
-
-    figure = plt.figure(figsize=(9.6, 3.6), layout="constrained", facecolor="white")
-    outcome.draw(figure)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    (own / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    with pages.chart(own / "chart.svg", pages.digest(outcome.values), figsize=(9.6, 3.6)) as figure:
+        outcome.draw(figure)
+    (own / "README.md").write_text(_page(outcome, command, measured_on, seconds), encoding="utf-8")
 
 
 def _page(outcome: Outcome, command: str, measured_on: dict[str, Any], seconds: float) -> str:
@@ -125,7 +101,7 @@ def _page(outcome: Outcome, command: str, measured_on: dict[str, Any], seconds: 
     lines.append("| " + " | ".join(outcome.header) + " |")
     lines.append("| --- |" + " ---: |" * (len(outcome.header) - 1))
     lines += ["| " + " | ".join(row) + " |" for row in outcome.rows]
-    lines += ["", f"![{outcome.title}]({outcome.name}.svg)", ""]
+    lines += ["", f"![{outcome.title}](chart.svg)", ""]
     for heading, verdict in (("What agrees", True), ("What does not", False), ("What cannot be told", None)):
         claims = [claim for claim in outcome.claims if claim.agrees is verdict]
         if claims:

@@ -1,7 +1,7 @@
 """Dense against Sparse Wide at equal FLOPs on real data, through the tool's own transform and train.
 
-    python benchmarks/training/digits.py --out digits.json       # goes on where it was stopped
-    python benchmarks/training/digits_plot.py digits.json digits.svg
+    python benchmarks/training/digits.py --out benchmarks/training/digits.json       # goes on where it was stopped
+    python benchmarks/training/page.py        # README.md and digits.svg from digits.json and growth.json
 
 Data and network are those of `digits_data.py`; needs `pip install scikit-learn`. A network of base width w is compared
 with its Sparse Wide models at several sparsities, whose masks stay (static) or evolve (SET, RigL). Widening keeps the
@@ -16,13 +16,19 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pages
 from digits_data import Shifted, accuracy, network, split, test_set
+from tables import digits_table
 
 import sift_onnx
 from sift_onnx.training.trainer import TrainingSettings, train_file
@@ -63,7 +69,7 @@ def main(
 ) -> None:
     """Choose rates, train, and print the table."""
     torch.set_num_threads(1)
-    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"schema": 1, "epochs": epochs}
+    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else pages.origin() | {"epochs": epochs}
     if found["epochs"] != epochs:
         raise click.UsageError(f"{out} is of {found['epochs']} epochs")
     configurations = [("dense", ""), *((f"{float(s):.0%} {a}", s) for s in sparsities for a in ALGORITHMS)]
@@ -111,7 +117,7 @@ def main(
                 ),
             )
     out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(table(found, widths, [name for name, _ in configurations], seeds))
+    print(digits_table(found))
 
 
 def trained_accuracy(
@@ -163,24 +169,6 @@ def sizes(width: int, sparsities: tuple[str, ...]) -> dict[str, Any]:
                 "nnz": sum(layer["nnz"] for layer in layers),
             }
     return found
-
-
-def table(found: dict[str, Any], widths: tuple[int, ...], names: list[str], seeds: int) -> str:
-    """Markdown: a row per configuration, a column per width; how many seeds are above dense stands in brackets."""
-    lines = [
-        "| | rate | " + " | ".join(f"w = {width}" for width in widths) + " |",
-        "| --- | ---: |" + " ---: |" * len(widths),
-    ]
-    for name in names:
-        cells = []
-        for width in widths:
-            values = found["test"][str(width)][name][:seeds]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            above = sum(value > dense for value, dense in zip(values, found["test"][str(width)]["dense"], strict=False))
-            wins = f" ({above} of {len(values)})" if name != "dense" else ""
-            cells.append(f"{statistics.mean(values):.1f} ± {spread:.1f}{wins}")
-        lines.append(f"| {name} | {found['rates'][name]:g} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

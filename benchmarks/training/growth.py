@@ -1,6 +1,6 @@
 """A trained model grows: widened with its weights in it, then trained on with masks that reach the new channels.
 
-    python benchmarks/training/growth.py [--seeds 5] [--width 4] [--sparsity 0.75] [--steps 400]
+    python benchmarks/training/growth.py [--seeds 5] [--width 4] [--sparsity 0.75] [--steps 400] [--results FILE]
 
 Trains the network of `digits_data.py` on digits, transforms it with `--init embed`, which adds channels without a
 weight, and goes on with RigL. A second training goes on as long with the original, and a third with masks that stay.
@@ -10,7 +10,7 @@ Needs `pip install scikit-learn`.
 from __future__ import annotations
 
 import itertools
-import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,12 @@ from typing import Any
 import click
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pages
 from digits_data import Shifted, accuracy, network, split, test_set
+from tables import growth_table
 
 import sift_onnx
 from sift_onnx.training.trainer import TrainingSettings, train_file
@@ -34,7 +39,10 @@ FREQUENCY = 20
 @click.option("--first-steps", type=int, default=400, show_default=True, help="Of the original.")
 @click.option("--steps", type=int, default=400, show_default=True, help="After the growth.")
 @click.option("--rate", type=float, default=0.2, show_default=True, help="Learning rate of both trainings.")
-def main(seeds: int, width: int, sparsity: str, first_steps: int, steps: int, rate: float) -> None:
+@click.option("--results", type=click.Path(path_type=Path), help="Write the figures of every seed as JSON.")
+def main(
+    seeds: int, width: int, sparsity: str, first_steps: int, steps: int, rate: float, results: Path | None
+) -> None:
     """Grow a model at every seed, and print what became of it."""
     torch.set_num_threads(1)
     rows: list[dict[str, float]] = []
@@ -58,11 +66,9 @@ def main(seeds: int, width: int, sparsity: str, first_steps: int, steps: int, ra
             row["change by RigL"] = row["embedded, RigL"] - row["embedded"]
             rows.append(row | reach(sift_onnx.masks(wide), sift_onnx.masks(grown)))
             print(f"seed {seed}: " + ", ".join(f"{key} {value:.10g}" for key, value in rows[-1].items()), flush=True)
-    print("\n| | mean | standard deviation | lowest | highest |\n| --- | ---: | ---: | ---: | ---: |")
-    for key in rows[0]:
-        values = [row[key] for row in rows]
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        print(f"| {key} | {statistics.mean(values):.1f} | {spread:.1f} | {min(values):.1f} | {max(values):.1f} |")
+    print("\n" + growth_table(rows))
+    if results:
+        pages.write(results, rows)
 
 
 def train(source: Path, target: Path, examples: Any, algorithm: str | None, steps: int, rate: float, seed: int) -> None:

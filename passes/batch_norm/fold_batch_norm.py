@@ -18,7 +18,7 @@ from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, repl
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import BIAS, FOLDABLE, WEIGHT, feature_axes
-from sift_onnx.passes.base import Pass, PassResult, prepared, record, register_pass
+from sift_onnx.passes.base import Pass, PassResult, prepared, record
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
@@ -32,7 +32,6 @@ Array = npt.NDArray[Any]
 _DEFAULT_EPSILON = 1e-5
 
 
-@register_pass
 @dataclass(frozen=True)
 class FoldBatchNorm(Pass):
     """Fold each BatchNormalization into the Conv, ConvTranspose or Gemm before it.

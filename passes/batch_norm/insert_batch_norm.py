@@ -25,7 +25,7 @@ from sift_onnx.errors import PreconditionError, UsageError
 from sift_onnx.graphs.constants import array_of, dtype_of
 from sift_onnx.model import Model
 from sift_onnx.operators.weight_operands import BIAS, WEIGHT
-from sift_onnx.passes.base import Pass, PassResult, record, register_pass
+from sift_onnx.passes.base import Pass, PassResult, record
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, stored_parameter
 from sift_onnx.passes.node_builder import NodeBuilder, part_of
 from sift_onnx.passes.prepare.inference_mode import in_inference_mode
@@ -39,7 +39,6 @@ Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
 
-@register_pass
 @dataclass(frozen=True)
 class InsertBatchNorm(Pass):
     """Put a BatchNormalization after every layer that a normalization was folded into.

@@ -21,7 +21,7 @@ from sift_onnx.analysis.training_mode import (
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
-from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.base import Pass, PassResult
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.unread_nodes import drop_makers
 
@@ -30,7 +30,6 @@ __all__ = ["InferenceMode", "in_inference_mode", "on_inference_graph"]
 AnyPass = TypeVar("AnyPass", bound=Pass)
 
 
-@register_pass
 @dataclass(frozen=True)
 class InferenceMode(Pass):
     """Put BatchNormalization and Dropout into inference mode.

@@ -13,12 +13,11 @@ from sift_onnx.errors import UnsupportedError
 from sift_onnx.graphs.constants import share_values
 from sift_onnx.graphs.importing import import_model
 from sift_onnx.model import Model
-from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.base import Pass, PassResult
 
 __all__ = ["InlineFunctions"]
 
 
-@register_pass
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
     """Replace calls of model-local functions by their bodies.

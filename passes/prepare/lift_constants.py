@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.weight_operands import FOLDABLE
-from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.base import Pass, PassResult
 
 __all__ = ["LiftConstants"]
 
@@ -20,7 +20,6 @@ __all__ = ["LiftConstants"]
 _READERS = FOLDABLE | {"BatchNormalization", "MatMul"}
 
 
-@register_pass
 @dataclass(frozen=True)
 class LiftConstants(Pass):
     """Turn filled tensors that weight layers and BatchNormalization read into initializers.

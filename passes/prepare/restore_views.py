@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.model import Model
 from sift_onnx.operators.domains import is_standard
-from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.base import Pass, PassResult
 from sift_onnx.passes.node_builder import free_name, names_in
 from sift_onnx.passes.prepare.strided_indices import Arrangement, arrangement_of, strided_indices
 from sift_onnx.passes.unread_nodes import drop_makers
@@ -24,7 +24,6 @@ __all__ = ["RestoreViews"]
 _FIRST_OPSET = 5
 
 
-@register_pass
 @dataclass(frozen=True)
 class RestoreViews(Pass):
     """Replace a Gather that reads every element of a flattened tensor once, in order of strides, by a Reshape.

@@ -14,7 +14,7 @@ from sift_onnx.graphs.constants import array_of, dtype_of, named, shape_of, shar
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name
 from sift_onnx.operators.weight_operands import STATISTICS
-from sift_onnx.passes.base import Pass, PassResult, register_pass
+from sift_onnx.passes.base import Pass, PassResult
 from sift_onnx.passes.node_builder import free_name, names_in
 
 __all__ = ["UnshareInitializers"]
@@ -23,7 +23,6 @@ __all__ = ["UnshareInitializers"]
 _Read = tuple[gs.Node, int]
 
 
-@register_pass
 @dataclass(frozen=True)
 class UnshareInitializers(Pass):
     """Give every parameter of the network its own initializer again.

@@ -1,23 +1,38 @@
-"""What ``train`` reports, as far as it is shown."""
+"""What ``train`` reports."""
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from sift_onnx.records.record import SCHEMA, Amount, Count, Real, Record, Share
 
-__all__ = ["Algorithm", "History", "Masks", "StepEntry", "TrainReport", "TrainedCost", "Validation", "ValidationEntry"]
+__all__ = [
+    "Algorithm",
+    "History",
+    "Kernels",
+    "LayerKernels",
+    "Masks",
+    "StepEntry",
+    "TrainReport",
+    "TrainedCost",
+    "Validation",
+    "ValidationEntry",
+]
 
 
 class Validation(Record, frozen=True, kw_only=True):
-    """Figures on validation data; empty where there is none."""
+    """Figures on validation data; empty where there is none. Not every loss has an accuracy."""
 
-    accuracy: Share | None = None
     loss: Real | None = None
+    examples: Count | None = None
+    accuracy: Share | None = None
 
 
 class Algorithm(Record, frozen=True, kw_only=True):
     """An algorithm and how its masks moved: explored weights, weights that were never dropped, and churn."""
 
     algorithm: str
+    layers: Count | None = None
     itop: Share | None = None
     doc: Share | None = None
     churn: Share | None = None
@@ -32,6 +47,21 @@ class Masks(Record, frozen=True, kw_only=True):
     algorithms: tuple[Algorithm, ...]
 
 
+class LayerKernels(Record, frozen=True, kw_only=True):
+    """The kernels of a masked layer, ``sparse`` or ``dense``, and why it has these."""
+
+    name: str
+    kernels: str
+    reason: str
+
+
+class Kernels(Record, frozen=True, kw_only=True):
+    """The kernels that were asked for, and those of each masked layer."""
+
+    setting: str
+    layers: tuple[LayerKernels, ...]
+
+
 class TrainedCost(Record, frozen=True, kw_only=True):
     """What one example costs; the fields are those of ``inspect``."""
 
@@ -43,10 +73,28 @@ class TrainedCost(Record, frozen=True, kw_only=True):
 
 
 class StepEntry(Record, frozen=True, kw_only=True):
-    """A log line of steps."""
+    """A log line of steps.
+
+    Attributes:
+        step: the last one.
+        epoch: that it belongs to, from 0.
+        loss: mean since the line before.
+        lr: learning rate.
+        examples_per_second: of all ranks.
+        original_examples_per_second_estimate: of a dense model of as many multiply-accumulates.
+        nnz: active weights of all masks.
+        itop: explored weights, as the next two where one algorithm follows its masks.
+        doc: weights that were never dropped.
+        churn: active weights that the last update of the masks brought.
+    """
 
     step: Count
+    epoch: Count | None = None
     loss: Real | None = None
+    lr: Amount | None = None
+    examples_per_second: Amount | None = None
+    original_examples_per_second_estimate: Amount | None = None
+    nnz: Count | None = None
     itop: Share | None = None
     doc: Share | None = None
     churn: Share | None = None
@@ -56,7 +104,9 @@ class ValidationEntry(Record, frozen=True, kw_only=True):
     """A log line of a validation."""
 
     step: Count
+    epoch: Count | None = None
     loss: Real | None = None
+    examples: Count | None = None
     accuracy: Share | None = None
 
 
@@ -68,16 +118,46 @@ class History(Record, frozen=True, kw_only=True):
 
 
 class TrainReport(Record, frozen=True, kw_only=True):
-    """A training."""
+    """A training.
+
+    Attributes:
+        model: the file that was read.
+        out: the file that was written.
+        steps: that were made.
+        epochs: that were complete.
+        loss: of the last step; None where none was made.
+        validation: after the last step.
+        kernels: of masked layers.
+        examples_per_second: of all ranks, without validation; None where no step was made.
+        original_examples_per_second_estimate: of a dense model of as many multiply-accumulates; None where it was not
+            estimated.
+        seed: of random draws.
+        sparsity: the masked weights at the end.
+        inference_mode: nodes that were exported in training mode.
+        cost: None where it is not known.
+        history: how the figures went.
+        device: that it ran on.
+        ranks: how many processes trained together.
+        checkpoints: their folder; None where none were kept.
+        seconds: that it took.
+    """
 
     schema: int = SCHEMA
     model: str
     out: str
     steps: Count
+    epochs: Count | None = None
     loss: Real | None
     validation: Validation
-    device: str
-    seconds: Amount
+    kernels: Kernels | None = None
+    examples_per_second: Amount | UnsetType | None = UNSET
+    original_examples_per_second_estimate: Amount | UnsetType | None = UNSET
+    seed: int | None = None
     sparsity: Masks
-    cost: TrainedCost | None = None
+    inference_mode: tuple[str, ...] | None = None
+    cost: TrainedCost | UnsetType | None = UNSET
     history: History | None = None
+    device: str
+    ranks: Count | None = None
+    checkpoints: str | UnsetType | None = UNSET
+    seconds: Amount

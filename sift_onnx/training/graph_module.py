@@ -2,14 +2,15 @@
 
 torch.fx pickles the code of a module and traces it again when it is read. Kernels look at sizes and numbers, so they
 cannot be traced; and a trace keeps only what the graph refers to. Here a pickle holds the nodes of the graph, one
-record each. A kernel stands there by the name that Python imports it by, or by its operator if it has no such name.
+record each. A kernel of this package stands there by its operator, so that it may move from file to file. Any other
+function stands there by the name that Python imports it by, or by its operator if it has no such name.
 """
 
 from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from torch.fx.node import map_aggregate
 from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.operators.labels import operator_name
 from sift_onnx.training.host_kernels import HOST_KERNELS
-from sift_onnx.training.registry import kernels
+from sift_onnx.training.registry import kernels, registered_kernel
 
 __all__ = ["LoweredModule"]
 
@@ -78,7 +79,9 @@ class LoweredModule(fx.GraphModule):
                 UsageError: a kernel has no name; the message names the node.
         """
         # The blank module comes first: hooks among the attributes may refer to it.
-        return _blank, (_kind_of(self),), {**self.__dict__, "_graph": [_record_of(node) for node in self.graph.nodes]}
+        operators = _operators()
+        records = [_record_of(node, operators) for node in self.graph.nodes]
+        return _blank, (_kind_of(self),), {**self.__dict__, "_graph": records}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         records = state["_graph"]
@@ -100,9 +103,10 @@ def _blank(kind: type[LoweredModule]) -> LoweredModule:
     return blank
 
 
-def _record_of(node: fx.Node) -> _Record:
+def _record_of(node: fx.Node, operators: Mapping[int, _Kernel]) -> _Record:
     args, kwargs = _plain(node.args), _plain(node.kwargs)
-    return _Record(node.op, node.name, _named(node), args, kwargs, node.type, node.meta.get("onnx_node"))
+    name = _named(node, operators)
+    return _Record(node.op, node.name, name, args, kwargs, node.type, node.meta.get("onnx_node"))
 
 
 def _plain(argument: Any) -> Any:
@@ -118,37 +122,46 @@ def _plain(argument: Any) -> Any:
     return tuple(map(_plain, argument)) if type(argument) is tuple else argument
 
 
-def _named(node: fx.Node) -> str | Callable[..., Any] | _Kernel:
+def _named(node: fx.Node, operators: Mapping[int, _Kernel]) -> str | Callable[..., Any] | _Kernel:
     run = node.target
     if isinstance(run, str):
         return run
+    operator = operators.get(id(run))
+    if operator is not None and str(getattr(run, "__module__", "")).startswith("sift_onnx."):
+        return operator
     try:
         pickle.dumps(run)
         return run
     except (pickle.PicklingError, AttributeError, TypeError):
         pass
-    host = (_Kernel("", op, None) for _, op, _, known in HOST_KERNELS.items() if known is run)
-    found = next(host, None) or next((_Kernel(k.domain, k.op, k.since) for k in kernels() if k.run is run), None)
-    if found is None:
+    if operator is None:
         raise UsageError(
             f"node {node.meta.get('onnx_node', node.name)!r}: its kernel has been replaced, and cannot be imported by "
             "name, so the module cannot be pickled; define the kernel at the top of a module"
         )
-    return found
+    return operator
+
+
+def _operators() -> dict[int, _Kernel]:
+    """The first operator that each kernel is registered for, by the kernel's ``id``."""
+    operators = {id(known): _Kernel("", op, None) for _, op, _, known in HOST_KERNELS.items()}
+    for known in kernels():
+        operators.setdefault(id(known.run), _Kernel(known.domain, known.op, known.since))
+    return operators
 
 
 def _kernel(key: _Kernel) -> Callable[..., Any]:
     if key.since is None:
-        on_host = HOST_KERNELS.find(key.op)
-        if on_host is not None:
-            return on_host
-    for known in kernels():
-        if (known.domain, known.op, known.since) == (key.domain, key.op, key.since):
-            return known.run
-    raise UnsupportedError(
-        f"the module was saved with a torch kernel for {operator_name(key.op, key.domain)} that is not registered "
-        "here; call sift_onnx.training.register_kernel before the module is read"
-    )
+        run = HOST_KERNELS.find(key.op)
+    else:
+        known = registered_kernel(key.op, key.domain, key.since)
+        run = None if known is None else known.run
+    if run is None:
+        raise UnsupportedError(
+            f"the module was saved with a torch kernel for {operator_name(key.op, key.domain)} that is not registered "
+            "here; call sift_onnx.training.register_kernel before the module is read"
+        )
+    return run
 
 
 def _graph_of(records: list[_Record]) -> fx.Graph:

@@ -6,6 +6,7 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
 from sift_onnx.model import Model
+from sift_onnx.passes.base import applied
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
@@ -19,9 +20,7 @@ def prepare(model: Model) -> Model:
     It is deterministic, so that write-back finds the tensors that the importer saw, and returns ``model`` itself if
     there is nothing to do.
     """
-    for pass_ in (InlineFunctions(), LiftConstants(), UnshareInitializers(renamed_only=True)):
-        model = pass_(model).model
-    return model
+    return applied(model, InlineFunctions(), LiftConstants(), UnshareInitializers(renamed_only=True))
 
 
 def stored_constants(graph: gs.Graph) -> dict[str, gs.Constant]:

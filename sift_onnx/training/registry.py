@@ -29,7 +29,7 @@ from sift_onnx.operators.domains import canonical_domain, is_standard
 from sift_onnx.operators.labels import operator_name
 from sift_onnx.operators.registry import Registry
 
-__all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel"]
+__all__ = ["NEWEST_OPSET", "Kernel", "find_kernel", "kernel", "kernels", "register_kernel", "registered_kernel"]
 
 # Kernels of this package are validated up to this opset; a later version of an operator may mean something else.
 NEWEST_OPSET = 28
@@ -158,6 +158,11 @@ def _version(op: str, domain: str, opset: int) -> int:
         return int(onnx.defs.get_schema(op, opset, domain).since_version)
     except onnx.defs.SchemaError:
         return opset
+
+
+def registered_kernel(op: str, domain: str, since: int) -> Kernel | None:
+    """The kernel that is registered for an operator from version ``since`` on."""
+    return _KERNELS.versions(op, domain).get(since)
 
 
 def kernels() -> list[Kernel]:

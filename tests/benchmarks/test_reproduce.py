@@ -91,15 +91,15 @@ def test_the_page_sorts_sentences_by_whether_they_hold(reproduce, tmp_path):
 
     found = outcome.Outcome("tableX", "Table X", "Measured.", ("a", "b"), [["1", "2"]], claims, {"x": 1}, draw)
     outcome.write(found, tmp_path, "python run.py tableX", "small", "cpu", 3.21)
-    page = (tmp_path / "tableX.md").read_text()
+    page = (tmp_path / "tableX" / "README.md").read_text()
     places = [
         page.index(text) for text in ("## What agrees", "One holds", "## What does not", "It is odd", "told", "open")
     ]
     assert places == sorted(places)
     assert "not said" not in page
-    document = json.loads((tmp_path / "tableX.json").read_text())
+    document = json.loads((tmp_path / "tableX" / "results.json").read_text())
     assert [claim["agrees"] for claim in document["claims"]] == [True, False, None]
     assert (document["values"], document["seconds"], document["setting"]) == ({"x": 1}, 3.2, "small")
-    before = (tmp_path / "tableX.svg").read_bytes()
+    before = (tmp_path / "tableX" / "chart.svg").read_bytes()
     outcome.write(found, tmp_path, "python run.py tableX", "small", "cpu", 4.0)
-    assert (tmp_path / "tableX.svg").read_bytes() == before
+    assert (tmp_path / "tableX" / "chart.svg").read_bytes() == before

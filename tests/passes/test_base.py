@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,11 +16,12 @@ import onnx_graphsurgeon as gs
 import pytest
 from builders import linear, random_weight
 
-from sift_onnx.errors import ModelReadError, PreconditionError, UsageError
+from sift_onnx import passes
+from sift_onnx.errors import ModelReadError, PluginError, PreconditionError, UsageError
 from sift_onnx.model import Model
-from sift_onnx.passes import Pass, PassResult, UnshareInitializers, Wide, get_pass, register_pass
+from sift_onnx.passes import Pass, PassResult, UnshareInitializers, get_pass, register_pass
 from sift_onnx.passes import base as base_module
-from sift_onnx.passes.base import HISTORY_KEY, already_applied, history, record
+from sift_onnx.passes.base import BUILT_IN, HISTORY_KEY, already_applied, history, record
 
 
 def model() -> Model:
@@ -59,17 +65,54 @@ def test_a_pass_without_a_call_cannot_be_made() -> None:
         Empty()  # type: ignore[abstract]
 
 
-def test_passes_are_found_by_name() -> None:
-    assert get_pass("wide") is Wide
-    assert get_pass("unshare-initializers") is UnshareInitializers
+@pytest.mark.parametrize(("name", "home"), BUILT_IN.items())
+def test_a_pass_of_this_package_is_found_by_its_name_and_handed_on_by_the_package(name: str, home: str) -> None:
+    found = get_pass(name)
+    assert found.name == name
+    assert getattr(passes, home.partition(":")[2]) is found
+
+
+def test_what_the_package_hands_on_is_there_and_nothing_else_is() -> None:
+    assert all(hasattr(passes, name) for name in passes.__all__)
+    assert {home.partition(":")[2] for home in BUILT_IN.values()} < set(passes.__all__)
+    with pytest.raises(AttributeError, match=r"module 'sift_onnx\.passes' has no attribute 'Wider'"):
+        passes.Wider  # noqa: B018
+
+
+def test_every_pass_of_this_package_is_among_its_passes() -> None:
+    for module in pkgutil.walk_packages(passes.__path__[:1], "sift_onnx.passes."):
+        importlib.import_module(module.name)
+    waiting, concrete = [Pass], set()
+    while waiting:
+        waiting.extend(subclasses := waiting.pop().__subclasses__())
+        concrete |= {c for c in subclasses if c.__module__.startswith("sift_onnx.") and not c.__name__.startswith("_")}
+    assert {c for c in concrete if not inspect.isabstract(c)} == {get_pass(name) for name in BUILT_IN}
+
+
+def test_a_transform_imports_no_pass_that_it_does_not_need() -> None:
+    program = "import sys, sift_onnx; sift_onnx.transform; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "sift_onnx.passes.wide" in loaded
+    assert not {"sift_onnx.passes.doped", "sift_onnx.passes.layerwise.base", "yaml", "onnxruntime"} & set(loaded)
 
 
 def test_a_registered_pass_is_found_and_named_where_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_module, "_PASSES", dict(base_module._PASSES))
+    monkeypatch.setattr(base_module, "_REGISTERED", dict(base_module._REGISTERED))
     assert register_pass(Renames) is Renames
     assert get_pass("renames") is Renames
     with pytest.raises(UsageError, match=r"no pass 'wider'; the passes are .*renames.*wide"):
         get_pass("wider")
+
+
+def test_a_pass_that_returns_no_result_is_refused_with_what_it_has_to_return() -> None:
+    class Forgetful(Renames):
+        name: ClassVar[str] = "forgetful"
+
+        def call(self, model: Model) -> PassResult:
+            return super().call(model).model  # type: ignore[return-value]
+
+    with pytest.raises(PluginError, match=r"the pass 'forgetful' of .*test_base returns Model and not PassResult; let"):
+        Forgetful()(model())
 
 
 def test_a_pass_that_changes_nothing_returns_the_very_model() -> None:

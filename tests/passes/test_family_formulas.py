@@ -144,13 +144,17 @@ def test_ranks_of_a_grouped_convolution_are_whole_in_each_group():
     assert s[1] == 864 - 4 * 60
 
 
-@pytest.mark.parametrize("pass_", [Parallel("0.75"), Factorized("0.75"), Doped("0.75"), LowRank(1)])
-def test_depthwise_layers_are_left_as_they_are(pass_):
+def depthwise_model():
     net = Net()
     x = net.op("Relu", net.conv(net.input("x", 1, 3, 8, 8), 3, 16, name="stem"))
     x = net.conv(net.conv(x, 16, 16, 3, name="depthwise", group=16), 16, 24, name="layer")
     net.output(net.conv(x, 24, 2, name="head"))
-    report = pass_(net.model()).report
+    return net.model()
+
+
+@pytest.mark.parametrize("pass_", [Parallel("0.75"), Factorized("0.75"), Doped("0.75"), LowRank(1)])
+def test_depthwise_layers_are_left_as_they_are(pass_):
+    report = pass_(depthwise_model()).report
     entry = next(layer for layer in report["layers"] if layer["name"] == "depthwise.weight")
     assert (entry["status"], entry["reason"]) == ("unchanged", "depthwise (paper, appendix A.1.1)")
     assert layer_of(report)["status"] != "unchanged"
@@ -186,6 +190,15 @@ def test_rank_of_the_structured_ablation():
     assert (u, v) == ([u[0], 64, 3, 3], [64, u[0], 1, 1])
     assert 9 <= u[0] <= 14
     assert wide["macs_after"] <= wide["macs_before"]
+
+
+def test_search_space_of_low_rank_is_that_of_the_depthwise_layers():
+    result = LowRank(2, keep_dense=[])(depthwise_model())
+    entries = {layer["name"]: layer for layer in result.report["layers"]}
+
+    assert entries["depthwise.weight"]["status"] == "sparse"
+    assert entries["layer.weight"]["search_space"] == 0
+    assert result.report["totals"]["search_space"] == inspect(result.model).totals.search_space > 0
 
 
 @pytest.mark.parametrize(

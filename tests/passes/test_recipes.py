@@ -208,7 +208,7 @@ def test_options_beside_a_recipe_are_refused() -> None:
 def stamp(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A pass of a user's own, which notes nothing: it gives nodes a prefix, once. What it was called with."""
     seen: list[str] = []
-    monkeypatch.setattr(base, "_PASSES", dict(base._PASSES))
+    monkeypatch.setattr(base, "_REGISTERED", dict(base._REGISTERED))
 
     @base.register_pass
     class Stamp(base.Pass):

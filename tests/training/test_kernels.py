@@ -9,7 +9,7 @@ from onnx_node_cases import check, node_cases
 
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.training import register_kernel, to_torch
-from sift_onnx.training.kernels.region_alignment import align_regions
+from sift_onnx.training.kernels.spatial.region_alignment import align_regions
 from sift_onnx.training.registry import NEWEST_OPSET, find_kernel, kernels
 
 # Cases that this version of onnx has and the kernels compute; onnx 1.23.

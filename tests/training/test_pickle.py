@@ -217,6 +217,28 @@ def test_a_kernel_of_ones_own_stands_for_its_operator(known_kernels):
         pickle.loads(saved)
 
 
+def one_more(x):
+    return x + 1
+
+
+def test_an_importable_kernel_of_ones_own_stands_for_itself(known_kernels):
+    register_kernel("Odd", one_more, domain="test.pickle")
+    saved = pickle.dumps(odd())
+
+    registry._KERNELS.restore(known_kernels)
+    assert pickle.loads(saved)(torch.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.usefixtures("known_kernels")
+def test_a_kernel_of_this_package_is_the_one_that_is_registered_where_it_is_read():
+    module = sift_onnx.to_torch(build([("LeakyRelu", ["x"], ["y"], {})], {"x": (2,)}, ["y"], {}))
+    saved = pickle.dumps(module)
+    register_kernel("LeakyRelu", lambda x, alpha=0.01: x + 1, since=6)
+
+    assert pickle.loads(saved)(torch.ones(2)).tolist() == [2, 2]
+    assert module(torch.ones(2)).tolist() == [1, 1]
+
+
 @pytest.mark.usefixtures("known_kernels")
 def test_a_kernel_without_a_name_that_was_replaced_is_refused_by_its_node():
     register_kernel("Odd", lambda x: x + 1, domain="test.pickle")

@@ -242,7 +242,9 @@ class RegionProgram:
             mask = shapes[input_key(step.mask, "array")] if step.mask else None
             return build_attention(step.spec, operands, mask, layout, self.isa)
 
-        for slab in cut(count, self._bytes_of_group(shapes), only_rows, self.region.single, whole):
+        for slab in cut(
+            count, self._bytes_of_group(shapes), only_rows=only_rows, single=self.region.single, whole=whole
+        ):
             key = (slab.count, slab.layout)
             if key not in made:
                 part = {name: shape if slab.is_all else (slab.count, *shape[1:]) for name, shape in shapes.items()}

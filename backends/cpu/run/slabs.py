@@ -17,7 +17,14 @@ _LANES_PAY = 12
 
 @dataclass(frozen=True)
 class Slab:
-    """``count`` images or rows from ``first`` on, of ``of`` in all."""
+    """Consecutive images or rows of a batch, which run together.
+
+    Attributes:
+        first: index of the first one in the batch.
+        count: how many there are.
+        of: how many the batch has.
+        layout: that kernels read them in.
+    """
 
     first: int
     count: int
@@ -31,9 +38,9 @@ class Slab:
 
 
 def cut(
-    count: int, bytes_per_group: int, only_rows: bool, single: bool = False, whole: bool = False
+    count: int, bytes_per_group: int, *, only_rows: bool = False, single: bool = False, whole: bool = False
 ) -> tuple[Slab, ...]:
-    """Slabs for ``count`` images or rows.
+    """Slabs for ``count`` images or rows, in the order of the batch; none for an empty batch.
 
     Args:
         count: how many there are.

@@ -182,7 +182,7 @@ class NodeView:
         """
         listed = self.array(1)
         if self.input(1) and listed is None:
-            raise NotLowered("its axes are no constant")
+            raise NotLowered(f"its axes {self.input(1)!r} are {self.why_not_constant(1)}")
         return list(self.attribute("axes") or ()) if listed is None else [int(axis) for axis in listed.reshape(-1)]
 
     def step(self, spec: Spec, view: View, result_view: View | None = None, operands: tuple[int, ...] = (0,)) -> Step:
@@ -201,13 +201,16 @@ class NodeView:
         """A constant of ``size`` finite values.
 
         Raises:
-            NotLowered: it is none.
+            NotLowered: it is none; the message names it and says what it is.
         """
         values = self.array(position)
         if values is None:
-            raise NotLowered(f"{what} {self.input(position)!r} is no constant")
+            raise NotLowered(f"{what} {self.input(position)!r} is {self.why_not_constant(position)}")
         if values.dtype != np.float32 or values.size != size:
-            raise NotLowered(f"{what} {self.input(position)!r} is {values.dtype}, {list(values.shape)}")
+            raise NotLowered(
+                f"{what} {self.input(position)!r} is {values.dtype} of shape {list(values.shape)}; the kernels take "
+                f"float32, one for each of {size:,} channels"
+            )
         if not np.isfinite(values).all():
             raise NotLowered(f"{what} {self.input(position)!r} holds NaN or infinity")
         # A copy: a view may hold the whole file.

@@ -136,24 +136,27 @@ def _chosen(
         raise UsageError(f"name exactly one transform and its sparsity: {flags}, or --recipe FILE")
     if recipe_file is not None:
         for name in options:
-            _refuse(context, name, "belongs into the recipe")
+            if _is_given(context, name):
+                raise _refusal(name, "belongs into the recipe")
         recipe = Recipe.load(recipe_file)
         return lambda model: run_recipe(model, recipe, shapes)
     (family, sparsity), *_ = named.items()
-    declared = {name: declared_settings(get_pass(name)) for name in FAMILIES}
+    declared = declared_settings(get_pass(family))
     for name in options:
-        if name in declared[family]:
-            continue
-        *others, last = (f"--{other}" for other in FAMILIES if name in declared[other])
-        having = f"{', '.join(others)} and {last}" if others else last
-        _refuse(context, name, f"is for {having}" + _AT_ITS_OWN_COST.format(family) * (family != "wide"))
-    settings = {name: value for name, value in options.items() if name in declared[family]}
+        if name not in declared and _is_given(context, name):
+            *others, last = (f"--{other}" for other in FAMILIES if name in declared_settings(get_pass(other)))
+            having = f"{', '.join(others)} and {last}" if others else last
+            raise _refusal(name, f"is for {having}" + _AT_ITS_OWN_COST.format(family) * (family != "wide"))
+    settings = {name: value for name, value in options.items() if name in declared}
     return make_pass(Step(family, {"sparsity": sparsity, "input_shapes": shapes, **settings}))
 
 
-def _refuse(context: click.Context, name: str, reason: str) -> None:
-    if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-        raise UsageError(f"--{name.replace('_', '-')} {reason}")
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _refusal(name: str, reason: str) -> UsageError:
+    return UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
 def _what_it_is(source: Path, target: Path, report: TransformReport) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from sift_onnx.records.train import TrainReport
+from sift_onnx.records.train import TrainedCost, TrainReport
 from sift_onnx.report.charts.accuracy import Point, accuracy_chart
 from sift_onnx.report.charts.canvas import charts_html
 from sift_onnx.report.charts.training import Run, course_chart, masks_chart
@@ -41,7 +41,7 @@ def accuracy_html(documents: Sequence[TrainDocument], prefix: str) -> Markup | N
     points = []
     for d in documents:
         cost, accuracy = d.data.cost, d.data.validation.accuracy
-        if cost and accuracy is not None and cost.effective_macs + cost.attention_macs > 0:
+        if isinstance(cost, TrainedCost) and accuracy is not None and cost.effective_macs + cost.attention_macs > 0:
             masked = d.data.sparsity
             points.append(
                 Point(
@@ -96,7 +96,7 @@ def _table(documents: Sequence[TrainDocument], names: Sequence[str]) -> Markup:
                 f"{validation.loss:.4g}" if validation.loss is not None else "",
                 f"{validation.accuracy:.2%}" if validation.accuracy is not None else "",
                 f"{1 - sparsity.nnz / sparsity.numel:.2%}" if sparsity.numel else "dense",
-                si(cost.effective_macs + cost.attention_macs) if cost else "",
+                si(cost.effective_macs + cost.attention_macs) if isinstance(cost, TrainedCost) else "",
                 "; ".join(filter(None, measured)),
                 f"{data.device}, {data.seconds:.0f} s",
             )

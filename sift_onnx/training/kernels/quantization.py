@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sift_onnx.training.kernels.casting import convert
-from sift_onnx.training.kernels.convolution import Convolution, convolve
+from sift_onnx.training.kernels.elementwise.casting import convert
+from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.tensors import torch_dtype
 

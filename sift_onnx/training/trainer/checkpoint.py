@@ -15,6 +15,7 @@ import torch
 
 from sift_onnx.errors import OutputError, UsageError
 from sift_onnx.files.atomic import atomic_file
+from sift_onnx.training.kernels.released_names import released_names
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.trainer.settings import TrainingSettings, first_difference
 
@@ -29,8 +30,6 @@ __all__ = [
 ]
 
 _VERSION = 1
-# The code of a module names its kernels by their Python module, and these have moved since checkpoints were written.
-_MOVED_KERNELS = ("sift_onnx_shapes_numpy_ops_", "sift_onnx_small_arrays_")
 _NAME = re.compile(r"step-(\d+)\.pt$")
 
 
@@ -115,7 +114,7 @@ def check_same_recipe(path: Path, state: Mapping[str, Any], settings: TrainingSe
 
 def model_identity(module: ImportedModule) -> str:
     """A hash of what the model computes, and of the names, types and shapes of its tensors."""
-    digest = hashlib.sha256(module.code.replace(*_MOVED_KERNELS).encode())
+    digest = hashlib.sha256(released_names(module.code).encode())
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
     return digest.hexdigest()

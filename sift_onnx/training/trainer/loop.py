@@ -15,6 +15,7 @@ from torch import nn
 
 from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.plugins import first_line
+from sift_onnx.records.train import Validation
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
@@ -23,7 +24,7 @@ from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
 from sift_onnx.training.trainer.first_batch import try_first_batch
 from sift_onnx.training.trainer.full_state import full_state, load_full_model, load_full_optimizer
-from sift_onnx.training.trainer.layer_kernels import choose_kernels
+from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.losses import correct_share, make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
 from sift_onnx.training.trainer.parallelism import SharedModel
@@ -171,15 +172,15 @@ class Trainer:
         """Train to the end.
 
         Returns:
-            ``steps``, ``epochs`` (complete ones), ``loss``, ``validation``, ``kernels``, ``examples_per_second`` and
-            ``original_examples_per_second_estimate``.
+            What a :class:`~sift_onnx.records.train.TrainReport` has of it: steps, epochs, loss and validation, kernels
+            and speed.
 
         Raises:
             CheckError: the loss or the gradient is not finite.
         """
         self._report({"event": "start", "steps": self.total, "device": str(self._ranks.device)})
         if self.kernels.layers and self.kernels.setting != "dense":
-            self._report({"event": "kernels", "text": self.kernels.summary(), **self.kernels.to_dict()})
+            self._report({"event": "kernels", "text": kernels_summary(self.kernels), **self.kernels.to_dict()})
         while self.step < self.total:
             self._run_epoch()
         if self._ranks.all_have(self._validated is None or self._validated[0] != self.step):
@@ -187,13 +188,13 @@ class Trainer:
         self._ranks.wait()
         self._shared.leave()
         self.module.eval()
-        validation = self._validated[1] if self._validated is not None else {}
+        validation = Validation(**self._validated[1]) if self._validated is not None else Validation()
         return {
             "steps": self.step,
             "epochs": self._epoch,
             "loss": self.last_loss,
             "validation": validation,
-            "kernels": self.kernels.to_dict(),
+            "kernels": self.kernels,
             "examples_per_second": self._examples * self._ranks.size / self._seconds if self._examples else None,
             "original_examples_per_second_estimate": self.original_speed,
         }

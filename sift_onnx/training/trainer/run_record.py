@@ -8,14 +8,15 @@ from typing import Any
 
 from sift_onnx.analysis.cost import inspect
 from sift_onnx.errors import SiftError
+from sift_onnx.records.train import History, StepEntry, TrainedCost, ValidationEntry
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
-__all__ = ["History", "example_cost"]
+__all__ = ["RunHistory", "example_cost"]
 
 _MOST_ENTRIES = 1000
 
 
-class History:
+class RunHistory:
     """The log lines of steps and validations; of long runs every second one, every fourth, and so on."""
 
     def __init__(self) -> None:
@@ -34,14 +35,17 @@ class History:
             self._entries[kind] = self._entries[kind][::2]
             self._stride[kind] *= 2
 
-    def to_dict(self) -> dict[str, list[dict[str, Any]]]:
-        """``steps`` and ``validations``, in the order of the run."""
-        return {"steps": self._entries["step"], "validations": self._entries["validation"]}
+    def record(self) -> History:
+        """What is kept, in the order of the run."""
+        return History(
+            steps=tuple(StepEntry(**entry) for entry in self._entries["step"]),
+            validations=tuple(ValidationEntry(**entry) for entry in self._entries["validation"]),
+        )
 
 
 def example_cost(
     model: str | Path, specs: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]
-) -> dict[str, Any] | None:
+) -> TrainedCost | None:
     """What the forward pass of one example costs.
 
     Args:
@@ -50,7 +54,6 @@ def example_cost(
         shapes: of a batch, for axes that the model leaves open.
 
     Returns:
-        ``params``, ``nnz``, and per example ``macs``, ``effective_macs`` (of non-zero weights) and ``attention_macs``;
         None if the cost of the model is unknown.
     """
     bound = {}
@@ -65,5 +68,10 @@ def example_cost(
         totals = inspect(model, bound).totals
     except SiftError:
         return None
-    per_example = {key: getattr(totals, key) // batch for key in ("macs", "effective_macs", "attention_macs")}
-    return {"params": totals.params, "nnz": totals.nnz, **per_example}
+    return TrainedCost(
+        params=totals.params,
+        nnz=totals.nnz,
+        macs=totals.macs // batch,
+        effective_macs=totals.effective_macs // batch,
+        attention_macs=totals.attention_macs // batch,
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from sift_onnx.records.train import Algorithm, Masks
 from sift_onnx.training import sparse
 from sift_onnx.training.module import ImportedModule
 
@@ -56,19 +57,18 @@ def check_globs(config: Any, module: ImportedModule) -> None:
         group.check_globs([name for name, _ in module.named_parameters()])
 
 
-def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, Any]:
+def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> Masks:
     """Non-zeros of all masked weights, and what the algorithms measured."""
     masks = {} if algorithm is None else algorithm.masks()
-    numel = sum(mask.numel() for mask in masks.values())
-    nnz = sum(int(mask.sum()) for mask in masks.values())
-    report: dict[str, Any] = {"layers": len(masks), "nnz": nnz, "numel": numel, "algorithms": []}
-    for member in () if algorithm is None else algorithm.members:
-        entry: dict[str, Any] = {"algorithm": type(member).__name__.lower(), "layers": len(member.sparse_params)}
-        if member.history is not None:
-            total = member.history.total()
-            entry |= {"itop": total.itop, "doc": total.doc, "churn": total.churn}
-        report["algorithms"].append(entry)
-    return report
+    return Masks(
+        layers=len(masks),
+        nnz=sum(int(mask.sum()) for mask in masks.values()),
+        numel=sum(mask.numel() for mask in masks.values()),
+        algorithms=tuple(
+            Algorithm(algorithm=type(member).__name__.lower(), layers=len(member.sparse_params), **_moves(member))
+            for member in (() if algorithm is None else algorithm.members)
+        ),
+    )
 
 
 def sparsity_figures(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, Any]:
@@ -77,11 +77,16 @@ def sparsity_figures(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, An
         return {}
     params = [param for member in algorithm.members for param in member.sparse_params.values()]
     figures: dict[str, Any] = {"nnz": sum(param.nnz for param in params)}
-    followed = [member for member in algorithm.members if member.history is not None]
-    if len(followed) == 1 and followed[0].history is not None:
-        total = followed[0].history.total()
-        figures |= {"itop": total.itop, "doc": total.doc, "churn": total.churn}
-    return figures
+    followed = [moves for member in algorithm.members if (moves := _moves(member))]
+    return figures | followed[0] if len(followed) == 1 else figures
+
+
+def _moves(algorithm: sparse.SparsityAlgorithm) -> dict[str, float]:
+    """How the masks of an algorithm moved; empty where they are not followed."""
+    if algorithm.history is None:
+        return {}
+    total = algorithm.history.total()
+    return {"itop": total.itop, "doc": total.doc, "churn": total.churn}
 
 
 def _names_seed(config: Any) -> bool:

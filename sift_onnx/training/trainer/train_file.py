@@ -17,6 +17,7 @@ from sift_onnx.model import Model
 from sift_onnx.model_files.paths import check_input, check_output
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
 from sift_onnx.passes.prepare.inference_mode import InferenceMode
+from sift_onnx.records.train import TrainReport
 from sift_onnx.training import sparse
 from sift_onnx.training.importing.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
@@ -30,7 +31,7 @@ from sift_onnx.training.trainer.checkpoint import (
 from sift_onnx.training.trainer.data import load_data, source_of
 from sift_onnx.training.trainer.loop import Progress, Report, Trainer
 from sift_onnx.training.trainer.process_group import joined_ranks
-from sift_onnx.training.trainer.run_record import History, example_cost
+from sift_onnx.training.trainer.run_record import RunHistory, example_cost
 from sift_onnx.training.trainer.settings import KernelSetting, TrainingSettings
 from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
 from sift_onnx.training.writing.file import write_back_file
@@ -74,16 +75,16 @@ def train_file(
         progress: is called after each step.
 
     Returns:
-        A report; None on all ranks but the first.
+        What :class:`~sift_onnx.records.train.TrainReport` has, ready for JSON; None on all ranks but the first.
 
     Raises:
         SiftError: model, data and settings do not fit each other, or the loss is not finite.
     """
     start = time.perf_counter()
-    history_of_run = History()
+    history = RunHistory()
 
     def noted(event: dict[str, Any]) -> None:
-        history_of_run.note(event)
+        history.note(event)
         report(event)
 
     if kernels is not None:
@@ -138,21 +139,20 @@ def train_file(
         if not ranks.leads:
             return None
         write_back_file(source, state, target, force=force)
-        return {
-            "schema": 1,
-            "model": str(source),
-            "out": str(target),
+        return TrainReport(
+            model=str(source),
+            out=str(target),
             **result,
-            "seed": settings.seed,
-            "sparsity": sparsity_report(trainer.sparsity),
-            "inference_mode": ready.report["inference_mode"],
-            "cost": example_cost(target, specs, trainer.input_shapes),
-            "history": history_of_run.to_dict(),
-            "device": str(ranks.device),
-            "ranks": ranks.size,
-            "checkpoints": str(folder) if keeps else None,
-            "seconds": time.perf_counter() - start,
-        }
+            seed=settings.seed,
+            sparsity=sparsity_report(trainer.sparsity),
+            inference_mode=tuple(ready.report["inference_mode"]),
+            cost=example_cost(target, specs, trainer.input_shapes),
+            history=history.record(),
+            device=str(ranks.device),
+            ranks=ranks.size,
+            checkpoints=str(folder) if keeps else None,
+            seconds=time.perf_counter() - start,
+        ).to_dict()
 
 
 @contextlib.contextmanager

@@ -64,3 +64,21 @@ def test_pooling_joins_a_convolution_where_the_back_end_has_that(pools: bool, co
     assert isinstance(steps[0].spec, Conv)
     assert steps[0].spec.activation == RELU
     assert (steps[0].spec.pool is not None) == pools
+
+
+@pytest.mark.parametrize(
+    ("gamma", "reason"),
+    [
+        (None, "gamma 'gamma' is an input of the model; the kernels take stored constants"),
+        (np.ones(4), "gamma 'gamma' is float64 of shape [4]; the kernels take float32, one for each of 4 channels"),
+        (np.full(4, np.inf, np.float32), "gamma 'gamma' holds NaN or infinity"),
+    ],
+)
+def test_a_refused_vector_is_named_with_what_it_is_and_what_kernels_take(gamma: np.ndarray | None, reason: str) -> None:
+    net = SparseNet()
+    x = net.input("x", 1, 4, 8, 8)
+    scale = net.input("gamma", 4) if gamma is None else net.constant(gamma, "gamma", gamma.dtype)
+    others = [net.constant(np.ones(4, np.float32), name) for name in ("beta", "mean", "variance")]
+    net.output(net.op("BatchNormalization", x, scale, *others, name="norm"))
+    (group,) = groups_of(net.model())
+    assert group.reason == reason

@@ -13,8 +13,9 @@ from training.trainer.stand_in_layers import StandIn
 import sift_onnx
 from sift_onnx import training
 from sift_onnx.errors import UsageError
+from sift_onnx.records.train import Kernels, LayerKernels
 from sift_onnx.training.trainer import loop, train_file
-from sift_onnx.training.trainer.layer_kernels import LayerChoice, LayerKernels, choose_kernels
+from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.process_group import Ranks
 
 MASKED = ["body.weight", "head.weight"]
@@ -150,7 +151,7 @@ def test_a_run_goes_on_with_other_kernels(folder: Path, stand_in: StandIn, first
         torch.testing.assert_close(other.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def choose(setting: Any, device: str = "cpu", is_sharded: bool = False) -> LayerKernels:
+def choose(setting: Any, device: str = "cpu", is_sharded: bool = False) -> Kernels:
     module = sift_onnx.training.ImportedModule(torch.fx.Graph(), {}, {})
     ranks = Ranks(0, 1, torch.device(device))
     return choose_kernels(module, None, MASKED, setting, ranks, is_sharded=is_sharded, saved=None)  # type: ignore[arg-type]
@@ -170,18 +171,21 @@ def test_where_there_are_no_sparse_kernels_auto_is_dense_and_sparse_an_error(
         choose("sparse", **where)
     found = choose("auto", **where)
     assert [layer.kernels for layer in found.layers] == ["dense", "dense"]
-    assert found.summary() == f"no masked layer runs on sparse kernels: {reason}"
+    assert kernels_summary(found) == f"no masked layer runs on sparse kernels: {reason}"
     assert choose("dense", **where).setting == "dense"
     assert stand_in.asked == []
 
 
 def test_a_summary_names_the_first_layers_that_stay_dense() -> None:
-    dense = tuple(LayerChoice(f"layer{i}", "dense", "it is depthwise") for i in range(5))
-    sparse = tuple(LayerChoice(f"wide{i}", "sparse", "as asked") for i in range(4))
-    assert LayerKernels("auto", sparse).summary() == "all 4 masked layers run on sparse kernels"
-    text = LayerKernels("auto", (*sparse, *dense)).summary()
-    assert text.startswith("4 of 9 masked layers run on sparse kernels; dense: layer0 (it is depthwise), layer1")
-    assert text.endswith("and 2 more")
+    def summary(sparse: int, dense: int) -> str:
+        layers = [LayerKernels(name=f"wide{i}", kernels="sparse", reason="as asked") for i in range(sparse)]
+        layers += [LayerKernels(name=f"layer{i}", kernels="dense", reason=f"reason {i}") for i in range(dense)]
+        return kernels_summary(Kernels(setting="auto", layers=tuple(layers)))
+
+    assert summary(1, 0) == "the masked layer runs on sparse kernels"
+    assert summary(4, 0) == "all 4 masked layers run on sparse kernels"
+    text = "4 of 9 masked layers run on sparse kernels; dense: layer0 (reason 0), layer1 (reason 1), layer2 (reason 2)"
+    assert summary(4, 5) == f"{text} and 2 more"
 
 
 def test_a_training_has_its_threads_and_gives_them_back(folder: Path, stand_in: StandIn) -> None:

@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from sift_onnx.shapes.tensor_specs import TensorSpec
-from sift_onnx.training.trainer.run_record import History, example_cost
+from sift_onnx.training.trainer.run_record import RunHistory, example_cost
 
 
 def linear(path: Path, *sizes: int | str) -> Path:
@@ -26,17 +26,17 @@ def linear(path: Path, *sizes: int | str) -> Path:
 
 
 def test_a_short_history_is_kept_whole() -> None:
-    history = History()
+    history = RunHistory()
     for event in ({"event": "start"}, {"event": "step", "step": 1, "loss": 2.0}, {"event": "validation", "step": 1}):
         history.note(event)
-    assert history.to_dict() == {"steps": [{"step": 1, "loss": 2.0}], "validations": [{"step": 1}]}
+    assert history.record().to_dict() == {"steps": [{"step": 1, "loss": 2.0}], "validations": [{"step": 1}]}
 
 
 def test_a_long_history_is_thinned_evenly() -> None:
-    history = History()
+    history = RunHistory()
     for step in range(5000):
         history.note({"event": "step", "step": step})
-    steps = [entry["step"] for entry in history.to_dict()["steps"]]
+    steps = [entry.step for entry in history.record().steps]
     assert 500 <= len(steps) <= 1000
     assert len({b - a for a, b in itertools.pairwise(steps)}) == 1
     assert steps[0] == 0
@@ -53,4 +53,4 @@ def test_cost_is_that_of_one_example(tmp_path: Path) -> None:
         cost = example_cost(model, [TensorSpec("x", np.dtype(np.float32), (*declared, 4))], [(*seen, 4)])
         tokens = 7 if name == "tokens" else 1
         assert cost is not None
-        assert (cost["macs"], cost["params"]) == (12 * tokens, 12), name
+        assert (cost.macs, cost.params) == (12 * tokens, 12), name

@@ -57,6 +57,12 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
     const Unlocked unlocked;
     return conv.describe(shape_of(sizes), threads_of(threads));
   }();
+  return dict_of(description);
+}
+
+}  // namespace
+
+nb::typed<nb::dict, nb::str, nb::any> dict_of(const Conv::Description& description) {
   const TileShape& tile = description.tile;
   nb::dict result;
   const WeightForm form = description.form;
@@ -71,8 +77,6 @@ nb::typed<nb::dict, nb::str, nb::any> describe(const Conv& conv, const Shape4& s
   result["packed_bytes"] = description.packed_bytes;
   return nb::typed<nb::dict, nb::str, nb::any>(result);
 }
-
-}  // namespace
 
 void bind_products(nb::module_& module) {
   nb::class_<SparseWeights>(module, "SparseWeights", "The active weights of a matrix, [rows][columns].")

@@ -3,6 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include "conv/conv.h"
+
 namespace sift::cpu {
 
 // What the machine is, how fast it multiplies, and its threads.
@@ -16,5 +18,11 @@ void bind_products(nanobind::module_& module);
 
 // Operators one after the other, and memory for them.
 void bind_sequence(nanobind::module_& module);
+
+// Convolutions whose weights change.
+void bind_trainable_conv(nanobind::module_& module);
+
+// How a convolution is run, as Python sees it.
+nanobind::typed<nanobind::dict, nanobind::str, nanobind::any> dict_of(const Conv::Description& description);
 
 }  // namespace sift::cpu

@@ -7,6 +7,7 @@
 #include "base/aligned_buffer.h"
 #include "base/cache.h"
 #include "base/thread_pool.h"
+#include "conv/conv_packing.h"
 #include "conv/conv_tile.h"
 #include "conv/kernel_parts.h"
 #include "conv/row_chunks.h"
@@ -36,40 +37,7 @@ WeightForm choose_form(double density, const ConvOptions& options, const KernelT
   return density > kernels.pair_above * (long_lists ? 2.0 / 3.0 : 1.0) ? WeightForm::csr_pairs : WeightForm::csr;
 }
 
-// Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth
-// their start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
-bool suits_code(const TilingProblem& problem) {
-  constexpr double kLeastShared = 2.0;
-  constexpr double kLeastRow = 8.0;
-  constexpr std::int64_t kLeastBlocks = 4;
-  constexpr std::int64_t kLeastBlocksFromMemory = 8;
-  const ConvGeometry& g = problem.geometry;
-  const double per_row = problem.density * static_cast<double>(problem.channels * g.kernel_h * g.kernel_w);
-  const double shared = problem.density * static_cast<double>(std::min(problem.rows, kCodeRows));
-  const std::int64_t pixels = problem.output_h * problem.output_w;
-  const std::int64_t blocks = problem.units * (problem.layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
-  return shared >= kLeastShared && per_row >= kLeastRow &&
-         blocks >= (problem.code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
-}
-
 }  // namespace
-
-struct Conv::Packing {
-  Tiling tiling;
-  PanelShape panel;
-  std::vector<std::vector<PackedSlice>> groups{};
-  std::int64_t band_rows;
-  std::vector<double> band_costs{};
-  std::vector<std::int32_t> rotated_lanes{};
-
-  std::int64_t bytes() const {
-    std::int64_t sum = 0;
-    for (const std::vector<PackedSlice>& slices : groups) {
-      for (const PackedSlice& slice : slices) sum += slice.bytes();
-    }
-    return sum;
-  }
-};
 
 // A shape as the kernels see it: pointwise convolutions have one long row.
 struct Conv::Problem {
@@ -81,8 +49,9 @@ struct Conv::Problem {
 struct Conv::Plan {
   Shape shape;
   int threads;
+  std::optional<OutputGrid> grid;
   Problem problem;
-  std::shared_ptr<const Packing> packing;
+  std::shared_ptr<ConvPacking> packing;
 };
 
 Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
@@ -121,12 +90,18 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
     weights_.reset();
     return;
   }
-  const std::int64_t rows = rows_ / g.groups;
+  bias_ = padded_bias(bias);
+}
+
+// [groups][padded_rows]
+std::vector<float> Conv::padded_bias(std::span<const float> bias) const {
+  const std::int64_t rows = rows_ / options_.geometry.groups;
   const std::int64_t padded = padded_rows(rows);
-  bias_.assign(static_cast<std::size_t>(padded * g.groups), 0.0F);
+  std::vector<float> result(static_cast<std::size_t>(padded * options_.geometry.groups), 0.0F);
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(bias.size()); ++row) {
-    bias_[static_cast<std::size_t>(row / rows * padded + row % rows)] = bias[static_cast<std::size_t>(row)];
+    result[static_cast<std::size_t>(row / rows * padded + row % rows)] = bias[static_cast<std::size_t>(row)];
   }
+  return result;
 }
 
 Conv::~Conv() = default;
@@ -139,6 +114,16 @@ Shape Conv::output_shape(const Shape& in) const {
   return {in.n, rows_, g.output_h(in.h), g.output_w(in.w)};
 }
 
+Shape Conv::output_of(const Shape& shape, const OutputGrid* grid) const {
+  Shape out = output_shape(shape);
+  if (grid != nullptr) {
+    require(options_.layout == Layout::nchw_n16, "only outputs in images16 may lie on a grid");
+    out.h = grid->rows();
+    out.w = grid->columns();
+  }
+  return out;
+}
+
 bool Conv::is_gathered() const {
   const ConvGeometry& g = options_.geometry;
   ConvGeometry plain = g;
@@ -146,12 +131,12 @@ bool Conv::is_gathered() const {
   return options_.layout == Layout::nchw && plain.is_pointwise() && !g.is_pointwise();
 }
 
-Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
-  const Shape out = output_shape(shape);
+Conv::Problem Conv::problem_of(const Shape& shape, const OutputGrid* grid, bool may_generate) const {
+  const Shape out = output_of(shape, grid);
   const ConvGeometry& g = options_.geometry;
   // What a strided 1x1 convolution reads in NCHW is gathered before: in it, no lane is left over at the ends of rows.
   const bool gathered = is_gathered();
-  const bool flat = gathered || g.is_pointwise();
+  const bool flat = gathered || (g.is_pointwise() && grid == nullptr);
   const Shape read = gathered ? Shape{shape.n, shape.c, out.h, out.w} : shape;
   Problem problem;
   ConvTensors& t = problem.tensors;
@@ -163,6 +148,9 @@ Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
   t.out_channels = out.c;
   t.out_h = flat ? 1 : out.h;
   t.out_w = flat ? out.h * out.w : out.w;
+  t.out_step = grid == nullptr ? 1 : grid->step_x;
+  t.out_row = grid == nullptr ? t.out_w : grid->step_y * grid->tensor_w;
+  t.out_plane = grid == nullptr ? t.out_h * t.out_w : grid->tensor_h * grid->tensor_w;
   ConvGeometry geometry = g;
   if (gathered) geometry.stride_h = geometry.stride_w = 1;
   problem.tiling = {.geometry = geometry,
@@ -177,66 +165,53 @@ Conv::Problem Conv::problem_of(const Shape& shape, bool may_generate) const {
                     .density = density_,
                     .microarchitecture = options_.microarchitecture,
                     .may_list = !options_.form.has_value()};
-  if (may_generate && suits_code(problem.tiling)) problem.tiling.form = WeightForm::code;
+  if (may_generate && problem.tiling.suits_code()) problem.tiling.form = WeightForm::code;
   return problem;
 }
 
-std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads) const {
+std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads, const OutputGrid* grid) const {
   const std::lock_guard lock(mutex_);
-  const auto known = std::ranges::find_if(
-      planned_, [&](const auto& planned) { return planned->shape == shape && planned->threads == threads; });
+  const auto known = std::ranges::find_if(planned_, [&](const auto& planned) {
+    return planned->shape == shape && planned->threads == threads &&
+           (grid == nullptr ? !planned->grid.has_value() : planned->grid == *grid);
+  });
   if (known != planned_.end()) {
     std::rotate(known, known + 1, planned_.end());
     return planned_.back();
   }
   std::shared_ptr<const Plan> plan;
   try {
-    plan = make_plan(shape, threads, may_generate_);
+    plan = make_plan(shape, threads, grid, may_generate_);
   } catch (const CodeMemoryError&) {
     if (!may_generate_) throw;
-    plan = make_plan(shape, threads, false);
+    plan = make_plan(shape, threads, grid, false);
   }
   if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
   planned_.push_back(plan);
   return plan;
 }
 
-std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, bool may_generate) const {
-  const Problem problem = problem_of(shape, may_generate);
+std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, const OutputGrid* grid,
+                                                  bool may_generate) const {
+  const Problem problem = problem_of(shape, grid, may_generate);
   const Tiling tiling = choose_tiling(problem.tiling, kernels_);
   const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
   const auto alike = std::ranges::find_if(planned_, [&](const auto& planned) {
     return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
   });
-  return std::make_shared<const Plan>(
-      Plan{shape, threads, problem, alike != planned_.end() ? (*alike)->packing : pack(problem, tiling, band)});
-}
-
-std::shared_ptr<const Conv::Packing> Conv::pack(const Problem& problem, const Tiling& tiling,
-                                                std::int64_t band_rows) const {
-  auto packing = std::make_shared<Packing>(
-      Packing{.tiling = tiling, .panel = PanelShape(problem.tiling.geometry, tiling.tile), .band_rows = band_rows});
-  if (tiling.form == WeightForm::code) {
-    packing->panel.make_channels_innermost(problem.tiling.reads_in_place() ? problem.tensors.in_channels
-                                                                           : tiling.slice_channels);
-  }
-  const std::int64_t rows = problem.tiling.rows;
-  const std::shared_ptr<const SparseWeights> weights = locked_source();
-  for (std::int64_t group = 0; group < options_.geometry.groups; ++group) {
-    packing->groups.push_back(
-        pack_weights(*weights, group * rows, rows, options_.geometry, packing->panel, tiling, band_rows));
-  }
-  packing->band_costs = band_costs(packing->groups, rows, band_rows);
-  packing->rotated_lanes = lanes_of_rotations(problem.tiling.geometry, tiling.tile);
-  return packing;
+  const auto pack = [&] {
+    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, band);
+    if (options_.values) packing->keep_places();
+    return packing;
+  };
+  return std::make_shared<const Plan>(Plan{shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid),
+                                           problem, alike != planned_.end() ? (*alike)->packing : pack()});
 }
 
 std::shared_ptr<const SparseWeights> Conv::locked_source() const {
   if (weights_) return weights_;
-  const Packing& packing = *planned_.back()->packing;
-  return std::make_shared<const SparseWeights>(unpack_weights(packing.groups, rows_ / options_.geometry.groups,
-                                                              columns_, options_.geometry, packing.panel,
-                                                              packing.tiling, packing.band_rows));
+  const Plan& plan = *planned_.back();
+  return std::make_shared<const SparseWeights>(plan.packing->unpack(plan.problem.tiling));
 }
 
 std::shared_ptr<const SparseWeights> Conv::source() const {
@@ -245,6 +220,7 @@ std::shared_ptr<const SparseWeights> Conv::source() const {
 }
 
 bool Conv::release_source() const {
+  if (options_.values) return false;
   if (!parts_.empty()) {
     // All, whatever the others did.
     return std::ranges::count_if(parts_, [](const auto& part) { return part->release_source(); }) > 0;
@@ -258,7 +234,7 @@ bool Conv::release_source() const {
 void Conv::prepare(const Shape& shape, int threads) const {
   for (const auto& part : parts_) part->prepare(shape, threads);
   const Shape out = output_shape(shape);
-  if (parts_.empty() && element_count(out, options_.layout) > 0) plan_for(shape, threads);
+  if (parts_.empty() && element_count(out, options_.layout) > 0) plan_for(shape, threads, nullptr);
 }
 
 std::int64_t Conv::weight_bytes() const {
@@ -276,40 +252,59 @@ std::int64_t Conv::weight_bytes() const {
   return bytes;
 }
 
-Conv::Description Conv::describe(const Shape& shape, int threads) const {
+Conv::Description Conv::describe(const Shape& shape, int threads, const OutputGrid* grid) const {
   if (!parts_.empty()) {
-    Description description = parts_.front()->describe(shape, threads);
+    Description description = parts_.front()->describe(shape, threads, grid);
     for (std::size_t i = 1; i < parts_.size(); ++i) {
-      description.packed_bytes += parts_[i]->describe(shape, threads).packed_bytes;
+      description.packed_bytes += parts_[i]->describe(shape, threads, grid).packed_bytes;
     }
     return description;
   }
-  const auto plan = plan_for(shape, threads);
+  const auto plan = plan_for(shape, threads, grid);
   const Tiling& tiling = plan->packing->tiling;
   return {tiling.form, tiling.tile, tiling.slice_channels, plan->packing->bytes()};
 }
 
 void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const {
-  const float* residual = others.second;
-  if (element_count(output_shape(shape), options_.layout) == 0) return;
-  for (const auto& part : parts_) {
-    part->run(pool, shape, in, residual, out);
-    residual = out;
+  run(pool, shape, {.in = in, .residual = others.second, .out = out});
+}
+
+void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const {
+  const Shape out_shape = output_of(shape, call.grid);
+  if (element_count(out_shape, options_.layout) == 0) return;
+  if (!parts_.empty()) {
+    ConvCall of_part = call;
+    for (const auto& part : parts_) {
+      part->run(pool, shape, of_part);
+      of_part.residual = call.out;
+      of_part.bias = nullptr;
+    }
+    return;
   }
-  if (!parts_.empty()) return;
-  const auto plan = plan_for(shape, pool.threads());
+  const auto plan = plan_for(shape, pool.threads(), call.grid);
+  if (options_.values) {
+    const std::lock_guard lock(mutex_);
+    plan->packing->refresh(pool, *options_.values);
+  }
   const Problem& problem = plan->problem;
-  const Packing* const packing = plan->packing.get();
+  const ConvPacking* const packing = plan->packing.get();
   const TileShape& tile = packing->tiling.tile;
   const ConvTensors& t = problem.tensors;
+  const float* in = call.in;
   if (is_gathered()) {
     static thread_local AlignedBuffer gathered;
-    const Shape out_shape = output_shape(shape);
     const Shape read{shape.n, shape.c, out_shape.h, out_shape.w};
     float* const pixels = gathered.floats(static_cast<std::size_t>(element_count(read, Layout::nchw)));
     subsample(pool, shape, read, options_.geometry.stride_h, options_.geometry.stride_w, in, pixels);
     in = pixels;
   }
+  const std::int64_t first =
+      call.grid == nullptr ? 0 : (call.grid->first_y * call.grid->tensor_w + call.grid->first_x) * kLanes;
+  float* const out = call.out + first;
+  const float* const residual = call.residual == nullptr ? nullptr : call.residual + first;
+  const std::vector<float> own_bias =
+      call.bias == nullptr ? std::vector<float>{} : padded_bias({call.bias, static_cast<std::size_t>(rows_)});
+  const float* const bias = call.bias == nullptr ? bias_.data() : own_bias.data();
   const std::int64_t rows = problem.tiling.rows;
   const std::int64_t groups = options_.geometry.groups;
   const TileCounts counts = count_tiles(tile, t.units, t.out_h, t.out_w);
@@ -322,7 +317,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
                                                         tile.blocks() * tile.lanes(), tiles, pool.threads(), for_sums);
   const auto chunk_count = static_cast<std::int64_t>(chunks.size()) - 1;
 
-  const bool non_temporal = stores_non_temporally(element_count(output_shape(shape), t.layout), out, residual) &&
+  const bool non_temporal = stores_non_temporally(element_count(out_shape, t.layout), out, residual) &&
                             density_ * static_cast<double>(columns_) <= kMostNonTemporalWork;
 
   struct Task {
@@ -356,7 +351,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const float* in, const Othe
               .panel = packing->panel,
               .slices = packing->groups[static_cast<std::size_t>(group)],
               .rotated_lanes = packing->rotated_lanes,
-              .bias = bias_.data() + group * padded_rows(rows),
+              .bias = bias + group * padded_rows(rows),
               .activation = options_.activation,
               .tensors = t,
               .in_place = problem.tiling.reads_in_place(),

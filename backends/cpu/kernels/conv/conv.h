@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/activation.h"
 #include "base/fork_safe_mutex.h"
 #include "base/op.h"
+#include "conv/tile_positions.h"
 #include "conv/tiling.h"
+#include "weights/changing_values.h"
 #include "weights/packed_weights.h"
 #include "weights/sparse_weights.h"
 
@@ -22,6 +25,17 @@ struct ConvOptions {
   std::optional<WeightForm> form;  // csr, csr_pairs, dense or code; none: by density
   Microarchitecture microarchitecture = detected_microarchitecture();  // that tiles are chosen for
   DType dtype = DType::float32;
+  // Weights that change: the values of the SparseWeights are then places in these. Null: they are the weights.
+  std::shared_ptr<const ChangingValues> values;
+};
+
+// A call of a convolution that differs from that of an operator.
+struct ConvCall {
+  const float* in = nullptr;
+  const float* residual = nullptr;  // null: none; where the output is
+  const float* bias = nullptr;      // one value per row; null: that of the operator
+  float* out = nullptr;
+  const OutputGrid* grid = nullptr;  // where outputs go; null: they are a tensor
 };
 
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
@@ -41,6 +55,8 @@ class Conv final : public Op {
   Layout input_layout() const override { return options_.layout; }
   void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
 
+  void run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const;
+
   std::int64_t weight_bytes() const override;
 
   // Packs for inputs of this shape and this many threads now instead of in the first run.
@@ -48,7 +64,7 @@ class Conv final : public Op {
 
   // Gives up this operator's share in the SparseWeights that it was made from: 8 bytes per non-zero in addition to 6
   // packed. A shape that needs another packing is packed from one that is there, which takes about twice as long.
-  // False, and nothing given up, before anything is packed.
+  // False, and nothing given up, before anything is packed, or if values change.
   bool release_source() const;
 
   // The weights; from a packed form if the source was released.
@@ -61,18 +77,19 @@ class Conv final : public Op {
     std::int64_t slice_channels;
     std::int64_t packed_bytes;
   };
-  Description describe(const Shape& shape, int threads) const;
+  Description describe(const Shape& shape, int threads, const OutputGrid* grid = nullptr) const;
 
  private:
-  struct Packing;
   struct Problem;
   struct Plan;
 
   bool is_gathered() const;
-  Problem problem_of(const Shape& shape, bool may_generate) const;
-  std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads) const;
-  std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, bool may_generate) const;
-  std::shared_ptr<const Packing> pack(const Problem& problem, const Tiling& tiling, std::int64_t band_rows) const;
+  std::vector<float> padded_bias(std::span<const float> bias) const;
+  Shape output_of(const Shape& shape, const OutputGrid* grid) const;
+  Problem problem_of(const Shape& shape, const OutputGrid* grid, bool may_generate) const;
+  std::shared_ptr<const Plan> plan_for(const Shape& shape, int threads, const OutputGrid* grid) const;
+  std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, const OutputGrid* grid,
+                                        bool may_generate) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
 
   std::int64_t rows_;

@@ -72,7 +72,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const bool nchw = t.layout == Layout::nchw;
   const std::int64_t lane_factor = nchw ? 1 : kLanes;
   const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
-  const std::int64_t out_plane = t.out_h * t.out_w * lane_factor;
+  const std::int64_t out_plane = t.out_plane * lane_factor;
   const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
   const std::int64_t slice_channels = job.slices.front().channels;
   const bool grouped = !job.slices.front().code.empty();

@@ -21,7 +21,8 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
         const std::int64_t y = run.corner.y + row * tile.lanes_h + lane_row;
         if (y >= t.out_h) continue;
         const std::int64_t target =
-            (run.corner.unit * t.out_channels * t.out_h * t.out_w + y * t.out_w + run.corner.x) * floats_per_pixel;
+            (run.corner.unit * t.out_channels * t.out_plane + y * t.out_row + run.corner.x * t.out_step) *
+            floats_per_pixel;
         scatters.push_back({target, static_cast<std::uint32_t>(block * block_sums + lane_row * tile.lanes_w + run.lane),
                             static_cast<std::uint32_t>(nchw ? run.outputs : kLanes)});
       }
@@ -37,7 +38,7 @@ std::optional<DirectOutput> direct_output(const ConvJob& job, const std::vector<
   const std::size_t cols = scatters.size() / static_cast<std::size_t>(kernel_rows(tile, job.panel));
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   DirectOutput direct{};
-  direct.row_stride = job.tensors.out_h * job.tensors.out_w * (job.tensors.layout == Layout::nchw ? 1 : kLanes);
+  direct.row_stride = job.tensors.out_plane * (job.tensors.layout == Layout::nchw ? 1 : kLanes);
   direct.step = cols > 1 ? scatters[1].target - scatters[0].target : 0;
   direct.pitch = scatters.size() > cols ? scatters[cols].target - scatters[0].target : 0;
   direct.low = bounded ? job.activation.a : -kInfinity;

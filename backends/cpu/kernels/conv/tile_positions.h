@@ -1,6 +1,7 @@
 // Which outputs the lanes of a tile hold.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,24 @@ struct ConvTensors {
   std::int64_t out_channels = 0;
   std::int64_t out_h = 0;
   std::int64_t out_w = 0;
+  // Pixels from one output to the next, to the next row's, and to the next channel's.
+  std::int64_t out_step = 1;
+  std::int64_t out_row = 0;
+  std::int64_t out_plane = 0;
+};
+
+// Pixels of a tensor in NCHWn16 that a convolution writes: every step-th from the first one on, along each axis.
+struct OutputGrid {
+  std::int64_t tensor_h = 0;
+  std::int64_t tensor_w = 0;
+  std::int64_t first_y = 0;
+  std::int64_t first_x = 0;
+  std::int64_t step_y = 1;
+  std::int64_t step_x = 1;
+
+  bool operator==(const OutputGrid&) const = default;
+  std::int64_t rows() const { return std::max<std::int64_t>(ceil_div(tensor_h - first_y, step_y), 0); }
+  std::int64_t columns() const { return std::max<std::int64_t>(ceil_div(tensor_w - first_x, step_x), 0); }
 };
 
 // Where a tile lies, in blocks; one that wraps rows is only counted, in `col`.

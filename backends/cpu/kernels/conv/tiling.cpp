@@ -182,6 +182,19 @@ bool TilingProblem::code_is_far() const {
   return kBytes * density * static_cast<double>(weights) > static_cast<double>(kSharedCacheBytes);
 }
 
+bool TilingProblem::suits_code() const {
+  constexpr double kLeastShared = 2.0;
+  constexpr double kLeastRow = 8.0;
+  constexpr std::int64_t kLeastBlocks = 4;
+  constexpr std::int64_t kLeastBlocksFromMemory = 8;
+  const double per_row = density * static_cast<double>(channels * geometry.kernel_h * geometry.kernel_w);
+  const double shared = density * static_cast<double>(std::min(rows, kCodeRows));
+  const std::int64_t pixels = output_h * output_w;
+  const std::int64_t blocks = units * (layout == Layout::nchw ? ceil_div(pixels, kLanes) : pixels);
+  return shared >= kLeastShared && per_row >= kLeastRow &&
+         blocks >= (code_is_far() ? kLeastBlocksFromMemory : kLeastBlocks);
+}
+
 bool TilingProblem::reads_in_place() const {
   return form == WeightForm::code && layout == Layout::nchw_n16 && geometry.is_pointwise() && output_h * output_w == 1;
 }

@@ -27,6 +27,9 @@ struct TilingProblem {
   Microarchitecture microarchitecture;
   bool may_list = false;  // csr in place of csr_pairs, as the caller has left the form open
 
+  // Whether code for the layer takes less time than lists: non-zeros that share an operand, rows whose sums are worth
+  // their start and end, and blocks that are worth the way of the code to the core, which has twice the bytes of lists.
+  bool suits_code() const;
   // Whether generated code would be larger than what a process can count on of the last-level cache.
   bool code_is_far() const;
   // Whether operands lie in the input as generated code reads them, so that there is nothing to copy.

@@ -1,6 +1,7 @@
 #include "weights/packed_weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -138,9 +139,15 @@ void pack_dense(std::span<const WeightRow> rows, std::uint32_t first, std::span<
 
 std::int64_t PackedSlice::bytes() const {
   return static_cast<std::int64_t>(offsets.capacity() * sizeof(offsets[0]) + values.capacity() * sizeof(values[0]) +
+                                   places.capacity() * sizeof(places[0]) +
                                    (starts.capacity() + value_starts.capacity()) * sizeof(starts[0]) +
                                    order.capacity() * sizeof(order[0])) +
          code_bytes;
+}
+
+void PackedSlice::keep_places() {
+  places.resize(values.size());
+  std::ranges::transform(values, places.begin(), [](float place) { return std::bit_cast<std::uint32_t>(place); });
 }
 
 void PackedSlice::describe(RowsArgs& args) const {

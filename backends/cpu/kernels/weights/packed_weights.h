@@ -21,6 +21,8 @@ struct PackedSlice {
   std::vector<std::uint32_t> value_starts;
   std::vector<std::uint16_t, PageAllocator<std::uint16_t>> offsets;
   std::vector<float, PageAllocator<float>> values;
+  // Of values that change: where each comes from.
+  std::vector<std::uint32_t, PageAllocator<std::uint32_t>> places;
   std::vector<std::uint16_t> order;          // of sell, see RowsArgs
   std::shared_ptr<const CodeMemory> memory;  // of rows that are code
   std::vector<CodePart> code;                // [groups][parts], and an empty one
@@ -29,6 +31,9 @@ struct PackedSlice {
   std::uint32_t columns = 0;
 
   std::int64_t bytes() const;
+
+  // Takes the values, which are places (ChangingValues), for `places`.
+  void keep_places();
 
   // The fields of `args` that say which weights.
   void describe(RowsArgs& args) const;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 
 namespace sift::cpu {
 namespace {
@@ -13,15 +14,22 @@ namespace {
 // values are chosen (choose_form).
 constexpr double kListAllAbove = 0.85;
 
+std::string shape_of(std::int64_t rows, std::int64_t columns) {
+  return std::to_string(rows) + " x " + std::to_string(columns);
+}
+
 void require_size(std::int64_t rows, std::int64_t columns, std::span<const float> dense) {
   if (static_cast<std::int64_t>(dense.size()) != rows * columns) {
-    throw std::invalid_argument("weights: the dense array does not have rows x columns values");
+    throw std::invalid_argument("weights: the dense array has " + std::to_string(dense.size()) + " values, and not " +
+                                shape_of(rows, columns));
   }
 }
 
 void require_mask(std::span<const float> dense, std::span<const std::uint8_t> mask) {
-  if (!mask.empty() && mask.size() != (dense.size() + 7) / 8) {
-    throw std::invalid_argument("weights: a mask has one bit per value, filled up to bytes");
+  const std::size_t expected = (dense.size() + 7) / 8;
+  if (!mask.empty() && mask.size() != expected) {
+    throw std::invalid_argument("weights: a mask has one bit per value, filled up to bytes: " +
+                                std::to_string(expected) + " bytes, and not " + std::to_string(mask.size()));
   }
 }
 
@@ -35,10 +43,11 @@ std::uint32_t count_non_zeros(std::span<const float> values) {
 
 SparseWeights::SparseWeights(std::int64_t rows, std::int64_t columns) : rows_(rows), columns_(columns) {
   if (rows < 0 || columns < 0 || columns > std::numeric_limits<std::uint32_t>::max()) {
-    throw std::invalid_argument("weights: rows and columns must not be negative, and columns fit 32 bits");
+    throw std::invalid_argument("weights: rows and columns must not be negative, and columns fit 32 bits: " +
+                                shape_of(rows, columns));
   }
   if (columns > 0 && rows > std::numeric_limits<std::int64_t>::max() / columns) {
-    throw std::invalid_argument("weights: rows x columns must fit 64 bits");
+    throw std::invalid_argument("weights: rows x columns must fit 64 bits: " + shape_of(rows, columns));
   }
   starts_.reserve(static_cast<std::size_t>(rows) + 1);
   starts_.push_back(0);
@@ -175,7 +184,8 @@ void SparseWeights::list_all(std::span<const float> dense, bool transposed) {
 
 SparseWeights SparseWeights::scaled(std::span<const float> factors) const {
   if (static_cast<std::int64_t>(factors.size()) != rows_) {
-    throw std::invalid_argument("weights: one factor per row is needed");
+    throw std::invalid_argument("weights: one factor per row is needed: " + std::to_string(rows_) + ", and not " +
+                                std::to_string(factors.size()));
   }
   SparseWeights weights = *this;
   for (std::size_t row = 0; row < factors.size(); ++row) {
@@ -209,13 +219,17 @@ WeightCount count_weights(std::span<const float> dense, std::span<const std::uin
 SparseWeights SparseWeights::from_indices(std::int64_t rows, std::int64_t columns,
                                           std::span<const std::int64_t> indices, std::span<const float> values) {
   SparseWeights weights(rows, columns);
-  if (indices.size() != values.size()) throw std::invalid_argument("weights: as many values as indices are needed");
+  if (indices.size() != values.size()) {
+    throw std::invalid_argument("weights: as many values as indices are needed: " + std::to_string(indices.size()) +
+                                ", and not " + std::to_string(values.size()));
+  }
   weights.column_of_.reserve(indices.size());
   std::int64_t last = -1;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const std::int64_t index = indices[i];
     if (index <= last || index >= rows * columns) {
-      throw std::invalid_argument("weights: indices must ascend strictly and lie within rows x columns");
+      throw std::invalid_argument("weights: indices must ascend strictly and lie within " + shape_of(rows, columns) +
+                                  ": " + std::to_string(index) + " follows " + std::to_string(last));
     }
     last = index;
     const std::int64_t row = index / columns;

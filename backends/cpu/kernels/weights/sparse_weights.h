@@ -1,8 +1,15 @@
-// Weights as they come from a model: the active ones of a [rows][columns] matrix, row after row. Those are what a mask
-// says, whatever their values; without a mask, the non-zeros. Of a matrix with few others all values are kept, 4 bytes
-// each, and listed alike.
+// The weights of a model, a [rows][columns] matrix in compressed sparse rows (CSR). Its entries are the active weights:
+// those that a mask keeps, whatever their values, or the non-zeros if there is no mask.
+//
+//   starts     [rows + 1]  row r has the entries from starts[r] to before starts[r + 1]
+//   column_of  [nnz]       the column of each entry, ascending within a row
+//   values     [nnz]       the value of each entry
+//
+// If nearly all weights are active, every weight is an entry. All rows then share one list of columns, column_of
+// [columns], so that a weight takes 4 bytes and not 8.
 //
 // For a convolution a row is an output channel and a column an input channel of its group and a tap: [c][kh][kw].
+// packed_weights.h has the order in which kernels read them.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +23,30 @@
 
 namespace sift::cpu {
 
-// Shared by itself, so that Python's share and those of operators are alike: an operator that gives up the last one
-// does not need the interpreter's lock for it.
+// Immutable once made, and read by several threads. Python and operators share ownership: an operator that gives up the
+// last share does not need the interpreter's lock.
 class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
  public:
-  // Takes those of `dense`, [rows][columns], that are active: in `mask`, which has a bit for each in the order of
-  // `dense` (see MaskBits), or, if that is empty, by not being zero. If `dense` is transposed, it is [columns][rows].
-  // Throws std::invalid_argument if a size does not fit.
+  // The active weights of `dense`, [rows][columns], or [columns][rows] if `transposed`. `mask` has one bit per value in
+  // the order of `dense` (see MaskBits); if it is empty, the non-zeros are active. Throws std::invalid_argument if a
+  // size does not fit.
   static SparseWeights from_dense(std::int64_t rows, std::int64_t columns, std::span<const float> dense,
                                   bool transposed = false, std::span<const std::uint8_t> mask = {});
 
-  // Lists all of `dense`, [rows][columns].
+  // Every value of `dense`, [rows][columns], is an entry. Throws std::invalid_argument if the size does not fit.
   static SparseWeights from_all(std::int64_t rows, std::int64_t columns, std::span<const float> dense);
 
-  // `indices` are flat and strictly ascending: row * columns + column. Throws std::invalid_argument if they are not, or
-  // lie outside, or if there are not as many values.
+  // `indices` are flat, row * columns + column, and strictly ascending. Throws std::invalid_argument if they are not,
+  // if one lies outside of the matrix, or if there are not as many values.
   static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                     std::span<const float> values);
 
-  // Appends the weights of one row after the other, to make weights from another form of them.
+  // Appends entries row by row, to make CSR of another form.
   class Builder;
 
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
-  // As many values as are listed.
+  // Number of entries.
   std::int64_t nnz() const { return static_cast<std::int64_t>(values_.size()); }
   double density() const;
   std::int64_t bytes() const;
@@ -53,7 +60,7 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
  private:
   SparseWeights(std::int64_t rows, std::int64_t columns);
 
-  // What from_dense does, which has found out where rows start.
+  // Parts of from_dense; the first two need starts_.
   void list_active(std::span<const float> dense, bool transposed, MaskBits mask);
   void list_non_zeros(std::span<const float> dense, bool transposed);
   void list_all(std::span<const float> dense, bool transposed);
@@ -67,7 +74,7 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
   std::vector<float, PageAllocator<float>> values_;
 };
 
-// What decides whether weights are worth a SparseWeights, in one pass over them: as many as from_dense takes.
+// In one pass and without memory: the nnz that from_dense would find, and whether no value is NaN or infinite.
 struct WeightCount {
   std::int64_t nnz = 0;
   bool finite = true;

@@ -50,7 +50,7 @@ def test_counting_sees_every_value(size: int) -> None:
 
 
 def test_factors_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="one factor per row"):
+    with pytest.raises(ValueError, match="one factor per row is needed: 2, and not 3"):
         _kernels.SparseWeights.from_dense(2, 3, np.ones(6, np.float32)).scaled(np.ones(3, np.float32))
 
 

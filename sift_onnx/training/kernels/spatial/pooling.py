@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.host import ints
-from sift_onnx.training.kernels.convolution import Window
+from sift_onnx.training.kernels.spatial.convolution import Window
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.windows import pad
 

@@ -1,0 +1,66 @@
+#include "conv/conv_packing.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "conv/row_chunks.h"
+
+namespace sift::cpu {
+
+ConvPacking::ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling,
+                         std::int64_t band_rows)
+    : tiling(tiling), panel(problem.geometry, tiling.tile), band_rows(band_rows) {
+  const std::int64_t group_count = problem.geometry.groups;
+  if (tiling.form == WeightForm::code) {
+    panel.make_channels_innermost(problem.reads_in_place() ? problem.channels * group_count : tiling.slice_channels);
+  }
+  for (std::int64_t group = 0; group < group_count; ++group) {
+    groups.push_back(
+        pack_weights(weights, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows));
+  }
+  band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
+  rotated_lanes = lanes_of_rotations(problem.geometry, tiling.tile);
+}
+
+std::int64_t ConvPacking::bytes() const {
+  std::int64_t sum = 0;
+  for (const std::vector<PackedSlice>& slices : groups) {
+    for (const PackedSlice& slice : slices) sum += slice.bytes();
+  }
+  return sum;
+}
+
+SparseWeights ConvPacking::unpack(const TilingProblem& problem) const {
+  const std::int64_t columns = problem.channels * problem.geometry.kernel_h * problem.geometry.kernel_w;
+  return unpack_weights(groups, problem.rows, columns, problem.geometry, panel, tiling, band_rows);
+}
+
+void ConvPacking::keep_places() {
+  for (std::vector<PackedSlice>& slices : groups) {
+    for (PackedSlice& slice : slices) slice.keep_places();
+  }
+}
+
+void ConvPacking::refresh(ThreadPool& pool, const ChangingValues& values) {
+  if (version_ == values.version()) return;
+  constexpr std::size_t kPiece = std::size_t{1} << 15;
+  struct Piece {
+    PackedSlice* slice;
+    std::size_t first;
+  };
+  std::vector<Piece> pieces;
+  for (std::vector<PackedSlice>& slices : groups) {
+    for (PackedSlice& slice : slices) {
+      for (std::size_t first = 0; first < slice.places.size(); first += kPiece) pieces.push_back({&slice, first});
+    }
+  }
+  pool.parallel_for(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
+    const auto [slice, first] = pieces[static_cast<std::size_t>(i)];
+    const std::size_t count = std::min(kPiece, slice->places.size() - first);
+    values.gather(std::span(slice->places).subspan(first, count), slice->values.data() + first);
+  });
+  version_ = values.version();
+}
+
+}  // namespace sift::cpu

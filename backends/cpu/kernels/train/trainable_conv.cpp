@@ -1,0 +1,119 @@
+#include "train/trainable_conv.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "train/input_gradient.h"
+
+namespace sift::cpu {
+namespace {
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(std::string("trainable convolution: ") + what);
+}
+
+SparseWeights weights_of_places(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
+                                std::span<const std::int64_t> places) {
+  require(!indices.empty(), "no weight is active; leave the layer out, or keep at least one weight");
+  require(places.empty() || places.size() == indices.size(), "as many places as indices are needed");
+  const auto count = static_cast<std::int64_t>(indices.size());
+  std::vector<float> moved(indices.size());
+  std::vector<bool> taken(indices.size());
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    const std::int64_t place = places.empty() ? static_cast<std::int64_t>(i) : places[i];
+    require(place >= 0 && place < count && !taken[static_cast<std::size_t>(place)],
+            "places must be those of the values, each of them once");
+    taken[static_cast<std::size_t>(place)] = true;
+    moved[i] = ChangingValues::place(static_cast<std::size_t>(place));
+  }
+  return SparseWeights::from_indices(rows, columns, indices, moved);
+}
+
+ConvOptions options_of(const ConvGeometry& geometry, std::shared_ptr<const ChangingValues> values) {
+  ConvOptions options;
+  options.geometry = geometry;
+  options.layout = Layout::nchw_n16;
+  options.values = std::move(values);
+  return options;
+}
+
+void fill_zeros(ThreadPool& pool, float* values, std::int64_t count) {
+  constexpr std::int64_t kPiece = 1 << 16;
+  pool.parallel_for(ceil_div(count, kPiece), [&](std::int64_t i) {
+    std::fill_n(values + i * kPiece, std::min(kPiece, count - i * kPiece), 0.0F);
+  });
+}
+
+}  // namespace
+
+TrainableConv::TrainableConv(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
+                             std::span<const std::int64_t> places, const ConvGeometry& geometry,
+                             const KernelTable& kernels)
+    : geometry_(geometry),
+      kernels_(kernels),
+      values_(std::make_shared<ChangingValues>(indices.size())),
+      weights_(std::make_shared<const SparseWeights>(weights_of_places(rows, columns, indices, places))),
+      forward_(weights_, {}, options_of(geometry, values_), kernels) {}
+
+void TrainableConv::require_values() const { require(values_->version() > 0, "update must set the values first"); }
+
+void TrainableConv::forward(ThreadPool& pool, const Shape& shape, const float* x, const float* bias, float* out) const {
+  require_values();
+  forward_.run(pool, shape, {.in = x, .bias = bias, .out = out});
+}
+
+void TrainableConv::input_gradient(ThreadPool& pool, const Shape& shape, const float* dy, float* dx) const {
+  require_values();
+  const Shape in = output_shape(shape);
+  const std::int64_t count = element_count(shape, Layout::nchw_n16);
+  if (count == 0) return;
+  const bool is_empty = element_count(in, Layout::nchw_n16) == 0;
+  const auto phase_count = static_cast<std::int64_t>(phases().size());
+  // Pixels of the other phases are read through no tap.
+  if (is_empty || phase_count < geometry_.stride_h * geometry_.stride_w) fill_zeros(pool, dx, count);
+  if (is_empty) return;
+  for (const Phase& phase : phases()) {
+    OutputGrid grid = phase.grid;
+    grid.tensor_h = shape.h;
+    grid.tensor_w = shape.w;
+    phase.conv->run(pool, in, {.in = dy, .out = dx, .grid = is_strided() ? &grid : nullptr});
+  }
+}
+
+const std::vector<TrainableConv::Phase>& TrainableConv::phases() const {
+  const std::lock_guard lock(mutex_);
+  if (phases_.empty()) {
+    std::vector<Phase> phases;
+    for (GradientPhase& phase : gradient_phases(*weights_, geometry_)) {
+      auto weights = std::make_shared<const SparseWeights>(std::move(phase.weights));
+      auto conv =
+          std::make_unique<const Conv>(weights, std::vector<float>{}, options_of(phase.geometry, values_), kernels_);
+      phases.push_back({phase.grid, std::move(weights), std::move(conv)});
+    }
+    phases_ = std::move(phases);
+  }
+  return phases_;
+}
+
+std::int64_t TrainableConv::bytes() const {
+  std::int64_t sum = values_->bytes() + weights_->bytes() + forward_.weight_bytes();
+  const std::lock_guard lock(mutex_);
+  for (const Phase& phase : phases_) sum += phase.weights->bytes() + phase.conv->weight_bytes();
+  return sum;
+}
+
+std::vector<Conv::Description> TrainableConv::describe_input_gradient(const Shape& shape, int threads) const {
+  std::vector<Conv::Description> descriptions;
+  for (const Phase& phase : phases()) {
+    OutputGrid grid = phase.grid;
+    grid.tensor_h = shape.h;
+    grid.tensor_w = shape.w;
+    descriptions.push_back(phase.conv->describe(output_shape(shape), threads, is_strided() ? &grid : nullptr));
+  }
+  return descriptions;
+}
+
+}  // namespace sift::cpu

@@ -1,0 +1,117 @@
+"""README.md and chart.svg of this folder, from digits.json and growth.json.
+
+python benchmarks/training/page.py        # needs `pip install matplotlib`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tables import ALGORITHMS, digits_table, growth_table, mean_and_spread, pages, sizes_table
+
+__all__ = ["FOLDER", "chart_key", "draw", "page"]
+
+FOLDER = Path(__file__).parent
+_PAGE = """\
+# Benchmarks of training
+
+Dense against Sparse Wide at equal FLOPs on scikit-learn's digits, trained with torch on CPU and tested in onnxruntime.
+{digits_origin}
+
+![accuracy over multiply-accumulates](chart.svg)
+
+Accuracy of the written file on the test set, in %, mean ± standard deviation over {runs} seeds; in brackets, how many
+of them are above dense with the same seed:
+
+{digits}
+What follows from these figures is in the [notes](notes.md); [digits.json](digits.json) has every run, those of the
+choice of rates included.
+
+600 images to train on, shifted by up to one pixel, 300 for validation (both drawn by seed from 900), 897 to test on.
+The network has four convolutions with BatchNormalization, of w, 2w, 2w and 2w channels, and a classifier.
+`transform --wide S` keeps the first convolution and the classifier dense and takes what they cost more out of the
+others, so that all models of a width have the multiply-accumulates of the dense one to within one weight. `train`: SGD
+with Nesterov momentum 0.9, weight decay 0.0005, cosine decay, {epochs} epochs of 10 steps; SET and RigL change masks
+every 20 steps until three quarters of the training, with a drop fraction of 0.3 that decays by a cosine. Each
+configuration, dense included, has the learning rate of 0.2, 0.4, 0.8 and 1.6 that is best on validation images (mean of
+widths 2 and 4, three seeds other than those of the test).
+
+{sizes}
+## Growth of a trained model
+
+The same network at w = 4, trained on digits (400 steps at 0.2), transformed with `--wide 0.75 --init embed`, and
+trained for 400 more steps at 0.2 with RigL. A second training goes on as long with the original, and a third with masks
+that stay. Test accuracy in %, over {seeds} seeds. {growth_origin}
+
+{growth}
+A channel is in use if active weights lead into it and out of it.
+
+## Repeat it
+
+Requirements beyond the extra `[train]`: `pip install scikit-learn matplotlib`.
+
+    {digits_command}
+    {growth_command}
+    python benchmarks/training/page.py
+
+The first two measure, the third makes this page and its chart. `round_trip.py` and `mask_updates.py` of this folder
+have their figures in the [notes](notes.md).
+"""
+
+
+def page(digits: dict[str, Any], growth: dict[str, Any]) -> str:
+    """The text of README.md."""
+    return _PAGE.format(
+        digits_origin=pages.measured_on(digits),
+        runs=len(next(iter(digits["test"].values()))["dense"]),
+        digits=digits_table(digits),
+        epochs=digits["epochs"],
+        sizes=sizes_table(digits),
+        growth_origin=pages.measured_on(growth),
+        seeds=len(growth["rows"]),
+        growth=growth_table(growth["rows"]),
+        digits_command=digits["command"],
+        growth_command=growth["command"],
+    )
+
+
+def chart_key(digits: dict[str, Any]) -> str:
+    """A digest of all that the chart shows."""
+    return pages.digest([digits["test"], digits["sizes"]])
+
+
+def draw(digits: dict[str, Any], path: Path) -> None:
+    """The chart: a panel per algorithm, a line per sparsity beside the dense network's."""
+    widths = sorted(digits["test"], key=int)
+    sparsities = list(dict.fromkeys(name.split()[0] for name in digits["rates"] if name != "dense"))
+    x = [digits["sizes"][width]["0"]["macs"] / 1e3 for width in widths]
+    with pages.chart(path, chart_key(digits), figsize=(9.6, 3.4)) as figure:
+        axes = figure.subplots(1, len(ALGORITHMS), sharey=True)
+        for axis, (algorithm, label) in zip(axes, ALGORITHMS.items(), strict=True):
+            for i, name in enumerate(["dense", *(f"{sparsity} {algorithm}" for sparsity in sparsities)]):
+                color = "black" if name == "dense" else f"C{i - 1}"
+                means, spreads = zip(*(mean_and_spread(digits["test"][width][name]) for width in widths), strict=True)
+                text = name if name == "dense" else f"Sparse Wide {name.split()[0]}"
+                axis.errorbar(
+                    x, means, spreads, label=text, color=color, marker="o", markersize=3, capsize=2, linewidth=1
+                )
+            axis.set_title(label)
+            axis.set_xscale("log")
+            axis.set_xticks(x, [f"{value:.0f}" for value in x])
+            axis.minorticks_off()
+            axis.grid(alpha=0.3)
+            axis.set_xlabel("thousand multiply-accumulates per image")
+        axes[0].set_ylabel("test accuracy, %")
+        axes[-1].legend(loc="lower right")
+
+
+def main() -> None:
+    """Write both files."""
+    digits, growth = (pages.read(FOLDER / name) for name in ("digits.json", "growth.json"))
+    (FOLDER / "README.md").write_text(page(digits, growth), encoding="utf-8")
+    draw(digits, FOLDER / "chart.svg")
+
+
+if __name__ == "__main__":
+    main()

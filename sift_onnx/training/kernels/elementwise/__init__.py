@@ -1,0 +1,1 @@
+"""Torch kernels of operators on single elements."""

@@ -1,0 +1,1 @@
+"""Torch kernels of operators on images: windows, samples and boxes."""

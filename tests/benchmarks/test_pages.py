@@ -1,0 +1,68 @@
+"""Pages of benchmarks are what their scripts make of the committed results."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def module(monkeypatch, request):
+    """Modules of the folders of `benchmarks` have the names of others there: each test imports its own."""
+
+    def find(folder: str, name: str):
+        monkeypatch.syspath_prepend(str(BENCHMARKS / folder))
+        for other in ("page", "tables", "pages"):
+            monkeypatch.delitem(sys.modules, other, raising=False)
+        return importlib.import_module(name)
+
+    return find
+
+
+@pytest.fixture
+def pages(module):
+    return module("", "pages")
+
+
+def test_the_page_of_training_is_made_of_its_results(module):
+    page = module("training", "page")
+    digits, growth = (page.pages.read(page.FOLDER / name) for name in ("digits.json", "growth.json"))
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(digits, growth)
+    assert page.chart_key(digits) in (page.FOLDER / "chart.svg").read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_simulator_is_made_of_its_results(module):
+    page = module("simulator", "page")
+    found = page.pages.read(page.FOLDER / "every_model.json")
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(found)
+    assert page.chart_key(found) in (page.FOLDER / "chart.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("folder", "results"), [("training", "digits.json"), ("simulator", "every_model.json")])
+def test_charts_are_drawn_with_their_key(module, tmp_path, folder, results):
+    pytest.importorskip("matplotlib")
+    page = module(folder, "page")
+    found = page.pages.read(page.FOLDER / results)
+    page.draw(found, tmp_path / "chart.svg")
+    assert page.chart_key(found) in (tmp_path / "chart.svg").read_text(encoding="utf-8")
+
+
+def test_results_say_where_when_and_how_they_were_measured(pages, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks/x.py", "--only", "a b"])
+    rows = [{"model": "m", "cycles": 3}, {"model": "n", "cycles": 4}]
+    pages.write(tmp_path / "x.json", rows)
+    found = pages.read(tmp_path / "x.json")
+    assert found["rows"] == rows
+    assert found["command"] == "python benchmarks/x.py --only 'a b'"
+    assert pages.measured_on(found) == f"Measured on {found['processor']}; {found['date']}, commit {found['commit']}."
+    assert (tmp_path / "x.json").read_text().count("\n") == 11
+
+
+def test_columns_of_figures_are_aligned_to_the_right(pages):
+    table = pages.table(["a", "b", "c"], [["x", "1.5", ""], ["y", "2 ± 1", "3"]])
+    assert table == "| a | b | c |\n| --- | ---: | ---: |\n| x | 1.5 |  |\n| y | 2 ± 1 | 3 |\n"
