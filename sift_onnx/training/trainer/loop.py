@@ -267,6 +267,7 @@ class Trainer:
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)
         self._scaler.update()
+        self._shared.join()
         return mean
 
     def _forward(self, batch: Batch) -> torch.Tensor:
