@@ -6,7 +6,18 @@ from msgspec import UNSET, UnsetType
 
 from sift_onnx.records.record import SCHEMA, Amount, Count, Real, Record, Share
 
-__all__ = ["Algorithm", "History", "Masks", "StepEntry", "TrainReport", "TrainedCost", "Validation", "ValidationEntry"]
+__all__ = [
+    "Algorithm",
+    "History",
+    "Kernels",
+    "LayerKernels",
+    "Masks",
+    "StepEntry",
+    "TrainReport",
+    "TrainedCost",
+    "Validation",
+    "ValidationEntry",
+]
 
 
 class Validation(Record, frozen=True, kw_only=True):
@@ -36,6 +47,21 @@ class Masks(Record, frozen=True, kw_only=True):
     algorithms: tuple[Algorithm, ...]
 
 
+class LayerKernels(Record, frozen=True, kw_only=True):
+    """The kernels of a masked layer, ``sparse`` or ``dense``, and why it has these."""
+
+    name: str
+    kernels: str
+    reason: str
+
+
+class Kernels(Record, frozen=True, kw_only=True):
+    """The kernels that were asked for, and those of each masked layer."""
+
+    setting: str
+    layers: tuple[LayerKernels, ...]
+
+
 class TrainedCost(Record, frozen=True, kw_only=True):
     """What one example costs; the fields are those of ``inspect``."""
 
@@ -55,6 +81,7 @@ class StepEntry(Record, frozen=True, kw_only=True):
         loss: mean since the line before.
         lr: learning rate.
         examples_per_second: of all ranks.
+        original_examples_per_second_estimate: of a dense model of as many multiply-accumulates.
         nnz: active weights of all masks.
         itop: explored weights, as the next two where one algorithm follows its masks.
         doc: weights that were never dropped.
@@ -66,6 +93,7 @@ class StepEntry(Record, frozen=True, kw_only=True):
     loss: Real | None = None
     lr: Amount | None = None
     examples_per_second: Amount | None = None
+    original_examples_per_second_estimate: Amount | None = None
     nnz: Count | None = None
     itop: Share | None = None
     doc: Share | None = None
@@ -99,6 +127,10 @@ class TrainReport(Record, frozen=True, kw_only=True):
         epochs: that were complete.
         loss: of the last step; None where none was made.
         validation: after the last step.
+        kernels: of masked layers.
+        examples_per_second: of all ranks, without validation; None where no step was made.
+        original_examples_per_second_estimate: of a dense model of as many multiply-accumulates; None where it was not
+            estimated.
         seed: of random draws.
         sparsity: the masked weights at the end.
         inference_mode: nodes that were exported in training mode.
@@ -117,6 +149,9 @@ class TrainReport(Record, frozen=True, kw_only=True):
     epochs: Count | None = None
     loss: Real | None
     validation: Validation
+    kernels: Kernels | None = None
+    examples_per_second: Amount | UnsetType | None = UNSET
+    original_examples_per_second_estimate: Amount | UnsetType | None = UNSET
     seed: int | None = None
     sparsity: Masks
     inference_mode: tuple[str, ...] | None = None

@@ -68,6 +68,13 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     type=click.Choice(["ddp", "fsdp2"]),
     help="Under torchrun: the whole model on each process, or a part of it; whatever the recipe says.",
 )
+@click.option(
+    "--kernels",
+    type=click.Choice(["auto", "sparse", "dense"]),
+    help="Of masked layers: those that compute with active weights alone, dense ones, or whichever is faster for the "
+    "layer; whatever the recipe says.  [default: auto]",
+)
+@count_option("--threads", help="Threads of torch and of sparse kernels.  [default: torch's number]")
 @place_option("--log", completes=files(), type=WrittenPath(path_type=Path), help="Append log lines in JSON to FILE.")
 @place_option(
     "--tensorboard",
@@ -88,6 +95,8 @@ def train(
     checkpoints: Path | None,
     device: str,
     parallelism: Literal["ddp", "fsdp2"] | None,
+    kernels: Literal["auto", "sparse", "dense"] | None,
+    threads: int | None,
     log: Path | None,
     tensorboard: Path | None,
     seed: int,
@@ -143,6 +152,8 @@ def train(
             device=device,
             checkpoints=checkpoints,
             resume=resume,
+            kernels=kernels,
+            threads=threads,
             force=force,
             report=report,
             progress=progress,
@@ -167,7 +178,7 @@ def _leave_at_once() -> None:
 
 @contextlib.contextmanager
 def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> Iterator[Any]:
-    """What writes log lines to the file and for TensorBoard, and says warnings (with -v, everything) on stderr."""
+    """What writes log lines to the file and for TensorBoard, and tells warnings and kernels, with -v all, on stderr."""
     from sift_onnx.training.trainer.tensorboard import tensorboard_log
 
     leads = os.environ.get("RANK", "0") == "0"
@@ -194,10 +205,18 @@ def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> I
                 board(event)
             if event["event"] == "warning":
                 note(f"Warning: {event['text']}", verbosity)
+            elif event["event"] == "kernels":
+                note(_sentence(event["text"]), verbosity)
+                if verbosity > 0:
+                    note(line, verbosity)
             elif verbosity > 0:
                 note(line, verbosity)
 
         yield report
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
 
 
 def _what_it_is(document: dict[str, Any]) -> str:
@@ -214,4 +233,9 @@ def _what_it_is(document: dict[str, Any]) -> str:
         parts.append(f"accuracy {validation['accuracy']:.2%}")
     if sparsity["numel"]:
         parts.append(f"{1 - sparsity['nnz'] / sparsity['numel']:.2%} of {sparsity['layers']} masked weights pruned")
+    if document["kernels"]["layers"] and document["kernels"]["setting"] != "dense":
+        parts.append(f"{document['examples_per_second']:.3g} examples/s")
+        original = document["original_examples_per_second_estimate"]
+        if original is not None:
+            parts.append(f"a dense model of as many multiply-accumulates by estimate {original:.3g}")
     return ", ".join(parts) + f". Next: sift-onnx check {document['out']}"

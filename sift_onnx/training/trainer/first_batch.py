@@ -11,6 +11,7 @@ from torch import nn
 
 from sift_onnx.errors import CheckError, SiftError, UsageError
 from sift_onnx.plugins import first_line
+from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.losses import Loss, check_targets
 
@@ -25,7 +26,7 @@ def try_first_batch(
     loss_name: str,
     device: torch.device,
     warn: Callable[[str], None],
-) -> tuple[tuple[int, ...], ...]:
+) -> Batch:
     """Run the model and the loss on the first batch.
 
     Args:
@@ -37,7 +38,7 @@ def try_first_batch(
         warn: is called with what looks wrong and may be meant.
 
     Returns:
-        The shapes of its inputs.
+        The batch, on ``device``.
 
     Raises:
         UsageError: the model or the loss does not run on it, or a target has no score.
@@ -69,4 +70,4 @@ def try_first_batch(
             check_targets(target, scores.shape[1])
         if bool((scores >= 0).all()) and bool(((scores.float().sum(1) - 1).abs() < 1e-4).all()):
             warn("the model's output is a softmax already, and the loss takes another; export it without")
-    return tuple(tuple(tensor.shape) for tensor in batch.inputs)
+    return batch

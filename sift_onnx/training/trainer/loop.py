@@ -14,14 +14,17 @@ import torch
 from torch import nn
 
 from sift_onnx.errors import CheckError, UsageError
+from sift_onnx.plugins import first_line
 from sift_onnx.records.train import Validation
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
 from sift_onnx.training.trainer.checkpoint import check_same_recipe, model_identity, save_checkpoint
 from sift_onnx.training.trainer.data import DataSource
+from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
 from sift_onnx.training.trainer.first_batch import try_first_batch
 from sift_onnx.training.trainer.full_state import full_state, load_full_model, load_full_optimizer
+from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.losses import correct_share, make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
 from sift_onnx.training.trainer.parallelism import SharedModel
@@ -47,6 +50,9 @@ class Trainer:
         total: optimizer steps to do.
         last_loss: of the last step, on this rank; None before the first.
         input_shapes: of the first batch.
+        kernels: of masked layers.
+        original_speed: an estimate, in examples per second, of a dense model of as many multiply-accumulates; None
+            where none was made.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Trainer:
         report: Report = lambda event: None,
         progress: Progress = lambda step, total, loss: None,
         checkpoints: Path | None = None,
+        saved_kernels: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare a training, and try the model on its first batch.
 
@@ -70,6 +77,7 @@ class Trainer:
             report: is called with log lines: mappings with an ``event``.
             progress: is called after each step with the step, the total and the loss.
             checkpoints: folder for checkpoints; None for none.
+            saved_kernels: the entry ``kernels`` of the checkpoint that :meth:`resume` will be given, if it has one.
 
         Raises:
             UsageError: settings, data and model do not fit each other.
@@ -94,6 +102,7 @@ class Trainer:
         self.optimizer = make_optimizer(module, settings.optimizer)
         self.step, self._epoch, self._step_in_epoch = 0, 0, 0
         self.last_loss: float | None = None
+        self._examples, self._seconds = 0, 0.0
         self._validated: tuple[int, dict[str, Any]] | None = None
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
@@ -101,10 +110,35 @@ class Trainer:
         for remark in remarks:
             self._warn(str(remark.message))
         with self._shared.gathered():
-            self.input_shapes = try_first_batch(
-                self.module, source, self._loss, settings.loss, ranks.device, self._warn
-            )
+            batch = try_first_batch(self.module, source, self._loss, settings.loss, ranks.device, self._warn)
+        self.input_shapes = tuple(tuple(tensor.shape) for tensor in batch.inputs)
+        masks = {} if self.sparsity is None else self.sparsity.masks()
+        # Before layers are replaced: the graph tells them apart.
+        self.original_speed = self._speed_of_original(batch, masks)
+        self.kernels = choose_kernels(
+            module,
+            self.optimizer,
+            list(masks),
+            settings.kernels,
+            ranks,
+            is_sharded=self._shared.is_sharded,
+            saved=saved_kernels,
+        )
         self._shared.join()
+
+    def _speed_of_original(self, batch: Batch, masks: Mapping[str, torch.Tensor]) -> float | None:
+        """Examples per second of all ranks, on the first one; None where sparse kernels are out of the question."""
+        on_cpu = self._ranks.device.type == "cpu" and not self._shared.is_sharded
+        if not masks or self._settings.kernels == "dense" or not on_cpu or not self._ranks.leads:
+            return None
+        densities = {name: int(mask.count_nonzero()) / mask.numel() for name, mask in masks.items()}
+        try:
+            with self._autocast():
+                seconds = seconds_of_dense_original(self.module.train(), densities, batch.inputs)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            self._warn(f"the speed of the dense original is not estimated: {first_line(error)}")
+            return None
+        return batch.size * self._ranks.size / seconds
 
     def resume(self, path: Path, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, with what the interrupted run would have done next.
@@ -138,12 +172,15 @@ class Trainer:
         """Train to the end.
 
         Returns:
-            What a :class:`~sift_onnx.records.train.TrainReport` has of it: steps, epochs, loss and validation.
+            What a :class:`~sift_onnx.records.train.TrainReport` has of it: steps, epochs, loss and validation, kernels
+            and speed.
 
         Raises:
             CheckError: the loss or the gradient is not finite.
         """
         self._report({"event": "start", "steps": self.total, "device": str(self._ranks.device)})
+        if self.kernels.layers and self.kernels.setting != "dense":
+            self._report({"event": "kernels", "text": kernels_summary(self.kernels), **self.kernels.to_dict()})
         while self.step < self.total:
             self._run_epoch()
         if self._ranks.all_have(self._validated is None or self._validated[0] != self.step):
@@ -152,12 +189,23 @@ class Trainer:
         self._shared.leave()
         self.module.eval()
         validation = Validation(**self._validated[1]) if self._validated is not None else Validation()
-        return {"steps": self.step, "epochs": self._epoch, "loss": self.last_loss, "validation": validation}
+        return {
+            "steps": self.step,
+            "epochs": self._epoch,
+            "loss": self.last_loss,
+            "validation": validation,
+            "kernels": self.kernels,
+            "examples_per_second": self._examples * self._ranks.size / self._seconds if self._examples else None,
+            "original_examples_per_second_estimate": self.original_speed,
+        }
 
     def _run_epoch(self) -> None:
         start, sizes, losses, since = self._step_in_epoch, 0, list[float](), time.perf_counter()
         batches = self._source.epoch(self._epoch, start)
+        speed = self.original_speed
+        original = {} if speed is None else {"original_examples_per_second_estimate": speed}
         while self.step < self.total:
+            began = time.perf_counter()
             parts = next(batches, None)
             if not self._ranks.all_have(parts is not None):
                 break
@@ -165,6 +213,8 @@ class Trainer:
             self.last_loss = self._step(parts)
             losses.append(self.last_loss)
             sizes += sum(part.size for part in parts)
+            self._examples += sum(part.size for part in parts)
+            self._seconds += time.perf_counter() - began
             self.step += 1
             self._step_in_epoch += 1
             self._progress(self.step, self.total, self.last_loss)
@@ -178,6 +228,7 @@ class Trainer:
                         "loss": sum(losses) / len(losses),
                         "lr": self.optimizer.param_groups[0]["lr"],
                         "examples_per_second": sizes * self._ranks.size / max(now - since, 1e-9),
+                        **original,
                         **sparsity_figures(self.sparsity),
                     }
                 )
@@ -216,6 +267,7 @@ class Trainer:
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)
         self._scaler.update()
+        self._shared.join()
         return mean
 
     def _forward(self, batch: Batch) -> torch.Tensor:
@@ -282,6 +334,7 @@ class Trainer:
             "optimizer": self.full_optimizer_state(),
             "sparsity": None if self.sparsity is None else self.sparsity.state_dict(),
             "scaler": self._scaler.state_dict(),
+            "kernels": self.kernels.to_dict(),
         }
         if self._ranks.leads:
             path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,6 +46,14 @@ class Ranks:
         value = torch.tensor(mine, device=self.device)
         dist.all_reduce(value, op=dist.ReduceOp.MIN)
         return int(value.item())
+
+    def of_leader(self, value: Any) -> Any:
+        """The first rank's value, which is pickled; all of them have to ask."""
+        if self.size == 1:
+            return value
+        message = [value]
+        dist.broadcast_object_list(message, src=0)
+        return message[0]
 
     def wait(self) -> None:
         """Wait for the others."""

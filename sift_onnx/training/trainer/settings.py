@@ -14,10 +14,12 @@ from msgspec import Meta
 from sift_onnx.errors import UsageError
 from sift_onnx.settings import convert
 
-__all__ = ["OptimizerSettings", "ScheduleSettings", "TrainingSettings", "first_difference"]
+__all__ = ["KernelSetting", "OptimizerSettings", "ScheduleSettings", "TrainingSettings", "first_difference"]
 
-# What a resumed run may have otherwise: it does not change what is computed.
-_FREE = ("log_every", "checkpoint_every", "keep_checkpoints")
+# What a resumed run may have otherwise: it does not change what is computed, but for rounding by other kernels.
+_FREE = ("kernels", "log_every", "checkpoint_every", "keep_checkpoints")
+
+KernelSetting = Literal["auto", "sparse", "dense"]
 
 _LARGEST = sys.float_info.max
 _Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
@@ -97,6 +99,8 @@ class TrainingSettings:
         schedule: see :class:`ScheduleSettings`.
         clip_norm: largest norm of all gradients together; None for no clipping.
         amp: ``off``, ``bfloat16`` or ``float16`` (CUDA only, with loss scaling).
+        kernels: of masked layers: ``sparse`` computes with active weights alone, ``dense`` with zeros in a dense layer,
+            and ``auto`` by whichever is faster for the layer.
         sparsity: what :func:`sift_onnx.training.sparse.configure` takes; None keeps the masks of the model.
         trainable: globs of further initializers to train, see :func:`sift_onnx.to_torch`.
         folded_batch_norm: ``refuse`` or ``allow`` training from scratch where normalization was folded away.
@@ -117,6 +121,7 @@ class TrainingSettings:
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     clip_norm: _Positive | None = None
     amp: Literal["off", "bfloat16", "float16"] = "off"
+    kernels: KernelSetting = "auto"
     sparsity: Any = None
     trainable: tuple[str, ...] = ()
     folded_batch_norm: Literal["refuse", "allow"] = "refuse"

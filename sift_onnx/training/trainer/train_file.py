@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sift_onnx.analysis.training_mode import mode_note
-from sift_onnx.errors import OutputError, PreconditionError
+from sift_onnx.errors import OutputError, PreconditionError, UsageError
 from sift_onnx.model import Model
 from sift_onnx.model_files.paths import check_input, check_output
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
@@ -28,7 +32,7 @@ from sift_onnx.training.trainer.data import load_data, source_of
 from sift_onnx.training.trainer.loop import Progress, Report, Trainer
 from sift_onnx.training.trainer.process_group import joined_ranks
 from sift_onnx.training.trainer.run_record import RunHistory, example_cost
-from sift_onnx.training.trainer.settings import TrainingSettings
+from sift_onnx.training.trainer.settings import KernelSetting, TrainingSettings
 from sift_onnx.training.trainer.sparsity import check_globs, sparsity_report
 from sift_onnx.training.writing.file import write_back_file
 
@@ -44,6 +48,8 @@ def train_file(
     device: str = "auto",
     checkpoints: str | Path | None = None,
     resume: str | Path | None = None,
+    kernels: KernelSetting | None = None,
+    threads: int | None = None,
     force: bool = False,
     report: Report = lambda event: None,
     progress: Progress = lambda step, total, loss: None,
@@ -62,6 +68,8 @@ def train_file(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         checkpoints: folder for checkpoints; ``<target>.checkpoints`` if it is None.
         resume: folder whose newest checkpoint the training goes on from, and which further ones go to.
+        kernels: ``auto``, ``sparse`` or ``dense``, whatever ``settings`` say; None leaves it to them.
+        threads: of torch and of sparse kernels during the training; None for torch's present number.
         force: overwrite ``target``, and mix checkpoints with those of another run.
         report: is called with log lines, see :class:`~sift_onnx.training.trainer.loop.Trainer`.
         progress: is called after each step.
@@ -79,6 +87,8 @@ def train_file(
         history.note(event)
         report(event)
 
+    if kernels is not None:
+        settings = dataclasses.replace(settings, kernels=kernels)
     source, target = Path(source), Path(target)
     check_input(source)
     check_output(target, force)
@@ -94,7 +104,7 @@ def train_file(
         raise OutputError(
             f"{folder} has checkpoints of another run; go on from them with `resume`, or add `force=True`"
         )
-    with joined_ranks(device) as ranks:
+    with _torch_threads(threads), joined_ranks(device) as ranks:
         model = Model.load(source)
         # Before the training: that a node cannot be put into inference mode should not be found out at its end.
         ready = InferenceMode()(model)
@@ -111,7 +121,14 @@ def train_file(
         )
         keeps = settings.checkpoint_every > 0
         trainer = Trainer(
-            module, batches, settings, ranks, report=noted, progress=progress, checkpoints=folder if keeps else None
+            module,
+            batches,
+            settings,
+            ranks,
+            report=noted,
+            progress=progress,
+            checkpoints=folder if keeps else None,
+            saved_kernels=None if state is None else state.get("kernels"),
         )
         if found is not None and state is not None:
             trainer.resume(found, state)
@@ -136,6 +153,20 @@ def train_file(
             checkpoints=str(folder) if keeps else None,
             seconds=time.perf_counter() - start,
         ).to_dict()
+
+
+@contextlib.contextmanager
+def _torch_threads(threads: int | None) -> Iterator[None]:
+    """Have torch compute with a number of threads for a while."""
+    if threads is not None and threads < 1:
+        raise UsageError(f"threads is {threads}; give 1 or more, or leave it out")
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _report_modes(found: Mapping[str, Any], report: Report) -> None:

@@ -20,8 +20,10 @@ if importlib.util.find_spec("torch") is None:
 
 import numpy as np
 from training.trainer.cases import arrays, classifier
+from training.trainer.stand_in_layers import StandIn
 
 import sift_onnx
+from sift_onnx import training
 from sift_onnx.cli import main
 
 RECIPE = """\
@@ -45,6 +47,13 @@ def call(*args: object) -> int:
 
 
 @pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    found = StandIn(["body.weight"])
+    monkeypatch.setattr(training, "sparsify_layers", found, raising=False)
+    return found
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     classifier(tmp_path / "net.onnx", norm=False)
     arrays(tmp_path / "d.npz")
@@ -56,6 +65,7 @@ def arguments(folder: Path, out: str) -> list[object]:
     return [folder / "net.onnx", folder / out, "--recipe", folder / "r.yaml", "--data", folder / "d.npz"]
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_one_recipe_transforms_and_trains(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert call("transform", folder / "net.onnx", folder / "w.onnx", "--recipe", folder / "r.yaml", "-q") == 0
     capfd.readouterr()
@@ -64,9 +74,9 @@ def test_one_recipe_transforms_and_trains(folder: Path, capfd: pytest.CaptureFix
     out, err = capfd.readouterr()
     assert f"{folder}/o.onnx: 12 steps" in out
     assert out.strip().endswith(f"Next: sift-onnx check {folder}/o.onnx")
-    assert err == ""
+    assert err == "The masked layer runs on sparse kernels.\n"
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert {"start", "step", "validation", "checkpoint"} == {event["event"] for event in events}
+    assert {"start", "kernels", "step", "validation", "checkpoint"} == {event["event"] for event in events}
     assert call("check", folder / "o.onnx") == 0
 
 
@@ -82,6 +92,28 @@ def test_json_and_resume(folder: Path, capfd: pytest.CaptureFixture[str]) -> Non
         call("train", *arguments(folder, "p.onnx"), "--resume", folder / "o.onnx.checkpoints", "--device", "cpu") == 0
     )
     assert (folder / "p.onnx").read_bytes() == (folder / "o.onnx").read_bytes()
+
+
+def test_kernels_and_threads_are_options(folder: Path, capfd: pytest.CaptureFixture[str], stand_in: StandIn) -> None:
+    base = [*arguments(folder, "o.onnx"), "--device", "cpu", "--force"]
+    assert call("train", *base, "--kernels", "sparse", "--threads", 1, "-v") == 0
+    out, err = capfd.readouterr()
+    assert "examples/s, a dense model of as many multiply-accumulates by estimate" in out
+    (told,) = [
+        event for line in err.splitlines() if line.startswith("{") and (event := json.loads(line))["event"] == "kernels"
+    ]
+    assert told["layers"] == [{"name": "body.weight", "kernels": "sparse", "reason": "faster so: 1 ms against 2"}]
+    assert call("train", *base, "--kernels", "dense", "--json", "-") == 0
+    out, err = capfd.readouterr()
+    document = json.loads(out)
+    assert err == ""
+    assert document["kernels"]["setting"] == "dense"
+    assert document["kernels"]["layers"][0]["kernels"] == "dense"
+    assert document["examples_per_second"] > 0
+    assert document["original_examples_per_second_estimate"] is None
+    assert call("train", *base, "-q") == 0
+    assert capfd.readouterr().err == ""
+    assert stand_in.asked == ["sparse", "auto"]
 
 
 DATA = """\
@@ -109,6 +141,7 @@ def test_a_process_that_is_killed_goes_on_where_it_was(folder: Path) -> None:
     recipe = RECIPE.replace("checkpoint_every: 3", "checkpoint_every: 2").replace("epochs: 2", "epochs: 1")
     (folder / "r.yaml").write_text(recipe)
     own = ["--recipe", folder / "r.yaml", "--data", f"{folder}/data.py:batches", "--device", "cpu", "-q"]
+    own += ["--kernels", "dense"]  # with auto, two runs may choose otherwise
     program = "import sys; from sift_onnx.cli import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", program, "train", folder / "net.onnx", folder / "killed.onnx", *own]
     stop = random.Random(7).randrange(3, 8)
@@ -125,6 +158,7 @@ def test_a_process_that_is_killed_goes_on_where_it_was(folder: Path) -> None:
     assert (folder / "killed.onnx").read_bytes() == (folder / "whole.onnx").read_bytes()
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_figures_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, float, int]] = []
 
@@ -147,7 +181,10 @@ def test_figures_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     (folder / "r.yaml").write_text(RECIPE + "  log_every: 2\n")
     assert call("train", *arguments(folder, "o.onnx"), "--tensorboard", folder / "board", "--device", "cpu", "-q") == 0
     assert {tag for tag, _, _ in written} == {
-        *(f"train/{name}" for name in ("loss", "lr", "examples_per_second", "nnz")),
+        *(
+            f"train/{name}"
+            for name in ("loss", "lr", "examples_per_second", "original_examples_per_second_estimate", "nnz")
+        ),
         *(f"validation/{name}" for name in ("loss", "accuracy")),
         "closed",
     }

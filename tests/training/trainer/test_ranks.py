@@ -125,6 +125,10 @@ def test_the_first_rank_writes_the_whole_model(ranks: list[dict[str, Any]], fold
         torch.testing.assert_close(two.state_dict()[name], tensor, rtol=1e-9, atol=1e-12)
 
 
+def test_ranks_get_what_the_first_one_has(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["of the leader"] for rank in ranks] == [{"rank": 0}, {"rank": 0}]
+
+
 def test_what_cannot_be_shared_out_is_named(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert "fsdp2 cannot share 'scale', a single number" in rank["scalar"]

@@ -78,6 +78,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     with joined_ranks("cpu") as ranks:
+        found["of the leader"] = ranks.of_leader({"rank": ranks.rank})
         for parallelism in ("ddp", "fsdp2"):
             for name in ("rigl", "set"):
                 steps = 200 if name == "rigl" else 30
