@@ -14,7 +14,7 @@ class WeightGradient:
         self._geometry = geometry
 
     def run(self, pool: Any, shape: Any, x: Any, dy: Any, dvalues: Any, accumulate: bool = False) -> None:
-        n, c, h, w = shape
+        n, c = shape[:2]
         geometry = self._geometry
         top, left, bottom, right = geometry["pads"]
         planes = [t.permute(0, 4, 1, 2, 3).flatten(0, 1)[:n].double() for t in (x, dy)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["Geometry", "ProductKernels", "available", "pool"]
+__all__ = ["Geometry", "ProductKernels", "available", "channel_sums", "pool"]
 
 _pools: dict[int, ThreadPool] = {}
 
@@ -79,7 +79,7 @@ class ProductKernels:
 
     def forward(self, shape: tuple[int, int, int, int], x: Tensor, bias: Tensor | None) -> Tensor:
         """The product, and the bias."""
-        n, c, h, w = self.output_shape(shape)
+        _, c, h, w = self.output_shape(shape)
         out = torch.empty(x.shape[0], c, h, w, x.shape[4])
         self._product.forward(pool().kernels, shape, x.detach(), out, None if bias is None else bias.detach())
         return out
@@ -97,6 +97,13 @@ class ProductKernels:
         gradient = torch.empty(count)
         self._weight_gradient.run(pool().kernels, shape, x, dy, gradient)
         return gradient
+
+
+def channel_sums(shape: tuple[int, int, int, int], x: Tensor) -> Tensor:
+    """The sum of each channel over images and pixels."""
+    sums = torch.empty(shape[1])
+    _kernels.channel_sums(pool().kernels, shape, x, sums)
+    return sums
 
 
 def _kernel(name: str) -> Any:

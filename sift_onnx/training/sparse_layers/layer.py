@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.kernels.convolution import Convolution
-from sift_onnx.training.sparse_layers.compact_weights import CompactWeight, compact_weight
-from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels
+from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
+from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
 
 __all__ = ["Product", "SparseLayer"]
@@ -199,7 +199,7 @@ class _SparseProduct(torch.autograd.Function):
                 n = shape[0]
                 ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
         if ctx.needs_input_grad[2]:
-            dbias = dy.sum((0, 2, 3, 4))
+            dbias = channel_sums(kernels.output_shape(shape), dy)
         kernels.forget()
         return dx, dvalues, dbias, None, None, None
 
@@ -209,15 +209,15 @@ class _DenseWeight(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, compact: CompactWeight) -> Tensor:
-        ctx.compact, ctx.indices = compact, compact.indices.to(torch.int64)
-        return values.new_zeros(math.prod(compact.shape)).scatter_(0, ctx.indices, values).reshape(compact.shape)
+        ctx.compact = compact
+        return compact.scattered(values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         if ctx.compact.wants_dense_gradient():
             ctx.compact.take_dense_gradient(gradient)
-        return gradient.reshape(-1)[ctx.indices], None
+        return ctx.compact.gathered(gradient), None
 
 
 def _planes(data: Tensor, n: int) -> Tensor:

@@ -10,9 +10,9 @@ from torch import nn
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse.parameters.compact import compact_parameter, dense_parameter
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
-from sift_onnx.training.sparse_layers.compact_weights import compact_parameter, dense_parameter
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
@@ -60,7 +60,11 @@ def sparsify_layers(
     root = unwrapped(module)
     weights = list(masked_weights(root))
     _check(kernels, weights)
-    layers = graph_layers(root, weights) if isinstance(root, ImportedModule) else {w.name: _of_module(w) for w in weights}
+    layers: dict[str, GraphLayer | Product | str] = {}
+    if isinstance(root, ImportedModule):
+        layers.update(graph_layers(root, weights))
+    else:
+        layers.update((weight.name, weight.obstacle or product_of(weight)) for weight in weights)
     taken: list[MaskedWeight] = []
     for weight in weights:
         choice = _choose(weight, layers[weight.name], kernels)
@@ -111,10 +115,6 @@ def _check(kernels: KernelSetting | Mapping[str, str], weights: list[MaskedWeigh
         unknown = sorted(set(kernels) - {weight.name for weight in weights})
         if unknown:
             raise UsageError(f"kernels names {unknown[0]!r}, which is no masked weight of the module")
-
-
-def _of_module(weight: MaskedWeight) -> Product | str:
-    return weight.obstacle or product_of(weight)
 
 
 def _choose(

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from sift_onnx.training.sparse.parameters.compact import compact_weight
 from sift_onnx.training.sparse.parameters.of_module import masks_by_path, masks_of
-from sift_onnx.training.sparse_layers.compact_weights import compact_weight
 from sift_onnx.training.sparse_layers.kernels import available
 
 __all__ = ["MaskedWeight", "masked_weights"]

@@ -43,10 +43,10 @@ class Run:
     state: dict[str, Tensor]
 
 
-def run(module: nn.Module, batches: Sequence[Tensor], masks: dict[str, Tensor] | None = None, rate: float = 0.05) -> Run:
+def run(module: nn.Module, batches: Sequence[Tensor], masks: dict[str, Tensor] | None = None) -> Run:
     """Train a copy for a step per batch; ``masks`` are those of dense parameters, whose gradients they mask."""
     module = copy.deepcopy(module).train()
-    optimizer = torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
     outputs, gradients = [], []
     dtype = next(module.parameters()).dtype
     for batch in batches:
