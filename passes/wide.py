@@ -20,7 +20,6 @@ from sift_onnx.passes.prepare.restore_views import RestoreViews
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.widening.drawing import Drawing
-from sift_onnx.passes.widening.embedding import Embedding
 from sift_onnx.passes.widening.plan import WidePlan, plan_widening, unchanged
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
@@ -80,6 +79,9 @@ class Wide(WideSettings):
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
         biases: list[str] = []
         if self.init == "embed":
+            # Imported here, with the rules of feature maps, which no other start needs.
+            from sift_onnx.passes.widening.embedding import Embedding
+
             embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
             biases = embedding.add_biases()

@@ -26,6 +26,9 @@ class Recorder:
     def get_sparse_params(self, obj: Any) -> Iterator[SparseParameter]:
         return iter([self._sparse])
 
+    def before_forward(self) -> None:
+        self.calls.append("before_forward")
+
     def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
         self.calls.append("observe_gradients")
         assert all(sparse.gradient_looks_unmasked() for sparse in params)
@@ -66,7 +69,7 @@ def test_hooks_call_an_algorithm_in_the_order_of_their_protocol() -> None:
         model(torch.ones(2, 20)).square().sum().backward()
         optimizer.step()
 
-    step = ["observe_gradients", "takes_weight_step", "update", "densify_if_due"]
+    step = ["before_forward", "observe_gradients", "takes_weight_step", "update", "densify_if_due"]
     # Ranks that have agreed once are compared again only when a mask changes.
     assert recorder.calls == [*step, "check_ranks", "end_step", *step, "end_step"]
     assert not model.weight[~mask].any()

@@ -100,7 +100,7 @@ void bind_trainable_conv(nb::module_& module) {
           },
           "shape"_a, "threads"_a,
           "How this many threads run inputs of this shape: as Conv.describe for `forward`, and for `input_gradient` a "
-          "list of such, one for each phase of the stride.");
+          "list of such, one for each phase of the stride that has weights and pixels.");
 }
 
 }  // namespace sift::cpu

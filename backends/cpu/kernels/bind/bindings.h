@@ -25,4 +25,7 @@ void bind_trainable_conv(nanobind::module_& module);
 // How a convolution is run, as Python sees it.
 nanobind::typed<nanobind::dict, nanobind::str, nanobind::any> dict_of(const Conv::Description& description);
 
+// Normalization, sums and conversions of training.
+void bind_training_ops(nanobind::module_& module);
+
 }  // namespace sift::cpu

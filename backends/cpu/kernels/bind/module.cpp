@@ -28,4 +28,5 @@ NB_MODULE(_kernels, module) {
   sift::cpu::bind_products(module);
   sift::cpu::bind_sequence(module);
   sift::cpu::bind_trainable_conv(module);
+  sift::cpu::bind_training_ops(module);
 }

@@ -253,6 +253,7 @@ std::int64_t Conv::weight_bytes() const {
 }
 
 Conv::Description Conv::describe(const Shape& shape, int threads, const OutputGrid* grid) const {
+  require(element_count(output_of(shape, grid), options_.layout) > 0, "the output is empty, and nothing is run");
   if (!parts_.empty()) {
     Description description = parts_.front()->describe(shape, threads, grid);
     for (std::size_t i = 1; i < parts_.size(); ++i) {

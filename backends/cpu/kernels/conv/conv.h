@@ -70,7 +70,7 @@ class Conv final : public Op {
   // The weights; from a packed form if the source was released.
   std::shared_ptr<const SparseWeights> source() const;
 
-  // How this many threads run inputs of this shape.
+  // How this many threads run inputs of this shape; throws std::invalid_argument if there is no output.
   struct Description {
     WeightForm form;
     TileShape tile;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "base/activation.h"
+#include "simd/lane_kernels.h"
 
 namespace sift::cpu {
 
@@ -352,6 +353,8 @@ struct KernelTable {
 
   void (*attend)(const AttentionArgs&);
   std::int64_t most_query_blocks;
+
+  LaneKernels lanes;
 
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "simd/attention.h"
+#include "simd/batch_norm.h"
 #include "simd/dense_tile.h"
 #include "simd/elementwise.h"
 #include "simd/epilogue.h"
 #include "simd/gather.h"
 #include "simd/kernel_table.h"
+#include "simd/lane_sums.h"
 #include "simd/narrow_rows.h"
 #include "simd/normalize.h"
 #include "simd/peak.h"
@@ -52,6 +54,11 @@ const KernelTable* kernels() {
       .dense_finish = &dense_finish,
       .attend = [](const AttentionArgs& args) { attend(args); },
       .most_query_blocks = kMostQueryBlocks,
+      .lanes = {.add_moments = &add_moments,
+                .batch_norm = &batch_norm,
+                .batch_norm_sums = &batch_norm_sums,
+                .batch_norm_gradient = &batch_norm_gradient,
+                .add_runs = &add_runs},
       .split_pairs = &split_pairs,
       .fma_loop = &fma_loop,
       .fma_load_loop = &fma_load_loop,

@@ -111,6 +111,7 @@ std::vector<Conv::Description> TrainableConv::describe_input_gradient(const Shap
     OutputGrid grid = phase.grid;
     grid.tensor_h = shape.h;
     grid.tensor_w = shape.w;
+    if (is_strided() && grid.rows() * grid.columns() == 0) continue;
     descriptions.push_back(phase.conv->describe(output_shape(shape), threads, is_strided() ? &grid : nullptr));
   }
   return descriptions;

@@ -16,6 +16,8 @@ from sift_onnx.sparsity.patterns.pattern import Pattern
 from sift_onnx.training.sparse.algorithms.state import AlgorithmState
 from sift_onnx.training.sparse.attachment.attached import AttachedAlgorithm
 from sift_onnx.training.sparse.configuration import whole
+from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.parameters.compact import compact_weight
 from sift_onnx.training.sparse.parameters.first_masks import check_first_mask, first_mask
 from sift_onnx.training.sparse.parameters.levels import Levels
 from sift_onnx.training.sparse.parameters.mask_settings import MaskSettings
@@ -181,7 +183,12 @@ class SparsityAlgorithm(AttachedAlgorithm):
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
         if name in self.sparse_params:
             return
-        if hasattr(module, f"{name.rpartition('.')[2]}_mask"):
+        leaf = name.rpartition(".")[2]
+        if compact_weight(module, leaf) is not None:
+            raise SparsityStateError(
+                f"{name!r} is stored as its active values already; attach the sparsity algorithm to the dense model"
+            )
+        if hasattr(module, f"{leaf}_mask"):
             warnings.warn(f"{name!r} has a mask already; it is left as it is", stacklevel=5)
             return
         if param not in self._sparsity and self._given:
@@ -211,7 +218,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
             return check_first_mask(sparse, settings, given)
         level = self.level_of(sparse)
         if not self.starts_sparse:
-            return torch.ones(sparse.param.shape, dtype=torch.bool)
+            return torch.ones(sparse.shape, dtype=torch.bool)
         return first_mask(sparse, settings, level, self.step)
 
     def _advance(self, schedules: Iterable[HyperParameterSchedule]) -> None:
@@ -234,7 +241,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
         for member in self.members:
             for sparse in member.sparse_params.values():
                 old = sparse.mask.clone()
-                sparse.mask.fill_(True)
+                sparse.densify()
                 if member.history is not None:
                     member.history.update(sparse.name, old, sparse.mask)
             member._dense = True
@@ -291,7 +298,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
             step=self.step,
             seed=self.seed,
             dense=self.is_dense,
-            parameters={name: list(sparse.param.shape) for name, sparse in self.sparse_params.items()},
+            parameters={name: list(sparse.shape) for name, sparse in self.sparse_params.items()},
             settings=self.settings(),
             sparsity={n: saved for n, schedule in self._sparsity_schedules() if (saved := schedule.state_dict())},
             metrics=None if self.history is None else self.history.state_dict(),

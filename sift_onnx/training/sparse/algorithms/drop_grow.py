@@ -59,13 +59,16 @@ class DropGrow(DynamicSparsityAlgorithm):
         """How much each weight deserves to grow; a tensor like ``p``, of which only inactive weights matter."""
 
     def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
-        # The paper's code counts its annealing from the first update on.
-        since = self.update_schedule.start if self.compat == "cbsparse" else 0
-        fraction = self.drop_fraction(self.step - since).clamped()
+        fraction = self._drop_fraction_at(self.step)
         scores = self.growth_scores(p, mask)
         kept = self.mask_settings.drop_smallest(self.current, p, mask, fraction)
         self._kept = kept if self.resets_regrown else None
         return self.mask_settings.grow_largest(self.current, scores, kept, sparsity, before=mask)
+
+    def _drop_fraction_at(self, step: int) -> Share:
+        # The paper's code counts its annealing from the first update on.
+        since = self.update_schedule.start if self.compat == "cbsparse" else 0
+        return self.drop_fraction(step - since).clamped()
 
     def survivors(self) -> torch.Tensor | None:
         return self._kept
@@ -143,6 +146,18 @@ class RigL(DropGrow):
 
     def growth_scores(self, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return magnitudes(self.dense_gradient())
+
+    def growth_limit(self, name: str) -> int | None:
+        kind = type(self)
+        if kind.growth_scores is not RigL.growth_scores or kind.update_mask is not DropGrow.update_mask:
+            return None
+        # Hooks may change a sparsity just before the update.
+        if self.score_shaper is not None or self.mask_settings.is_structured or len(self.target_sparsity_hooks):
+            return None
+        sparse, step = self.sparse_params[name], self.step + 1
+        level = self.levels.of(sparse, self.sparse_params, step, self.pattern)
+        kept = self.rule.keep(sparse.nnz, self._drop_fraction_at(step))
+        return max(self.rule.target(sparse.numel, level) - kept, 0)
 
     def settings(self) -> dict[str, str]:
         groups = f"{self.balance_in_groups} in, {self.balance_out_groups} out"

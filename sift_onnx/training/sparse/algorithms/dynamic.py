@@ -14,6 +14,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.training.sparse.algorithms.base import SparsityAlgorithm
 from sift_onnx.training.sparse.distributed import broadcast_masks, is_parallel, is_rank_0
 from sift_onnx.training.sparse.errors import SparsityStateError
+from sift_onnx.training.sparse.parameters.dense_gradient import KeptGradient
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 from sift_onnx.training.sparse.schedules.share import Share
 from sift_onnx.training.sparse.schedules.update_schedules import UpdateScheduleLike, make_update_schedule
@@ -66,7 +67,7 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         self.weight_step = weight_step
         self._starts_sparse = self.update_schedule.starts_sparse if start_sparse is None else start_sparse
         self._gradients_seen: set[str] | None = None
-        self._dense_gradients: dict[str, torch.Tensor] = {}
+        self._dense_gradients: dict[str, torch.Tensor | KeptGradient] = {}
         self._current: SparseParameter | None = None
 
     @property
@@ -99,13 +100,24 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         self._gradients_seen, self._dense_gradients = {sparse.name for sparse in params}, {}
         if self.wants_gradients():
             # In the optimizer's order, which is that of all ranks: for a sharded gradient this is a collective.
-            self._dense_gradients = {sparse.name: sparse.full_gradient() for sparse in params}
+            found = ((sparse.name, sparse.full_gradient()) for sparse in params)
+            self._dense_gradients = {name: gradient for name, gradient in found if gradient is not None}
 
     def wants_gradients(self) -> bool:
         return self.needs_dense_gradients and self._is_update_step_next()
 
+    def growth_limit(self, name: str) -> int | None:
+        """The most weights of a parameter that can grow at the coming update; None if that is not known.
+
+        Where it is known, of a compact parameter's :meth:`dense_gradient` only so many inactive elements are kept,
+        those of the largest magnitude; the others are zero.
+        """
+        return None
+
     def forget_gradients(self) -> None:
         self._gradients_seen, self._dense_gradients = None, {}
+        for sparse in self.sparse_params.values():
+            sparse.forget_gradient()
 
     def dense_gradient(self) -> torch.Tensor:
         """The gradient of :attr:`current` before it was masked, averaged over ranks, summed over what was accumulated.
@@ -120,7 +132,8 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
                 "sparsity.apply(optimizer) before training, and let optimizer.step() update the masks; where a closure "
                 "computes gradients inside of the step, call sparsity.finalize_grads() at its end"
             )
-        return self._dense_gradients[name]
+        gradient = self._dense_gradients[name]
+        return gradient.dense() if isinstance(gradient, KeptGradient) else gradient
 
     @property
     def current(self) -> SparseParameter:
@@ -144,7 +157,7 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
                 schedule.update(True)
         if self.computed_sparsity_hooks:
             for sparse in params:
-                self.computed_sparsity_hooks(self, sparse.name, Share(1 - sparse.nnz / sparse.param.numel()))
+                self.computed_sparsity_hooks(self, sparse.name, Share(1 - sparse.nnz / sparse.numel))
 
     @abstractmethod
     def update_mask(self, p: torch.Tensor, mask: torch.Tensor, sparsity: Share) -> torch.Tensor:
@@ -233,9 +246,9 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
         stop = self.update_schedule.stop
         found = None if stop is None else sparse.schedule.get_min_max_end(self.update_schedule.start, stop - 1)
         if found is not None and self.levels.distribution == "uniform":
-            count = self.rule.target(sparse.param.numel(), Share(found[1]).clamped())
+            count = self.rule.target(sparse.numel, Share(found[1]).clamped())
             if count < 1:
                 raise UsageError(
                     f"the sparsity of {sparse.name!r} rises to {found[1]:g}, which leaves none of its "
-                    f"{sparse.param.numel()} weights; lower it, or leave that parameter out"
+                    f"{sparse.numel} weights; lower it, or leave that parameter out"
                 )

@@ -40,7 +40,7 @@ class Static(SparsityAlgorithm):
     def update(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         self.step += 1
         if self.target_sparsity_hooks or self.computed_sparsity_hooks:
-            size = sum(sparse.param.numel() for sparse in self.sparse_params.values())
+            size = sum(sparse.numel for sparse in self.sparse_params.values())
             level = Share(1 - sum(sparse.nnz for sparse in self.sparse_params.values()) / max(size, 1))
             self.target_sparsity_hooks(self, "*", level)
             self.computed_sparsity_hooks(self, "*", level)

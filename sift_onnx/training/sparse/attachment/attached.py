@@ -12,8 +12,10 @@ import torch
 from sift_onnx.training.sparse.attachment.model import is_inner_call_of_apply, prune_before_forward
 from sift_onnx.training.sparse.attachment.optimizer import OptimizerHooks
 from sift_onnx.training.sparse.attachment.protocol import HookedAlgorithm
-from sift_onnx.training.sparse.distributed import check_agreement, is_parallel
+from sift_onnx.training.sparse.distributed import check_agreement, is_parallel, local_shard, to_local
 from sift_onnx.training.sparse.errors import SparsityStateError, WrongTypeError
+from sift_onnx.training.sparse.host_tensors import zero_outside
+from sift_onnx.training.sparse.parameters.compact import compact_weights
 from sift_onnx.training.sparse.parameters.of_module import maskable_parameters, unwrapped
 from sift_onnx.training.sparse.parameters.sparse_parameter import SparseParameter
 
@@ -189,11 +191,20 @@ class AttachedAlgorithm(HookedAlgorithm):
             raise SparsityStateError("finalize_grads needs an optimizer; call sparsity.apply(optimizer) first")
         self._optimizer_hooks.finalize_grads()
 
+    def before_forward(self) -> None:
+        optimizer = None if self._optimizer_hooks is None else self._optimizer_hooks.optimizer
+        for member in self.members:
+            for sparse in member.sparse_params.values():
+                sparse.connect(member, optimizer)
+
     def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
         pass
 
     def wants_gradients(self) -> bool:
         return False
+
+    def growth_limit(self, name: str) -> int | None:
+        return None
 
     def forget_gradients(self) -> None:
         pass
@@ -216,8 +227,16 @@ class AttachedAlgorithm(HookedAlgorithm):
         return {name: sparse.mask for member in self.members for name, sparse in member.sparse_params.items()}
 
     def prune_copy(self, module: torch.nn.Module) -> None:
-        """Prune a copy of the model, an exponential moving average, say, by the masks of the model."""
-        params = dict(unwrapped(module).named_parameters())
+        """Prune a copy of the model, an exponential moving average, say, by the masks of the model.
+
+        Copies of compact parameters get the model's active positions; call this after each step, before they are
+        averaged with the model's.
+        """
+        params, compact = dict(unwrapped(module).named_parameters()), compact_weights(unwrapped(module))
         for member in self.members:
             for name, sparse in member.sparse_params.items():
-                sparse.zero_outside(sparse.mask, [params[name]])
+                mask = sparse.mask
+                if name in compact:
+                    compact[name].move(mask)
+                else:
+                    zero_outside(local_shard(mask, params[name]), to_local(params[name]))

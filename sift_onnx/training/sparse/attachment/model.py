@@ -36,6 +36,7 @@ class _PruneBeforeForward:
         self._algorithm = algorithm
 
     def __call__(self, module: torch.nn.Module, args: Any) -> None:
+        self._algorithm.before_forward()
         for sparse in self._algorithm.get_sparse_params(module):
             sparse.mark_used()
             sparse.prune_if_changed()

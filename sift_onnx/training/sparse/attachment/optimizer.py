@@ -117,7 +117,7 @@ class OptimizerHooks:
         identity = tuple(id(state) for state in states)
         if self._stay_zero.get(sparse.name) == identity:
             return
-        if sparse.any_outside(sparse.mask, states):
+        if sparse.compact is None and sparse.any_outside(sparse.mask, states):
             sparse.zero_outside(sparse.mask, states)
         elif states:
             self._stay_zero[sparse.name] = identity
@@ -134,7 +134,7 @@ class OptimizerHooks:
 
 
 def _versions(params: list[SparseParameter]) -> list[tuple[int, int]]:
-    return [(id(sparse.mask), sparse.mask._version) for sparse in params]
+    return [sparse.mask_version for sparse in params]
 
 
 class _SeenGradient:

@@ -30,6 +30,10 @@ class HookedAlgorithm(Protocol):
         """What this algorithm masks of ``obj``."""
 
     @abstractmethod
+    def before_forward(self) -> None:
+        """Called before each forward pass of the model."""
+
+    @abstractmethod
     def observe_gradients(self, params: Sequence[SparseParameter]) -> None:
         """Called with the parameters that have a gradient, whole and unmasked, before a step of the optimizer."""
 

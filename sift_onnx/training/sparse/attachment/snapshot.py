@@ -8,12 +8,15 @@ from typing import Any
 import torch
 
 from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, laid_out_like, local_shard, to_local
+from sift_onnx.training.sparse.parameters.compact import compact_weights
 
 __all__ = ["Snapshot"]
 
 
 class Snapshot:
     """Copies of parameters, buffers and optimizer states; masks are left out.
+
+    Of compact parameters it holds dense tensors, which fit any mask.
 
     Of sharded tensors each rank has a copy of its shard, or of the full tensor if the snapshot was loaded.
     """
@@ -31,21 +34,35 @@ class Snapshot:
             optimizer: of the model; None if it has no states yet.
         """
         without = {f"{name}_mask" for name, _ in module.named_parameters()}
-        tensors = {name: t.detach().clone() for name, t in _tensors(module).items() if name not in without}
-        params = [] if optimizer is None else _params(optimizer)
-        states = {} if optimizer is None else {i: _copied(optimizer.state.get(p, {})) for i, p in enumerate(params)}
+        compact = compact_weights(module)
+        tensors = {
+            name: compact[name].dense().detach() if name in compact else t.detach().clone()
+            for name, t in _tensors(module).items()
+            if name not in without
+        }
+        states = {}
+        if optimizer is not None:
+            by_param = {weight.values: weight for weight in compact.values()}
+            for index, param in enumerate(_params(optimizer)):
+                state = _copied(optimizer.state.get(param, {}))
+                states[index] = by_param[param].dense_states(state) if param in by_param else state
         return cls(tensors, states)
 
     @torch.no_grad()
     def restore(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """Write all of it back; optimizer states that did not exist then are deleted."""
-        present = _tensors(module)
+        present, compact = _tensors(module), compact_weights(module)
+        by_param = {weight.values: weight for weight in compact.values()}
         for name, tensor in self._tensors.items():
+            if name in compact:
+                tensor = compact[name].gathered(tensor)
             part = to_local(tensor) if is_sharded(tensor) else local_shard(tensor, present[name])
             to_local(present[name]).copy_(part)
         for index, param in enumerate([] if optimizer is None else _params(optimizer)):
             assert optimizer is not None
             state = {key: laid_out_like(value, param) for key, value in _copied(self._states.get(index, {})).items()}
+            if param in by_param:
+                state = by_param[param].compact_states(state)
             if state:
                 optimizer.state[param] = state
             else:

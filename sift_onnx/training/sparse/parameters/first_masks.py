@@ -82,6 +82,6 @@ def _patterned(sparse: SparseParameter, settings: MaskSettings, level: Share, rn
 
 def _empty(sparse: SparseParameter, level: Share) -> UsageError:
     return UsageError(
-        f"sparsity {float(level):g} leaves none of the {sparse.param.numel()} weights of {sparse.name!r}; lower it, or "
+        f"sparsity {float(level):g} leaves none of the {sparse.numel} weights of {sparse.name!r}; lower it, or "
         "leave that parameter out"
     )

@@ -51,13 +51,13 @@ class Levels:
             together = {name: other for name, other in params.items() if other.schedule is sparse.schedule}
             structured = pattern.kind != "unstructured"
             counts = erk_counts(
-                {name: tuple(other.param.shape) for name, other in together.items()},
+                {name: tuple(other.shape) for name, other in together.items()},
                 level,
                 {name: pattern.capacity(other.matrix) for name, other in together.items()} if structured else None,
                 {name: pattern.unit for name in together} if structured else None,
             )
             self._counts = {key: counts}
-        return Share(1 - Fraction(self._counts[key][sparse.name], sparse.param.numel()))
+        return Share(1 - Fraction(self._counts[key][sparse.name], sparse.numel))
 
 
 def erk_counts(

@@ -60,7 +60,7 @@ class MaskSettings:
             return
         if self.score_shaper is not None:
             raise UsageError("balanced groups and a pattern cannot be had together; leave one of them out")
-        if sparse.param.dim() < 2:
+        if len(sparse.shape) < 2:
             raise UsageError(f"{sparse.name!r} is a vector, and pattern {self.pattern} needs matrices; leave it out")
         misfit = self.pattern.misfit(sparse.matrix)
         if misfit is not None:

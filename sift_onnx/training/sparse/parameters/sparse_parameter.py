@@ -14,6 +14,8 @@ from sift_onnx.sparsity.patterns.weight_matrix import WeightMatrix
 from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, local_shard, to_local
 from sift_onnx.training.sparse.errors import SparsityStateError, refuse_pickling
 from sift_onnx.training.sparse.host_tensors import copied, zero_outside
+from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
+from sift_onnx.training.sparse.parameters.dense_gradient import DenseGradient, GrowthRule, KeptGradient
 from sift_onnx.training.sparse.parameters.of_module import axes_of
 from sift_onnx.training.sparse.schedules.hyper_parameters import HyperParameterSchedule
 
@@ -29,6 +31,9 @@ class SparseParameter:
     Algorithms and hooks ask for values, gradients and optimizer states here. The mask is a persistent bool buffer
     ``<name>_mask`` beside the parameter, of its shape; true where a weight is active. It is looked up by name each
     time, so that FSDP, ``to_empty`` and others may replace parameters.
+
+    A parameter that is a :class:`CompactWeight` has no mask buffer, and nothing outside of its mask; masks, values and
+    gradients that are asked for are dense tensors all the same, made when they are asked for.
 
     Attributes:
         name: of the parameter, in the module that the algorithm was applied to.
@@ -84,8 +89,25 @@ class SparseParameter:
         return self.param
 
     @property
+    def compact(self) -> CompactWeight | None:
+        """The parameter as a vector of active values; None if it is dense."""
+        return compact_weight(self.module, self.param_name)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the dense tensor."""
+        return self.param.shape if (compact := self.compact) is None else compact.shape
+
+    @property
+    def numel(self) -> int:
+        """Number of weights, active or not."""
+        return self.shape.numel()
+
+    @property
     def mask(self) -> torch.Tensor:
-        """The mask; setting it prunes the parameter."""
+        """The mask; setting it prunes the parameter. A compact parameter's is a new tensor each time."""
+        if (compact := self.compact) is not None:
+            return compact.mask()
         mask = self.module._buffers[self.mask_name]
         assert mask is not None
         return mask
@@ -95,6 +117,13 @@ class SparseParameter:
         self.update(mask)
 
     @property
+    def mask_version(self) -> tuple[int, int]:
+        """Something that differs once the mask has changed."""
+        if (compact := self.compact) is not None:
+            return id(compact), compact.version
+        return id(self.mask), self.mask._version
+
+    @property
     def initialized(self) -> bool:
         """Whether the mask has been drawn or loaded."""
         return self._initialized
@@ -102,6 +131,8 @@ class SparseParameter:
     @property
     def nnz(self) -> int:
         """Number of active weights."""
+        if (compact := self.compact) is not None:
+            return compact.nnz
         mask = self.mask
         if self._nnz is None or self._nnz[:2] != (id(mask), mask._version):
             self._nnz = (id(mask), mask._version, int(torch.count_nonzero(mask)))
@@ -114,7 +145,7 @@ class SparseParameter:
         Raises:
             ValueError: the parameter is a vector.
         """
-        return WeightMatrix(tuple(self.param.shape), *self.feature_axes)
+        return WeightMatrix(tuple(self.shape), *self.feature_axes)
 
     @property
     def feature_axes(self) -> tuple[int, int]:
@@ -125,18 +156,41 @@ class SparseParameter:
         return axes_of(self.param, self._known_axes)
 
     def full_values(self) -> torch.Tensor:
-        """The parameter, even if it is sharded; every rank calls this."""
-        return full_tensor(self.param)
+        """The parameter as a dense tensor, even if it is sharded; every rank calls this."""
+        return full_tensor(self.param) if (compact := self.compact) is None else compact.dense().detach()
 
     @property
     def has_gradient(self) -> bool:
         """Whether there is a gradient."""
         return self.param.grad is not None
 
-    def full_gradient(self) -> torch.Tensor:
-        """A copy of the gradient, even if it is sharded; every rank calls this."""
+    def full_gradient(self) -> torch.Tensor | KeptGradient | None:
+        """A copy of the gradient, even if it is sharded; every rank calls this.
+
+        Returns:
+            The tensor; of a compact parameter what was kept of it, None if nothing was.
+        """
         assert self.param.grad is not None
-        return copied(full_tensor(self.param.grad))
+        if (compact := self.compact) is None:
+            return copied(full_tensor(self.param.grad))
+        return compact.observer.seal(compact) if isinstance(compact.observer, DenseGradient) else None
+
+    def connect(self, rule: GrowthRule, optimizer: torch.optim.Optimizer | None) -> None:
+        """Let a compact parameter know its algorithm and its optimizer; called at the beginning of a forward pass."""
+        compact = self.compact
+        if compact is None:
+            return
+        compact.follow(optimizer)
+        if not isinstance(compact.observer, DenseGradient):
+            compact.observer = DenseGradient(rule, self.name)
+        if compact.values.grad is None:
+            compact.observer.begin()
+
+    def forget_gradient(self) -> None:
+        """Drop what a compact parameter has kept of its dense gradient."""
+        compact = self.compact
+        if compact is not None and isinstance(compact.observer, DenseGradient):
+            compact.observer.forget()
 
     def mask_gradient(self) -> None:
         """Zero the gradient of inactive weights.
@@ -148,7 +202,8 @@ class SparseParameter:
         assert grad is not None
         if grad.is_sparse:
             raise UsageError(f"the gradient of {self.name!r} is a sparse tensor; use Embedding(sparse=False)")
-        self.zero_outside(self.mask, [grad])
+        if self.compact is None:
+            self.zero_outside(self.mask, [grad])
 
     def states_in(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
         """The optimizer's state tensors that have one element for each weight, except those with ``requires_dense``.
@@ -161,7 +216,8 @@ class SparseParameter:
 
     def prune_states(self, optimizer: torch.optim.Optimizer) -> None:
         """Zero the inactive elements of :meth:`states_in` an optimizer."""
-        self.zero_outside(self.mask, self.states_in(optimizer))
+        if self.compact is None:
+            self.zero_outside(self.mask, self.states_in(optimizer))
 
     def reset_outside(self, mask: torch.Tensor, optimizer: torch.optim.Optimizer | None) -> None:
         """Zero the parameter and its optimizer states outside of a mask that need not be its own."""
@@ -184,8 +240,18 @@ class SparseParameter:
             raise SparsityStateError(f"the mask of {self.name!r} is updated before it was initialized")
         if not self._used:
             raise SparsityStateError(f"the mask of {self.name!r} is updated before it was used in a forward pass")
-        self.mask.copy_(mask)
+        self._set_mask(mask)
         self.prune()
+
+    def densify(self) -> None:
+        """Make all weights active, without a look at their values."""
+        self._set_mask(torch.ones_like(self.mask))
+
+    def _set_mask(self, mask: torch.Tensor) -> None:
+        if (compact := self.compact) is not None:
+            compact.move(mask)
+        else:
+            self.mask.copy_(mask)
 
     def mark_used(self) -> None:
         """Note that the module has run with this mask."""
@@ -194,7 +260,8 @@ class SparseParameter:
     def prune(self) -> None:
         """Zero the inactive elements of the parameter."""
         param = self.param
-        self.zero_outside(self.mask, [param])
+        if self.compact is None:
+            self.zero_outside(self.mask, [param])
         self._pruned, self._seen = weakref.ref(param), self._fingerprint(param)
 
     def prune_if_changed(self) -> None:
@@ -202,6 +269,8 @@ class SparseParameter:
 
         A write that bypasses autograd, by ``.data``, is not noticed; the next optimizer step prunes it.
         """
+        if self.compact is not None:
+            return
         shards = self._shards()
         if shards is None:
             if self._fingerprint(self.param) != self._seen:
@@ -213,12 +282,16 @@ class SparseParameter:
 
     def zero_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
         """Zero ``tensors`` of the parameter's shape outside of ``mask``; NaN and infinities become zero as well."""
+        if (compact := self.compact) is not None:
+            mask = compact.gathered(mask)
         part = local_shard(mask, self.param)
         for tensor in tensors:
             zero_outside(part, to_local(tensor))
 
     def any_outside(self, mask: torch.Tensor, tensors: Iterable[torch.Tensor]) -> bool:
         """Whether this rank's shard of any of ``tensors``, of the parameter's shape, has a non-zero outside."""
+        if self.compact is not None:
+            return False
         part = ~local_shard(mask, self.param)
         return any(bool(to_local(tensor)[part].any()) for tensor in tensors)
 
@@ -226,6 +299,8 @@ class SparseParameter:
         """Whether a sample of this rank's shard of the gradient has a non-zero outside of the mask."""
         if self.param.grad is None:
             return False
+        if (compact := self.compact) is not None:
+            return isinstance(compact.observer, DenseGradient) and compact.observer.is_open
         values, mask = to_local(self.param.grad).reshape(-1), local_shard(self.mask, self.param).reshape(-1)
         step = values.numel() // _SAMPLE + 1
         return bool(values[::step].masked_fill(mask[::step], 0).any())

@@ -244,6 +244,31 @@ class Hostile:
             op.source()
             op.run(self.rng.choice(self.pools), shape, source, out, second)
 
+    def train(self) -> None:
+        kernel, groups, inputs, rows = self.pair(), self.positive(), self.size(), self.size()
+        columns = min(inputs * kernel[0] * kernel[1], 2**63 - 1)
+        indices = self.indices(groups * rows, columns)
+        places = self.rng.sample(range(len(indices)), len(indices))
+        if places and self.rng.random() < 0.1:
+            places[0] = self.rng.choice((*EDGES, *places))
+        conv = self.kernels.TrainableConv(
+            groups * rows, columns, indices, np.array(places, np.int64) if self.rng.random() < 0.5 else None,
+            kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(), groups=groups,
+            isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        shape = self.shape(inputs * groups)
+        out_shape = conv.output_shape(shape)
+        if _work(shape) > MOST_WORK or _work(out_shape) > MOST_WORK:
+            return
+        x, y, dx = (self.floats(_count(of, "images16")) for of in (shape, out_shape, shape))
+        bias = self.floats(groups * rows) if self.rng.random() < 0.5 else None
+        for _ in range(self.rng.choice((0, 1, 2))):
+            conv.update(self.floats(len(indices)))
+        conv.forward(self.rng.choice(self.pools), shape, x, y, bias)
+        conv.input_gradient(self.rng.choice(self.pools), shape, y, dx)
+        conv.describe(shape, self.rng.choice((-1, 0, 1, 3, 64, 2**31 - 1)))
+        assert conv.nbytes > 0
+
     def attend(self, op: Any, channels: int | None) -> None:
         shape = (self.rows, channels or 1, 1, 1)
         out_shape = op.output_shape(shape)
@@ -310,7 +335,9 @@ def _count(shape: tuple[int, ...], layout: str) -> int:
 def calls(kernels: Any, rng: Random) -> Iterator[Callable[[], None]]:
     hostile = Hostile(kernels, rng)
     while True:
-        yield rng.choice((hostile.run, hostile.run, hostile.run, hostile.look, hostile.sequence, hostile.matrix))
+        yield rng.choice(
+            (hostile.run, hostile.run, hostile.run, hostile.train, hostile.look, hostile.sequence, hostile.matrix)
+        )
 
 
 def main() -> int:

@@ -54,6 +54,12 @@ def test_a_convolution_of_more_taps_than_offsets_reach_is_refused(kernel: tuple[
         _kernels.Conv(weights, kernel=kernel)
 
 
+def test_how_a_convolution_without_output_is_run_is_no_question() -> None:
+    conv = _kernels.Conv(_kernels.SparseWeights.from_dense(1, 9, np.ones(9, np.float32)), kernel=(3, 3))
+    with pytest.raises(ValueError, match="the output is empty"):
+        conv.describe((1, 1, 2, 2), 1)
+
+
 def test_pads_that_run_over_are_refused() -> None:
     with pytest.raises(ValueError, match="window"):
         _kernels.MaxPool(kernel=(1, 1), pads=(2**62, 0, 2**62, 0))
