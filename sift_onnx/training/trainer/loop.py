@@ -118,7 +118,7 @@ class Trainer:
         self.kernels = choose_kernels(
             module,
             self.optimizer,
-            list(masks),
+            self.sparsity,
             settings.kernels,
             ranks,
             is_sharded=self._shared.is_sharded,
@@ -267,7 +267,6 @@ class Trainer:
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)
         self._scaler.update()
-        self._shared.join()
         return mean
 
     def _forward(self, batch: Batch) -> torch.Tensor:
