@@ -32,21 +32,7 @@ constexpr Names<BinaryKind, 4> kBinaries{{{"first", BinaryKind::first},
 
 constexpr Names<DType, 1> kDTypes{{{"float32", DType::float32}}};
 
-Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
-
 using MaybeFloats = std::optional<FloatsIn>;
-
-template <typename Array>
-void check_array(const Array& array, std::int64_t size, Layout layout, const char* what) {
-  if (static_cast<std::int64_t>(array.size()) != size) {
-    throw std::invalid_argument(std::string(what) + ": the array has " + std::to_string(array.size()) +
-                                " values, the shape " + std::to_string(size));
-  }
-  if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
-  if (layout == Layout::nchw_n16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
-    throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
-  }
-}
 
 const float* other_operand(const MaybeFloats& array, std::int64_t size, Layout layout, const char* what) {
   if (!array) return nullptr;

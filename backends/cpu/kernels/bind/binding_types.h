@@ -97,6 +97,21 @@ const KernelTable& kernels_of(const std::string& isa);
 // Throws std::invalid_argument if its values cannot be counted.
 Shape shape_of(const Shape4& sizes);
 
+inline Shape4 tuple_of(const Shape& shape) { return {shape.n, shape.c, shape.h, shape.w}; }
+
+// Throws std::invalid_argument if an array has not as many values, or is not aligned as its layout needs it.
+template <typename Array>
+void check_array(const Array& array, std::int64_t size, Layout layout, const char* what) {
+  if (static_cast<std::int64_t>(array.size()) != size) {
+    throw std::invalid_argument(std::string(what) + ": the array has " + std::to_string(array.size()) +
+                                " values, the shape " + std::to_string(size));
+  }
+  if (!is_aligned(array)) throw std::invalid_argument(std::string(what) + ": the array is not aligned to its values");
+  if (size > 0 && layout == Layout::nchw_n16 && reinterpret_cast<std::uintptr_t>(array.data()) % 64 != 0) {
+    throw std::invalid_argument(std::string(what) + ": an array in images16 must be aligned to 64 bytes");
+  }
+}
+
 ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
                          std::int64_t groups = 1);
 

@@ -17,4 +17,7 @@ void bind_products(nanobind::module_& module);
 // Operators one after the other, and memory for them.
 void bind_sequence(nanobind::module_& module);
 
+// The gradient of active weights.
+void bind_weight_gradient(nanobind::module_& module);
+
 }  // namespace sift::cpu

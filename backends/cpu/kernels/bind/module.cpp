@@ -27,4 +27,5 @@ NB_MODULE(_kernels, module) {
   sift::cpu::bind_ops(module);
   sift::cpu::bind_products(module);
   sift::cpu::bind_sequence(module);
+  sift::cpu::bind_weight_gradient(module);
 }

@@ -15,6 +15,7 @@
 #include "simd/rotated_rows.h"
 #include "simd/rows.h"
 #include "simd/stream.h"
+#include "simd/weight_gradient.h"
 #include "simd/window.h"
 #include "simd/winograd.h"
 
@@ -53,6 +54,8 @@ const KernelTable* kernels() {
       .attend = [](const AttentionArgs& args) { attend(args); },
       .most_query_blocks = kMostQueryBlocks,
       .split_pairs = &split_pairs,
+      .weight_gradient = &weight_gradient,
+      .gradient_rows = &gradient_rows,
       .fma_loop = &fma_loop,
       .fma_load_loop = &fma_load_loop,
       .peak_flops = kPeakFlops,
