@@ -1,0 +1,1 @@
+"""Layers that cost their active weights in training too, and the regions of a graph that they make."""

@@ -1,0 +1,103 @@
+"""Kernels of the CPU back end, as layers of torch call them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
+
+__all__ = ["Geometry", "ProductKernels", "available", "pool"]
+
+_pools: dict[int, ThreadPool] = {}
+
+
+def pool() -> ThreadPool:
+    """The threads that all layers share: as many as torch's, and those of sessions with as many."""
+    threads = min(torch.get_num_threads(), os.cpu_count() or 1)
+    if threads not in _pools:
+        _pools.clear()
+        _pools[threads] = pool_of(threads)
+    return _pools[threads]
+
+
+def available() -> bool:
+    """Whether the extension has the kernels of training."""
+    return hasattr(_kernels, "TrainableConv") and hasattr(_kernels, "WeightGradient")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution's window, ``(height, width)``; pads are top, left, bottom, right. A product of matrices is 1x1."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+class ProductKernels:
+    """Forward pass and gradients of a layer with one mask and one geometry; tensors are in lanes."""
+
+    def __init__(self, rows: int, columns: int, indices: Tensor, places: Tensor | None, geometry: Geometry) -> None:
+        """Kernels for weights at ``indices``.
+
+        Args:
+            rows: output features.
+            columns: weights of one of them.
+            indices: of the active weights, flat and ascending.
+            places: position of each in the vector of values; None: as ``indices``.
+            geometry: of the convolution.
+        """
+        arguments = (rows, columns, indices, places)
+        window = {"kernel": geometry.kernel, "stride": geometry.stride, "dilation": geometry.dilation}
+        self._product: Any = _kernel("TrainableConv")(*arguments, **window, pads=geometry.pads)
+        self._arguments, self._window = arguments, {**window, "pads": geometry.pads}
+        self._weight_gradient: Any = None
+        self._seen: tuple[int, int] | None = None
+
+    def output_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+        """Shape of the output for an input's."""
+        n, c, h, w = self._product.output_shape(shape)
+        return n, c, h, w
+
+    def take(self, values: Tensor) -> None:
+        """Copy the values, unless they are those of the last call."""
+        seen = values.data_ptr(), values._version
+        if seen != self._seen:
+            self._product.update(values.detach().contiguous())
+            self._seen = seen
+
+    def forget(self) -> None:
+        """Let the next :meth:`take` copy: an optimizer may write to ``.data``, which leaves the version as it was."""
+        self._seen = None
+
+    def forward(self, shape: tuple[int, int, int, int], x: Tensor, bias: Tensor | None) -> Tensor:
+        """The product, and the bias."""
+        n, c, h, w = self.output_shape(shape)
+        out = torch.empty(x.shape[0], c, h, w, x.shape[4])
+        self._product.forward(pool().kernels, shape, x.detach(), out, None if bias is None else bias.detach())
+        return out
+
+    def input_gradient(self, shape: tuple[int, int, int, int], dy: Tensor) -> Tensor:
+        """The gradient of ``x``."""
+        dx = torch.empty(dy.shape[0], *shape[1:], dy.shape[4])
+        self._product.input_gradient(pool().kernels, shape, dy, dx)
+        return dx
+
+    def weight_gradient(self, shape: tuple[int, int, int, int], x: Tensor, dy: Tensor, count: int) -> Tensor:
+        """The gradients of the ``count`` values; idle lanes of ``dy`` are zero."""
+        if self._weight_gradient is None:
+            self._weight_gradient = _kernel("WeightGradient")(*self._arguments, **self._window)
+        gradient = torch.empty(count)
+        self._weight_gradient.run(pool().kernels, shape, x, dy, gradient)
+        return gradient
+
+
+def _kernel(name: str) -> Any:
+    return getattr(_kernels, name)

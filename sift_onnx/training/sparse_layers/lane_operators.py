@@ -1,0 +1,123 @@
+"""Operators between sparse layers, on activations in lanes.
+
+Each takes the kernel of torch whose place it has, so that the graph can be put back. What is not listed ends a region:
+a kernel must work element by element, or along features alone, and give finite numbers with finite derivatives where
+idle lanes hold finite ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sift_onnx.training.kernels import activation, arithmetic, layout, pooling
+from sift_onnx.training.kernels.normalization import BatchNormalization
+from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, from_lanes, image_lanes, token_lanes
+
+__all__ = [
+    "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "flatten", "kernel_of", "max_pool", "name_of",
+    "normalize", "with_vector",
+]  # fmt: skip
+
+Run = Callable[..., Any]
+
+# By the names that calls in a graph give: its code cannot hold functions as arguments.
+_KERNELS: dict[str, Run] = {
+    "relu": activation.relu, "leaky_relu": activation.leaky_relu, "elu": activation.elu,
+    "hard_sigmoid": activation.hard_sigmoid, "hard_swish": activation.hard_swish, "gelu": activation.gelu,
+    "swish": activation.swish, "softplus": activation.softplus, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
+    "softsign": functional.softsign, "mish": functional.mish, "erf": torch.erf, "neg": torch.neg, "abs": torch.abs,
+    "clip": arithmetic.clip, "identity": layout.identity,
+    "add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul,
+}  # fmt: skip
+_NAMES = {run: name for name, run in _KERNELS.items()}
+BINARY: frozenset[Run] = frozenset({arithmetic.add, arithmetic.sub, arithmetic.mul})
+ELEMENTWISE: frozenset[Run] = frozenset(_KERNELS.values()) - BINARY
+
+
+def name_of(run: Run) -> str:
+    """The name by which a call has a kernel."""
+    return _NAMES[run]
+
+
+def kernel_of(name: str) -> Run:
+    """The kernel of a name."""
+    return _KERNELS[name]
+
+
+def elementwise(kernel: str, x: Lanes, *args: Any, attributes: Mapping[str, Any]) -> Lanes:
+    """A function of each element; ``args`` are numbers."""
+    return x.map(_KERNELS[kernel], *args, **attributes)
+
+
+def combine(kernel: str, a: Lanes | Tensor, b: Lanes | Tensor) -> Lanes:
+    """A function of two elements; one of them may come as torch has it."""
+    run = _KERNELS[kernel]
+    like = a if isinstance(a, Lanes) else b
+    assert isinstance(like, Lanes)
+    first, second = _beside(a, like), _beside(b, like)
+    if first is not None and second is not None:
+        return like.with_data(run(first.data, second.data))
+    dense = [from_lanes(x) if isinstance(x, Lanes) else x for x in (a, b)]
+    result = run(*dense)
+    return token_lanes(result) if like.is_tokens else image_lanes(result)
+
+
+def _beside(x: Lanes | Tensor, like: Lanes) -> Lanes | None:
+    """``x`` in lanes where its lanes are those of ``like``, so that what broadcasts does so along features."""
+    items = len(like.shape) - 1 if like.is_tokens else 1
+    if len(x.shape) != len(like.shape) or tuple(x.shape[:items]) != like.shape[:items]:
+        return None
+    if isinstance(x, Lanes):
+        return x if x.is_tokens == like.is_tokens else None
+    return token_lanes(x) if like.is_tokens else image_lanes(x)
+
+
+def with_vector(kernel: str, x: Lanes, vector: Tensor, *, is_first: bool) -> Lanes:
+    """A function of each element and its channel's number, or one number; ``is_first``: the number comes first."""
+    run, numbers = _KERNELS[kernel], vector.reshape(1, -1, 1, 1, 1)
+    return x.with_data(run(numbers, x.data) if is_first else run(x.data, numbers))
+
+
+def normalize(module: BatchNormalization, x: Lanes, *statistics: Tensor) -> tuple[Any, ...]:
+    """Batch normalization of images; statistics of a batch with idle lanes are those of the tensor without them."""
+    if module.training and x.n % LANES:
+        result, *rest = module(from_lanes(x), *statistics)
+        return image_lanes(result), *rest
+    result, *rest = module(x.data, *statistics)
+    return x.with_data(result), *rest
+
+
+def max_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> tuple[Lanes]:
+    """Maximum over windows of images."""
+    return (x.with_data(pooling.max_pool(x.data, **_spread(x, attributes))[0]),)
+
+
+def _spread(x: Lanes, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """A window's attributes, with those of the axes that lanes have besides: one before a single axis, one behind."""
+    before = 4 - len(x.shape)
+    plain = {"kernel_shape": 1, "strides": 1, "dilations": 1}
+    spread = dict(attributes)
+    for name, value in plain.items():
+        if attributes.get(name):
+            spread[name] = (value,) * before + tuple(attributes[name]) + (value,)
+    if pads := tuple(attributes.get("pads", ())):
+        half = len(pads) // 2
+        zeros = (0,) * before
+        spread["pads"] = (*zeros, *pads[:half], 0, *zeros, *pads[half:], 0)
+    return spread
+
+
+def average(x: Lanes) -> Lanes:
+    """Mean over the spatial axes of images."""
+    return x.map(torch.mean, (2, 3), keepdim=True)
+
+
+def flatten(x: Lanes) -> Lanes:
+    """Images as tokens, one each, with all their features."""
+    data = x.data.reshape(x.data.shape[0], -1, 1, 1, LANES)
+    return Lanes(data, x.n, (x.n, data.shape[1]), is_tokens=True)

@@ -1,0 +1,137 @@
+"""Activations in lanes: sixteen images, or tokens, side by side in each vector of the kernels.
+
+``data`` is ``[ceil(n / 16)][c][h][w][16]``. Lanes beyond the last image hold anything finite in activations, and zero in
+gradients: what sums over lanes may sum over all of them. A torch function that computes each element alone works on
+``data`` as it is, if it keeps finite numbers finite and has finite derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.training.sparse_layers.kernels import pool
+
+__all__ = ["LANES", "Lanes", "from_lanes", "image_lanes", "token_lanes"]
+
+LANES = 16
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A tensor in lanes.
+
+    Attributes:
+        data: the lanes.
+        n: images or tokens; the last lanes are idle if it is no multiple of 16.
+        shape: of the tensor as torch has it: images, or for tokens anything that ends in the channels.
+        is_tokens: whether it is a matrix of tokens, with the channels last.
+    """
+
+    data: Tensor
+    n: int
+    shape: tuple[int, ...]
+    is_tokens: bool
+
+    @property
+    def kernel_shape(self) -> Shape:
+        """``(n, c, h, w)``, as kernels take it."""
+        _, c, h, w, _ = self.data.shape
+        return self.n, c, h, w
+
+    def with_data(self, data: Tensor) -> Lanes:
+        """The same images or tokens with other features, whose counts ``data`` tells."""
+        _, c, h, w, _ = data.shape
+        if self.is_tokens:
+            shape: tuple[int, ...] = (*self.shape[:-1], c)
+        else:
+            shape = (self.n, c, w) if len(self.shape) == 3 else (self.n, c, h, w)
+        return replace(self, data=data, shape=shape)
+
+    def map(self, function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Lanes:
+        """``function`` of the data."""
+        return self.with_data(function(self.data, *args, **kwargs))
+
+
+def image_lanes(x: Tensor) -> Lanes:
+    """Images in lanes, of one or two spatial axes, or none.
+
+    Args:
+        x: ``[n, c, h, w]``, ``[n, c, w]`` or ``[n, c]``.
+    """
+    sizes = tuple(x.shape)
+    planes = x.reshape(*sizes[:2], *(1,) * (4 - len(sizes)), *sizes[2:])
+    return Lanes(_packed(planes), sizes[0], sizes, is_tokens=False)
+
+
+def token_lanes(x: Tensor) -> Lanes:
+    """Tokens in lanes; ``x`` has the channels last."""
+    sizes = tuple(x.shape)
+    n = math.prod(sizes[:-1])
+    return Lanes(_packed(x.reshape(n, sizes[-1], 1, 1)), n, sizes, is_tokens=True)
+
+
+def from_lanes(x: Lanes) -> Tensor:
+    """The tensor as torch has it."""
+    result: Tensor = _FromLanes.apply(x.data, x.n)  # type: ignore[no-untyped-call]
+    return result.reshape(x.shape)
+
+
+def _packed(planes: Tensor) -> Tensor:
+    result: Tensor = _ToLanes.apply(planes)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _ToLanes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, planes: Tensor) -> Tensor:
+        ctx.n = planes.shape[0]
+        return _to_lanes(planes)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _FromLanes.apply(gradient, ctx.n)  # type: ignore[no-untyped-call]
+
+
+class _FromLanes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, data: Tensor, n: int) -> Tensor:
+        return _from_lanes(data, n)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _ToLanes.apply(gradient), None  # type: ignore[no-untyped-call]
+
+
+def _to_lanes(planes: Tensor) -> Tensor:
+    n, c, h, w = planes.shape
+    groups = -(-n // LANES)
+    if not _for_kernels(planes):
+        padded = torch.nn.functional.pad(planes, (0, 0, 0, 0, 0, 0, 0, groups * LANES - n))
+        return padded.reshape(groups, LANES, c, h, w).permute(0, 2, 3, 4, 1).contiguous()
+    planes = planes.contiguous()
+    data = torch.empty(groups, c, h, w, LANES)
+    if n % LANES:
+        data[-1].zero_()
+    _kernels.Reorder("planes").run(pool().kernels, (n, c, h, w), planes.detach(), data)
+    return data
+
+
+def _from_lanes(data: Tensor, n: int) -> Tensor:
+    groups, c, h, w, _ = data.shape
+    if not _for_kernels(data):
+        return data.permute(0, 4, 1, 2, 3).reshape(groups * LANES, c, h, w)[:n].contiguous()
+    planes = torch.empty(n, c, h, w)
+    _kernels.Reorder("images16").run(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
+    return planes
+
+
+def _for_kernels(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0

@@ -1,0 +1,235 @@
+"""A layer whose weight is sparse: its forward pass, its gradients, and the same on torch's kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from sift_onnx.operators.windows import explicit_pads
+from sift_onnx.training.kernels.convolution import Convolution
+from sift_onnx.training.sparse_layers.compact_weights import CompactWeight, compact_weight
+from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels
+from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
+
+__all__ = ["Product", "SparseLayer"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a layer computes.
+
+    Attributes:
+        run: the kernel of torch, a function of activation, weight and, if the layer has one, bias.
+        attributes: what ``run`` is called with besides.
+        is_convolution: whether it is a convolution; a product of matrices otherwise.
+        outputs_first: whether the weight's first axis is that of output features.
+    """
+
+    run: Callable[..., Tensor]
+    attributes: Mapping[str, Any]
+    is_convolution: bool
+    outputs_first: bool
+
+    def geometry(self, x: Lanes, weight: torch.Size) -> Geometry:
+        """The convolution's, for an input; of one spatial axis, a height of 1."""
+        if not self.is_convolution:
+            return Geometry()
+        window, extents, rank = Convolution(**self.attributes), weight[2:], len(weight) - 2
+        strides, dilations = window.steps(rank)
+        pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], extents, strides, dilations)
+        if rank == 1:
+            return Geometry((1, extents[0]), (1, strides[0]), (1, dilations[0]), (0, pads[0], 0, pads[1]))
+        top, left, bottom, right = pads
+        return Geometry(_pair(extents), _pair(strides), _pair(dilations), (top, left, bottom, right))
+
+
+@dataclass(eq=False)
+class SparseLayer:
+    """A layer over a compact parameter.
+
+    It is no module: the parameter stays where it was, under its name, and comes as an argument.
+
+    Attributes:
+        name: of the weight.
+        owner: the module that has the weight, in a tuple.
+        parameter: its name there.
+        product: what the layer computes.
+        is_sparse: whether it runs on sparse kernels; on torch's otherwise, with a weight that is dense for the moment.
+    """
+
+    name: str
+    owner: tuple[nn.Module]
+    parameter: str
+    product: Product
+    is_sparse: bool = True
+    _kernels: dict[Geometry, ProductKernels] = field(default_factory=dict, repr=False)
+    _version: int = -1
+
+    def __call__(self, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
+        """The layer's output.
+
+        Args:
+            x: images for a convolution, tokens for a product.
+            values: the parameter.
+            bias: one number per output feature.
+        """
+        compact = self.weight()
+        if not self.is_sparse or not _fits(x, values) or values.dim() != 1:
+            return self.lanes_of(self.dense(from_lanes(x), values, bias))
+        rows, columns = self._sizes(compact.shape)
+        geometry = self.product.geometry(x, compact.shape)
+        if x.data.shape[1] * math.prod(geometry.kernel) != columns:
+            return self.lanes_of(self.dense(from_lanes(x), values, bias))  # torch says what does not fit
+        kernels = self._kernels_for(compact, geometry)
+        flat = None if bias is None else bias.reshape(rows)
+        data: Tensor = _SparseProduct.apply(  # type: ignore[no-untyped-call]
+            x.data, values, flat, kernels, x.kernel_shape, _Gradient(compact, self.product, geometry)
+        )
+        return x.with_data(data)
+
+    def on_tensors(self, x: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The same of a tensor as torch has it."""
+        return self.dense(x, values, bias) if not self.is_sparse else from_lanes(self(self.lanes_of(x), values, bias))
+
+    def dense(self, x: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The layer's output by torch's kernel."""
+        weight = values
+        if values.dim() == 1:
+            weight = _DenseWeight.apply(values, self.weight())  # type: ignore[no-untyped-call]
+        operands = (x, weight) if bias is None else (x, weight, bias)
+        return self.product.run(*operands, **self.product.attributes)
+
+    def lanes_of(self, x: Tensor) -> Lanes:
+        """Images or tokens, as the layer takes and gives them."""
+        return image_lanes(x) if self.product.is_convolution else token_lanes(x)
+
+    def weight(self) -> CompactWeight:
+        """The compact form of the weight."""
+        found = compact_weight(self.owner[0], self.parameter)
+        assert found is not None, f"{self.name} is not compact"
+        return found
+
+    def _sizes(self, weight: torch.Size) -> tuple[int, int]:
+        rows = weight[0] if self.product.outputs_first else weight[-1]
+        return rows, math.prod(weight) // rows
+
+    def _kernels_for(self, compact: CompactWeight, geometry: Geometry) -> ProductKernels:
+        if compact.version != self._version:
+            self._kernels.clear()
+            self._version = compact.version
+        if geometry not in self._kernels:
+            rows, columns = self._sizes(compact.shape)
+            indices, places = compact.indices.to(torch.int64), None
+            if not self.product.outputs_first:
+                indices, places = (indices % rows * columns + indices // rows).sort()
+            self._kernels[geometry] = ProductKernels(rows, columns, indices, places, geometry)
+        return self._kernels[geometry]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kernels": {}, "_version": -1}
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """What the backward pass asks about the weight."""
+
+    compact: CompactWeight
+    product: Product
+    geometry: Geometry
+
+    def give_dense(self, x: Tensor, dy: Tensor) -> None:
+        """Hand over the gradient of the dense tensor.
+
+        Args:
+            x: the input, ``[n, c, h, w]``.
+            dy: the output's gradient, likewise.
+        """
+        shape, geometry = self.compact.shape, self.geometry
+        if self.product.is_convolution:
+            top, left, bottom, right = geometry.pads
+            padded = functional.pad(x, (left, right, top, bottom))
+            sizes = (*shape[:2], *geometry.kernel)
+            stride, dilation = geometry.stride, geometry.dilation
+            # conv2d_weight wants the input that the windows read, without a rest that no window reaches.
+            gradient = torch.nn.grad.conv2d_weight(padded, sizes, dy, stride, 0, dilation)
+        else:
+            rows, columns = dy.flatten(1), x.flatten(1)
+            gradient = rows.T @ columns if self.product.outputs_first else columns.T @ rows
+        self.compact.take_dense_gradient(gradient.reshape(shape))
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        kernels: ProductKernels,
+        shape: tuple[int, int, int, int],
+        gradient: _Gradient,
+    ) -> Tensor:
+        x = x.contiguous()
+        kernels.take(values)
+        ctx.save_for_backward(x, values)
+        ctx.kernels, ctx.shape, ctx.gradient = kernels, shape, gradient
+        return kernels.forward(shape, x, bias)
+
+    @staticmethod
+    @once_differentiable
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, values = ctx.saved_tensors
+        kernels, shape, dy = ctx.kernels, ctx.shape, dy.contiguous()
+        dx = dvalues = dbias = None
+        if ctx.needs_input_grad[0]:
+            kernels.take(values)
+            dx = kernels.input_gradient(shape, dy)
+        if ctx.needs_input_grad[1]:
+            dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
+            if ctx.gradient.compact.wants_dense_gradient():
+                n = shape[0]
+                ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
+        if ctx.needs_input_grad[2]:
+            dbias = dy.sum((0, 2, 3, 4))
+        kernels.forget()
+        return dx, dvalues, dbias, None, None, None
+
+
+class _DenseWeight(torch.autograd.Function):
+    """The dense tensor of a vector of active values."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, compact: CompactWeight) -> Tensor:
+        ctx.compact, ctx.indices = compact, compact.indices.to(torch.int64)
+        return values.new_zeros(math.prod(compact.shape)).scatter_(0, ctx.indices, values).reshape(compact.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        if ctx.compact.wants_dense_gradient():
+            ctx.compact.take_dense_gradient(gradient)
+        return gradient.reshape(-1)[ctx.indices], None
+
+
+def _planes(data: Tensor, n: int) -> Tensor:
+    return from_lanes(Lanes(data, n, (n, *data.shape[1:4]), is_tokens=False))
+
+
+def _fits(x: Lanes, values: Tensor) -> bool:
+    as_float32 = x.data.dtype == torch.float32 or (torch.is_autocast_enabled("cpu") and x.data.is_floating_point())
+    on_cpu = x.data.device.type == values.device.type == "cpu"
+    return as_float32 and on_cpu and values.dtype == torch.float32 and x.data.numel() > 0
+
+
+def _pair(sizes: Any) -> tuple[int, int]:
+    first, second = sizes
+    return int(first), int(second)

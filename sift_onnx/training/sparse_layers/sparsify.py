@@ -1,0 +1,156 @@
+"""Masked layers that run on sparse kernels, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import nn
+
+from sift_onnx.errors import UsageError
+from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse.parameters.of_module import unwrapped
+from sift_onnx.training.sparse_layers.choices import LayerChoice
+from sift_onnx.training.sparse_layers.compact_weights import compact_parameter, dense_parameter
+from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
+from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
+from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
+from sift_onnx.training.sparse_layers.regions import put_in_lanes, take_out_of_lanes
+from sift_onnx.training.sparse_layers.weights import MaskedWeight, masked_weights
+
+__all__ = ["densify_layers", "sparsify_layers"]
+
+KernelSetting = Literal["auto", "sparse", "dense"]
+
+# Attribute of an imported module that holds its sparse layers.
+_HOLDER = "sparse_layers"
+# Above it torch's kernels are faster for the layers of the benchmarks; at 0.25 theirs take 1.5 to 3 times as long.
+_DENSEST = 0.5
+
+
+def sparsify_layers(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    kernels: KernelSetting | Mapping[str, str] = "auto",
+    report: Callable[[LayerChoice], None] | None = None,
+) -> nn.Module:
+    """Let masked layers compute with their active weights alone, in forward and backward passes.
+
+    A layer has a mask if a sparsity algorithm was attached to the module, or if an imported module came with one. In an
+    imported module, Conv, Gemm and MatMul are taken, and what lies between them works on the layout of the kernels; in
+    another one Conv1d, Conv2d and Linear, each by itself. Their parameters become vectors of active weights under the
+    same names, and ``state_dict`` stays as it was. Kernels compute in float32, under autocast too, and have no second
+    derivative. A layer that they cannot take stays as it is, and ``report`` hears why.
+
+    Args:
+        module: the module; it is changed in place.
+        optimizer: over its parameters; its states follow them.
+        kernels: ``auto`` takes sparse kernels for layers of which at most half of the weights are active, ``sparse``
+            for all, ``dense`` for none; or ``sparse`` or ``dense`` by the weight's name. What ``auto`` chooses depends
+            on masks alone, so a training that is resumed gets the same.
+        report: is called with the choice for each masked layer.
+
+    Returns:
+        The module.
+
+    Raises:
+        UsageError: ``kernels`` is something else.
+    """
+    root = unwrapped(module)
+    weights = list(masked_weights(root))
+    _check(kernels, weights)
+    layers = graph_layers(root, weights) if isinstance(root, ImportedModule) else {w.name: _of_module(w) for w in weights}
+    taken: list[MaskedWeight] = []
+    for weight in weights:
+        choice = _choose(weight, layers[weight.name], kernels)
+        if choice.kernels == "sparse":
+            taken.append(weight)
+        if report is not None:
+            report(choice)
+    if taken:
+        _replace(root, taken, layers, optimizer)
+    return module
+
+
+def densify_layers(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+    """Put torch's kernels and dense parameters back, as they were before :func:`sparsify_layers`.
+
+    Args:
+        module: the module; it is changed in place.
+        optimizer: over its parameters; its states follow them.
+
+    Returns:
+        The module.
+    """
+    root = unwrapped(module)
+    layers: list[SparseLayer] = []
+    if isinstance(root, ImportedModule) and _HOLDER in root._modules:
+        layers += [layer for layer in vars(root.get_submodule(_HOLDER)).values() if isinstance(layer, SparseLayer)]
+        take_out_of_lanes(root)
+        delattr(root, _HOLDER)
+        root.recompile()
+    for owner in root.modules():
+        forward = vars(owner).get("forward")
+        if isinstance(forward, ModuleForward):
+            layers.append(forward.layer)
+            del owner.forward
+    for layer in layers:
+        dense_parameter(layer.owner[0], layer.parameter, optimizer)
+    return module
+
+
+def _check(kernels: KernelSetting | Mapping[str, str], weights: list[MaskedWeight]) -> None:
+    named = kernels if isinstance(kernels, Mapping) else {"": kernels}
+    allowed = ("sparse", "dense") if isinstance(kernels, Mapping) else ("auto", "sparse", "dense")
+    for name, value in named.items():
+        if value not in allowed:
+            of = f" of {name!r}" if name else ""
+            raise UsageError(f"kernels{of} is {value!r}; choose {', '.join(allowed[:-1])} or {allowed[-1]}")
+    if isinstance(kernels, Mapping):
+        unknown = sorted(set(kernels) - {weight.name for weight in weights})
+        if unknown:
+            raise UsageError(f"kernels names {unknown[0]!r}, which is no masked weight of the module")
+
+
+def _of_module(weight: MaskedWeight) -> Product | str:
+    return weight.obstacle or product_of(weight)
+
+
+def _choose(
+    weight: MaskedWeight, layer: GraphLayer | Product | str, kernels: KernelSetting | Mapping[str, str]
+) -> LayerChoice:
+    setting = kernels.get(weight.name, "dense") if isinstance(kernels, Mapping) else kernels
+    active = f"{weight.density:.0%} of its weights are active"
+    if setting == "dense":
+        return LayerChoice(weight.name, "dense", "kernels dense")
+    if isinstance(layer, str):
+        return LayerChoice(weight.name, "dense", layer)
+    if setting == "sparse":
+        return LayerChoice(weight.name, "sparse", "kernels sparse")
+    return LayerChoice(weight.name, "sparse" if weight.density <= _DENSEST else "dense", active)
+
+
+def _replace(
+    root: nn.Module,
+    taken: list[MaskedWeight],
+    layers: Mapping[str, GraphLayer | Product | str],
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    holder = nn.Module()
+    nodes: dict[str, GraphLayer] = {}
+    for i, weight in enumerate(taken):
+        found = layers[weight.name]
+        assert not isinstance(found, str)
+        product = found.product if isinstance(found, GraphLayer) else found
+        layer = SparseLayer(weight.name, (weight.owner,), weight.parameter, product)
+        if isinstance(found, GraphLayer):
+            setattr(holder, f"layer_{i}", layer)
+            nodes[weight.name] = found
+        else:
+            weight.owner.forward = ModuleForward(layer)
+        compact_parameter(weight.owner, weight.parameter, weight.mask, optimizer)
+    if isinstance(root, ImportedModule):
+        root.add_module(_HOLDER, holder)
+        put_in_lanes(root, nodes, {name: f"{_HOLDER}.layer_{i}" for i, name in enumerate(nodes)})
+        root.recompile()

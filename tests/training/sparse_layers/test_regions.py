@@ -1,0 +1,178 @@
+"""Regions in lanes: what lies in them, and that models train in them as exactly as by torch."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nets import Net
+
+from sift_onnx import models
+from sift_onnx.training import ImportedModule, to_torch
+from sift_onnx.training.sparse_layers.lanes import from_lanes, image_lanes, token_lanes
+from sift_onnx.training.sparse_layers.sparsify import densify_layers
+from training.sparse_layers.masked_models import assert_as_exact_as_torch, sparsified, with_masks
+
+
+def imported(net: Net, density: float = 0.3) -> ImportedModule:
+    return with_masks(to_torch(net.model()), density)
+
+
+def conversions(module: Any) -> tuple[int, int]:
+    """How many nodes convert to lanes, and from them."""
+    targets = [node.target for node in module.graph.nodes]
+    return targets.count(image_lanes) + targets.count(token_lanes), targets.count(from_lanes)
+
+
+def images(net: Net) -> str:
+    return net.conv(net.input("x", 2, 5, 8, 8, declared=["n", 5, 8, 8]), 5, 6, 3, name="first")
+
+
+def normalized(net: Net, x: str, channels: int) -> str:
+    constants = [net.constant(torch.rand(channels).numpy() + 0.5) for _ in range(4)]
+    return str(net.op("BatchNormalization", x, *constants))
+
+
+def residual_block() -> Net:
+    net = Net()
+    x = net.op("Relu", normalized(net, images(net), 6))
+    inner = net.op("Relu", normalized(net, net.conv(x, 6, 7, 3, name="second"), 7))
+    net.output(net.op("Relu", net.op("Add", normalized(net, net.conv(inner, 7, 6, name="third"), 6), x)))
+    return net
+
+
+def pooled_classifier() -> Net:
+    net = Net()
+    x = net.op("MaxPool", net.op("HardSwish", images(net)), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 1])
+    x = net.op("Flatten", net.op("GlobalAveragePool", net.conv(x, 6, 9, 3, name="second")))
+    net.output(net.op("Gemm", x, net.weight(9, 4, name="head"), net.constant([0.1, 0.2, 0.3, 0.4])))
+    return net
+
+
+def flattened_classifier() -> Net:
+    net = Net()
+    x = net.op("Flatten", net.op("Relu", images(net)))
+    net.output(net.dense(net.op("Relu", net.dense(x, 384, 5, name="hidden")), 5, 3, name="head"))
+    return net
+
+
+def gated_images() -> Net:
+    net = Net()
+    x = images(net)
+    gate = net.op("Sigmoid", net.conv(net.op("GlobalAveragePool", x), 6, 6, name="gate"))
+    scale = net.constant(torch.rand(1, 6, 1, 1).numpy(), "scale")
+    net.output(net.conv(net.op("Sub", scale, net.op("Mul", x, gate)), 6, 4, name="last"))
+    return net
+
+
+def feed_forward() -> Net:
+    net = Net()
+    x = net.input("x", 2, 3, 8, declared=["n", 3, 8])
+    inner = net.op("Gelu", net.op("Add", net.constant([0.1] * 12, "b1"), net.dense(x, 8, 12, name="up")))
+    net.output(net.op("Add", net.op("Add", net.dense(inner, 12, 8, name="down"), net.constant([0.2] * 8, "b2")), x))
+    return net
+
+
+NETS = [residual_block, pooled_classifier, flattened_classifier, gated_images, feed_forward]
+
+
+@pytest.mark.parametrize("build", NETS)
+def test_a_region_trains_as_exactly_as_torch(build: Any) -> None:
+    shape = (3, 8) if build is feed_forward else (5, 8, 8)
+    draw = torch.Generator().manual_seed(1)
+    assert_as_exact_as_torch(imported(build()), [torch.randn(n, *shape, generator=draw) for n in (16, 5, 33, 2)])
+
+
+@pytest.mark.parametrize(("build", "count"), [
+    (residual_block, (1, 1)),
+    (pooled_classifier, (1, 1)),
+    (flattened_classifier, (1, 1)),
+    (gated_images, (1, 1)),
+    (feed_forward, (1, 1)),
+])  # fmt: skip
+def test_a_tensor_is_converted_at_the_border_alone(build: Any, count: tuple[int, int]) -> None:
+    assert conversions(sparsified(imported(build()))[0]) == count
+
+
+@pytest.mark.parametrize("build", NETS)
+def test_layers_can_be_made_dense_again(build: Any) -> None:
+    module = imported(build())
+    twin, _ = sparsified(module)
+    plain = densify_layers(copy.deepcopy(twin))
+    x = torch.randn(4, *((3, 8) if build is feed_forward else (5, 8, 8)))
+    assert torch.equal(plain(x), module(x))
+    assert [node.target for node in plain.graph.nodes if node.op != "get_attr"] == [
+        node.target for node in module.graph.nodes if node.op != "get_attr"
+    ]
+    assert [(k, v.shape) for k, v in plain.state_dict().items()] == [(k, v.shape) for k, v in module.state_dict().items()]
+    assert not hasattr(plain, "sparse_layers")
+
+
+def test_evaluation_and_odd_batches_agree_with_torch() -> None:
+    module = imported(residual_block()).eval()
+    twin, _ = sparsified(module)
+    with torch.no_grad():
+        for n in (1, 15, 16, 17):
+            x = torch.randn(n, 5, 8, 8)
+            torch.testing.assert_close(twin(x), module(x))
+
+
+def test_an_operator_that_is_not_known_to_be_safe_ends_a_region() -> None:
+    net = Net()
+    x = net.op("Reciprocal", net.op("Sigmoid", images(net)))
+    net.output(net.conv(x, 6, 4, name="second"))
+    module = imported(net)
+    assert conversions(sparsified(module)[0]) == (2, 2)
+    assert_as_exact_as_torch(module, [torch.randn(5, 5, 8, 8)])
+
+
+def test_an_operator_beside_a_dense_branch_joins_only_on_the_way_to_another_sparse_layer() -> None:
+    net = Net()
+    x = images(net)
+    net.output(net.op("Add", x, net.op("Softmax", net.input("z", 2, 6, 8, 8, declared=["n", 6, 8, 8]), axis=1)))
+    assert "combine" not in sparsified(imported(net))[0].code
+
+
+def test_a_product_that_reads_images_converts_between_the_two_kinds() -> None:
+    net = Net()
+    net.output(net.dense(net.op("Relu", images(net)), 8, 3, name="product"))
+    module = imported(net)
+    assert conversions(sparsified(module)[0]) == (2, 2)
+    assert_as_exact_as_torch(module, [torch.randn(5, 5, 8, 8)])
+
+
+def test_sums_that_broadcast_batches_are_those_of_torch() -> None:
+    net = Net()
+    x = images(net)
+    one = net.conv(net.input("z", 1, 5, 8, 8), 5, 6, 3, name="other")
+    net.output(net.conv(net.op("Add", x, one), 6, 4, name="last"))
+    module = imported(net)
+    twin, _ = sparsified(module)
+    feeds = torch.randn(3, 5, 8, 8), torch.randn(1, 5, 8, 8)
+    torch.testing.assert_close(twin(*feeds), module(*feeds))
+
+
+def test_a_rewritten_graph_can_be_copied_and_pickled() -> None:
+    twin, _ = sparsified(imported(pooled_classifier()))
+    x = torch.randn(4, 5, 8, 8)
+    for other in (copy.deepcopy(twin), pickle.loads(pickle.dumps(twin))):
+        assert torch.equal(other(x), twin(x))
+        densify_layers(other)
+        torch.testing.assert_close(other(x), twin(x))
+
+
+@pytest.mark.parametrize("name", ["resnet18-cifar", "mobilenetv2-cifar", "bert-small"])
+def test_exported_models_train_as_exactly_as_by_torch(name: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"layers": 1} if name == "bert-small" else {}
+    models.export(name, tmp_path / "net.onnx", width=0.125, num_classes=4, batch="dynamic", **settings)
+    module = with_masks(to_torch(str(tmp_path / "net.onnx")), 0.25)
+    draw = torch.Generator().manual_seed(1)
+    if name == "bert-small":
+        batches = [torch.randint(0, 30, (n, 8), generator=draw) for n in (4, 3)]
+    else:
+        batches = [torch.randn(n, 3, 32, 32, generator=draw) for n in (16, 5)]
+    assert_as_exact_as_torch(module, batches)
