@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,8 +11,10 @@ from sift_onnx import training
 from sift_onnx.errors import UsageError, listing
 from sift_onnx.records.train import Kernels, LayerKernels
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse import SparsityAlgorithm
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.settings import KernelSetting
+from sift_onnx.training.trainer.sparsity import changes_counts
 
 __all__ = ["choose_kernels", "kernels_summary"]
 
@@ -32,7 +34,7 @@ def kernels_summary(kernels: Kernels) -> str:
 def choose_kernels(
     module: ImportedModule,
     optimizer: torch.optim.Optimizer,
-    masked: Sequence[str],
+    algorithm: SparsityAlgorithm | None,
     setting: KernelSetting,
     ranks: Ranks,
     *,
@@ -42,9 +44,9 @@ def choose_kernels(
     """Give the masked layers of a model their kernels.
 
     Args:
-        module: the model, with masks at work; its layers are replaced.
+        module: the model; its layers are replaced.
         optimizer: over its parameters.
-        masked: the names of masked parameters.
+        algorithm: attached to both; None if nothing is masked.
         setting: of the training.
         ranks: that train together; all of them get what the first one chooses.
         is_sharded: whether they share out the parameters.
@@ -54,11 +56,14 @@ def choose_kernels(
     Raises:
         UsageError: sparse kernels are asked for where there are none.
     """
+    masked = [] if algorithm is None else list(algorithm.masks())
     obstacle = None
     if ranks.device.type != "cpu":
         obstacle = f"sparse kernels run on the CPU, and the training is on {ranks.device}"
     elif is_sharded:
         obstacle = "sparse kernels do not go with parallelism fsdp2"
+    elif ranks.size > 1 and algorithm is not None and changes_counts(algorithm):
+        obstacle = "the number of active weights changes, which DistributedDataParallel cannot follow"
     elif not hasattr(training, "sparsify_layers"):
         obstacle = "this build has no sparse kernels for training"
     if setting == "sparse" and obstacle is not None:

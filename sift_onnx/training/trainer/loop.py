@@ -23,7 +23,7 @@ from sift_onnx.training.trainer.checkpoint import check_same_recipe, model_ident
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
 from sift_onnx.training.trainer.first_batch import try_first_batch
-from sift_onnx.training.trainer.full_state import full_state, load_full_model, load_full_optimizer
+from sift_onnx.training.trainer.full_state import full_optimizer_state, full_state, load_full_model, load_full_optimizer
 from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.losses import correct_share, make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
@@ -118,7 +118,7 @@ class Trainer:
         self.kernels = choose_kernels(
             module,
             self.optimizer,
-            list(masks),
+            self.sparsity,
             settings.kernels,
             ranks,
             is_sharded=self._shared.is_sharded,
@@ -161,7 +161,7 @@ class Trainer:
         if difference is not None:
             raise UsageError(f"{path}: {difference}; resume with the data and the ranks the run was started with")
         load_full_model(self.module, state["model"])
-        load_full_optimizer(self.optimizer, state["optimizer"])
+        load_full_optimizer(self.optimizer, state["optimizer"], self.module)
         if self.sparsity is not None:
             self.sparsity.load_state_dict(state["sparsity"])
         self._scaler.load_state_dict(state["scaler"])
@@ -267,7 +267,6 @@ class Trainer:
                 raise CheckError(f"step {self.step}: the gradient's norm is {norm}; {self._way_out()}")
         self._scaler.step(self.optimizer)
         self._scaler.update()
-        self._shared.join()
         return mean
 
     def _forward(self, batch: Batch) -> torch.Tensor:
@@ -316,8 +315,7 @@ class Trainer:
 
     def full_optimizer_state(self) -> dict[str, Any]:
         """The same of the optimizer."""
-        state: dict[str, Any] = full_state(self.optimizer.state_dict())
-        return state
+        return full_optimizer_state(self.optimizer, self.module)
 
     def _save(self) -> None:
         # Where tensors are sharded, all ranks take part.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import compress
 
 import torch
 from torch import nn
 
 from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.parameters.compact import compact_weights
 from sift_onnx.training.trainer.settings import OptimizerSettings, ScheduleSettings
 
 __all__ = ["make_optimizer", "rate_factor", "set_rate"]
@@ -22,9 +24,12 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
     params = [param for param in module.parameters() if param.requires_grad]
     if not params:
         raise UsageError("the model has no parameters; name the initializers to train under 'trainable'")
+    # A weight that is stored as its active values is a matrix all the same.
+    matrices = {id(weight.values) for weight in compact_weights(module).values() if len(weight.shape) > 1}
+    decays = [param.dim() > 1 or id(param) in matrices for param in params]
     groups = [
-        {"params": [p for p in params if p.dim() > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in params if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": list(compress(params, decays)), "weight_decay": settings.weight_decay},
+        {"params": [p for p, decay in zip(params, decays, strict=True) if not decay], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if settings.type == "sgd":

@@ -44,19 +44,10 @@ class SharedModel:
         if self.is_sharded:
             _shard(module, ranks)
         self._called = module
-        self._sizes: list[int] | None = None
 
     def join(self) -> None:
-        """Average gradients over ranks from now on.
-
-        To be called when the masks exist, and after each step: where parameters hold active weights alone, an update of
-        the masks may change their number, and DDP knows parameters of the first size only.
-        """
-        sizes = [param.numel() for param in self.module.parameters()]
-        if self._ranks.size > 1 and not self.is_sharded and sizes != self._sizes:
-            self._sizes = sizes
-            # Before the next one is made, this one has to release what it holds of the parameters.
-            self._called = self.module
+        """Average gradients over ranks from now on; to be called when the masks exist."""
+        if self._ranks.size > 1 and not self.is_sharded:
             devices = [self._ranks.device] if self._ranks.device.type == "cuda" else None
             self._called = DistributedDataParallel(self.module, device_ids=devices)
 

@@ -11,7 +11,7 @@ from sift_onnx.records.train import Algorithm, Masks
 from sift_onnx.training import sparse
 from sift_onnx.training.module import ImportedModule
 
-__all__ = ["attach_sparsity", "check_globs", "sparsity_figures", "sparsity_report"]
+__all__ = ["attach_sparsity", "changes_counts", "check_globs", "sparsity_figures", "sparsity_report"]
 
 
 def attach_sparsity(
@@ -55,6 +55,15 @@ def check_globs(config: Any, module: ImportedModule) -> None:
     group = None if config is None else sparse.configure(config)
     if group is not None:
         group.check_globs([name for name, _ in module.named_parameters()])
+
+
+def changes_counts(algorithm: sparse.SparsityAlgorithm) -> bool:
+    """Whether a parameter may have more or fewer active weights later."""
+    return any(
+        member.densify_at is not None
+        or any(not isinstance(param.schedule, sparse.Constant) for param in member.sparse_params.values())
+        for member in algorithm.members
+    )
 
 
 def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> Masks:

@@ -141,7 +141,6 @@ def test_a_process_that_is_killed_goes_on_where_it_was(folder: Path) -> None:
     recipe = RECIPE.replace("checkpoint_every: 3", "checkpoint_every: 2").replace("epochs: 2", "epochs: 1")
     (folder / "r.yaml").write_text(recipe)
     own = ["--recipe", folder / "r.yaml", "--data", f"{folder}/data.py:batches", "--device", "cpu", "-q"]
-    own += ["--kernels", "dense"]  # with auto, two runs may choose otherwise
     program = "import sys; from sift_onnx.cli import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", program, "train", folder / "net.onnx", folder / "killed.onnx", *own]
     stop = random.Random(7).randrange(3, 8)

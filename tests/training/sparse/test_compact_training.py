@@ -7,12 +7,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from training.sparse.compact_layers import make_compact
+from training.sparse.loops import Net, batch_at
 
 from sift_onnx.training import sparse
 from sift_onnx.training.sparse.parameters.compact import compact_weights
 from sift_onnx.training.sparse.parameters.dense_gradient import DenseGradient
-from tests.training.sparse.compact_layers import make_compact
-from tests.training.sparse.loops import Net, batch_at
+from sift_onnx.training.trainer.full_state import (
+    full_optimizer_state,
+    full_state,
+    load_full_model,
+    load_full_optimizer,
+)
 
 _EVERY_3 = {"freq": 3}
 _CUBIC = {"type": "cubic", "init": 0.3, "final": 0.9, "start": 0, "stop": 12}
@@ -157,3 +163,23 @@ def test_an_algorithm_is_not_attached_to_a_compact_model() -> None:
     run = Run("static", "momentum", compact=True)
     with pytest.raises(sparse.errors.SparsityStateError, match="attach the sparsity algorithm to the dense model"):
         sparse.RigL(sparsity=0.5).apply(run.model)
+
+
+@pytest.mark.parametrize("recipe", ["rigl", "gmp", "imp"])
+@pytest.mark.parametrize(("before", "after"), [(True, True), (True, False), (False, True)])
+def test_a_checkpoint_resumes_a_run_in_either_form(recipe: str, before: bool, after: bool) -> None:
+    old, new = Run(recipe, "adamw", compact=before), Run(recipe, "adamw", compact=after)
+    for step in range(7):
+        old.step(step)
+    new.step(0)
+    load_full_model(new.model, full_state(old.model.state_dict()))
+    saved = copy.deepcopy(full_optimizer_state(old.optimizer, old.model))
+    load_full_optimizer(new.optimizer, saved, new.model)
+    new.algorithm.load_state_dict(old.algorithm.state_dict())
+    for step in range(7, 14):
+        old.step(step)
+        new.step(step)
+        _assert_equal(old, new)
+    if before == after:
+        assert all(map(torch.equal, old.model.state_dict().values(), new.model.state_dict().values()))
+        assert all(map(torch.equal, old.states(), new.states()))

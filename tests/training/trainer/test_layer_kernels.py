@@ -14,6 +14,7 @@ import sift_onnx
 from sift_onnx import training
 from sift_onnx.errors import UsageError
 from sift_onnx.records.train import Kernels, LayerKernels
+from sift_onnx.training import sparse
 from sift_onnx.training.trainer import loop, train_file
 from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.process_group import Ranks
@@ -151,10 +152,15 @@ def test_a_run_goes_on_with_other_kernels(folder: Path, stand_in: StandIn, first
         torch.testing.assert_close(other.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def choose(setting: Any, device: str = "cpu", is_sharded: bool = False) -> Kernels:
-    module = sift_onnx.training.ImportedModule(torch.fx.Graph(), {}, {})
-    ranks = Ranks(0, 1, torch.device(device))
-    return choose_kernels(module, None, MASKED, setting, ranks, is_sharded=is_sharded, saved=None)  # type: ignore[arg-type]
+def choose(setting: Any, device: str = "cpu", ranks: int = 1, is_sharded: bool = False, **config: Any) -> Kernels:
+    graph, weights = torch.fx.Graph(), {"a": torch.nn.Parameter(torch.ones(4, 4))}
+    module = training.ImportedModule(graph, weights, {"a": "a"})
+    algorithm = sparse.configure({"algorithm": "set", "sparsity": 0.5, "update": {"freq": 2}} | config)
+    algorithm.apply(module)
+    where = Ranks(0, ranks, torch.device(device))
+    return choose_kernels(
+        module, torch.optim.SGD([weights["a"]]), algorithm, setting, where, is_sharded=is_sharded, saved=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,6 +168,14 @@ def choose(setting: Any, device: str = "cpu", is_sharded: bool = False) -> Kerne
     [
         ({"device": "cuda:0"}, "sparse kernels run on the CPU, and the training is on cuda:0"),
         ({"is_sharded": True}, "sparse kernels do not go with parallelism fsdp2"),
+        (
+            {"ranks": 2, "algorithm": "gmp", "sparsity": [0.2, 0.5]},
+            "the number of active weights changes, which DistributedDataParallel cannot follow",
+        ),
+        (
+            {"ranks": 2, "densify_at": 5},
+            "the number of active weights changes, which DistributedDataParallel cannot follow",
+        ),
     ],
 )
 def test_where_there_are_no_sparse_kernels_auto_is_dense_and_sparse_an_error(
@@ -170,10 +184,14 @@ def test_where_there_are_no_sparse_kernels_auto_is_dense_and_sparse_an_error(
     with pytest.raises(UsageError, match=f"kernels sparse: {reason}; choose kernels auto or dense"):
         choose("sparse", **where)
     found = choose("auto", **where)
-    assert [layer.kernels for layer in found.layers] == ["dense", "dense"]
+    assert [layer.kernels for layer in found.layers] == ["dense"]
     assert kernels_summary(found) == f"no masked layer runs on sparse kernels: {reason}"
     assert choose("dense", **where).setting == "dense"
     assert stand_in.asked == []
+
+
+def test_one_process_follows_the_number_of_active_weights(stand_in: StandIn) -> None:
+    assert choose("sparse", algorithm="gmp", sparsity=[0.2, 0.5]).layers[0].kernels == "sparse"
 
 
 def test_a_summary_names_the_first_layers_that_stay_dense() -> None:

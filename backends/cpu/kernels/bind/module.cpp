@@ -29,4 +29,5 @@ NB_MODULE(_kernels, module) {
   sift::cpu::bind_sequence(module);
   sift::cpu::bind_trainable_conv(module);
   sift::cpu::bind_training_ops(module);
+  sift::cpu::bind_weight_gradient(module);
 }

@@ -87,8 +87,7 @@ Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias
           std::make_unique<Conv>(std::make_shared<const SparseWeights>(weights_of_part(*weights_, g, part)),
                                  &part == &parts.front() ? std::move(bias) : std::vector<float>{}, of_part, kernels));
     }
-    weights_.reset();
-    return;
+    return;  // weights_ stay for source(): no packed form has all of them
   }
   bias_ = padded_bias(bias);
 }

@@ -101,7 +101,7 @@ class Conv final : public Op {
   bool may_generate_;
   const KernelTable& kernels_;
 
-  // Of a kernel too large for one panel: convolutions that are added up. Then there is nothing else.
+  // Of a kernel too large for one panel: convolutions that are added up. Then nothing is planned here.
   std::vector<std::unique_ptr<Conv>> parts_;
 
   mutable ForkSafeMutex mutex_;

@@ -302,6 +302,28 @@ struct DenseFinishArgs {
   bool non_temporal;  // stores
 };
 
+// Sums of a weight gradient: positions of a tile, [lines], and panels that they are read from.
+inline constexpr int kMostGradientSlots = 12;
+struct GradientLine {
+  std::uint32_t x;  // floats from the beginning of a column's operands
+  std::uint32_t dy;
+  std::uint32_t count;  // of blocks of 16 lanes, adjacent in both
+};
+struct GradientArgs {
+  const float* x;  // both aligned to 64 bytes
+  const float* dy;
+  const GradientLine* lines;
+  const GradientLine* lines_end;
+};
+// Blocks of gradient_rows(slots) rows with up to `slots` weights each. `sums` of a block begin at a multiple of 16.
+struct GradientRun {
+  int slots;
+  std::uint32_t blocks;
+  const std::uint32_t* offsets;  // [blocks][rows][slots], floats from `x` to the column's operands
+  const std::uint32_t* rows;     // [blocks][rows], floats from `dy` to the row's gradients
+  float* sums;                   // [blocks][rows * slots, in whole 16s], added to
+};
+
 // Arguments of kernels that store with every step come by value: behind a reference, each store might change them as
 // far as the compiler knows, and it would read them again. Rows and streams store once per list: there copying them
 // takes longer.
@@ -358,6 +380,9 @@ struct KernelTable {
 
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
+
+  void (*weight_gradient)(const GradientArgs&, const GradientRun&);
+  int (*gradient_rows)(int slots);  // up to kMostGradientSlots
 
   // Nothing but independent multiply-adds, `peak_flops` operations per iteration.
   float (*fma_loop)(std::int64_t iterations);

@@ -17,6 +17,7 @@
 #include "simd/rotated_rows.h"
 #include "simd/rows.h"
 #include "simd/stream.h"
+#include "simd/weight_gradient.h"
 #include "simd/window.h"
 #include "simd/winograd.h"
 
@@ -60,6 +61,8 @@ const KernelTable* kernels() {
                 .batch_norm_gradient = &batch_norm_gradient,
                 .add_runs = &add_runs},
       .split_pairs = &split_pairs,
+      .weight_gradient = &weight_gradient,
+      .gradient_rows = &gradient_rows,
       .fma_loop = &fma_loop,
       .fma_load_loop = &fma_load_loop,
       .peak_flops = kPeakFlops,

@@ -81,3 +81,12 @@ def test_indices_and_dense_values_are_the_same_weights() -> None:
         )
     ]
     np.testing.assert_array_equal(*outputs)
+
+
+def test_a_kernel_in_parts_still_has_its_source() -> None:
+    weights = _kernels.SparseWeights.from_dense(1, 3600, np.ones(3600, np.float32))
+    conv = _kernels.Conv(weights, kernel=(60, 60))
+    assert conv.source().nnz == 3600
+    conv.prepare((16, 1, 60, 60), 1)
+    assert conv.release_source()
+    assert conv.source().nnz == 3600

@@ -1,0 +1,104 @@
+// Sums of products of the output's gradient and the input, one per active weight; see train/weight_gradient.h.
+//
+// The sums of a block, rows x slots, are in registers while the positions of a tile go by: each position takes a load
+// per row, and a multiply-add with an operand in memory per sum. Which lane a product is summed in does not matter, so
+// that a block of 16 lanes is as many positions as it has vectors.
+#pragma once
+
+#include <utility>
+
+#include "simd/kernel_table.h"
+#include "simd/vec.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+inline constexpr int kGradientSums = kRegisters == 32 ? 27 : 12;
+static_assert(kGradientSums >= kMostGradientSlots);
+
+constexpr int gradient_rows_of(int slots) {
+  const int rows = kGradientSums / slots;
+  return rows > 8 ? 8 : rows;
+}
+inline int gradient_rows(int slots) { return gradient_rows_of(slots); }
+
+// Lane i of the result is the sum of all lanes of vectors[i]. Each step halves the number of vectors: of a pair, the
+// lanes whose number has the bit `Step` go on with the second one.
+template <int Step>
+struct FoldLanes {
+  alignas(64) std::int32_t straight[kVecLanes]{};
+  alignas(64) std::int32_t crossed[kVecLanes]{};
+
+  constexpr FoldLanes() {
+    for (int lane = 0; lane < kVecLanes; ++lane) {
+      const bool second = (lane & Step) != 0;
+      straight[lane] = second ? kVecLanes + lane : lane;
+      crossed[lane] = second ? kVecLanes + (lane ^ Step) : lane ^ Step;
+    }
+  }
+};
+template <int Step>
+inline constexpr FoldLanes<Step> kFoldLanes;
+
+template <int Step>
+[[gnu::always_inline]] inline Vec fold_lanes(Vec* vectors) {
+#pragma GCC unroll 16
+  for (int i = 0; i < Step; ++i) {
+    const Vec a = vectors[i];
+    const Vec b = vectors[i + Step];
+    vectors[i] = shuffle(a, b, kFoldLanes<Step>.straight) + shuffle(a, b, kFoldLanes<Step>.crossed);
+  }
+  if constexpr (Step > 1) return fold_lanes<Step / 2>(vectors);
+  return vectors[0];
+}
+
+template <int Slots>
+void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
+  constexpr int kRows = gradient_rows_of(Slots);
+  constexpr int kSums = kRows * Slots;
+  constexpr int kVectors = (kSums + kVecLanes - 1) / kVecLanes;
+  const std::uint32_t* offsets = run.offsets;
+  const std::uint32_t* rows = run.rows;
+  float* out = run.sums;
+  for (std::uint32_t block = 0; block < run.blocks; ++block, offsets += kSums, rows += kRows) {
+    Vec sums[kVectors * kVecLanes]{};
+    for (const GradientLine* line = args.lines; line != args.lines_end; ++line) {
+      const float* x = args.x + line->x;
+      const float* dy = args.dy + line->dy;
+      const float* const end = dy + line->count * kBlock;
+#pragma GCC unroll 1
+      for (; dy != end; dy += kBlock, x += kBlock) {
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const float* const gradient = dy + rows[r];
+          Vec g[kVecsPerBlock];
+#pragma GCC unroll 4
+          for (int v = 0; v < kVecsPerBlock; ++v) g[v] = load(gradient + v * kVecLanes);
+#pragma GCC unroll 12
+          for (int s = 0; s < Slots; ++s) {
+            const float* const operand = x + offsets[r * Slots + s];
+#pragma GCC unroll 4
+            for (int v = 0; v < kVecsPerBlock; ++v) sums[r * Slots + s] += g[v] * load(operand + v * kVecLanes);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v, out += kVecLanes) {
+      store(out, load(out) + fold_lanes<kVecLanes / 2>(sums + v * kVecLanes));
+    }
+    out += (kBlock - kVectors * kVecLanes % kBlock) % kBlock;
+  }
+}
+
+inline void weight_gradient(const GradientArgs& args, const GradientRun& run) {
+  using Blocks = void (*)(const GradientArgs&, const GradientRun&);
+  static constexpr auto kBySlots = []<int... Less>(std::integer_sequence<int, Less...>) {
+    struct Table {
+      Blocks of[kMostGradientSlots];
+    };
+    return Table{{&gradient_blocks<Less + 1>...}};
+  }(std::make_integer_sequence<int, kMostGradientSlots>{});
+  kBySlots.of[run.slots - 1](args, run);
+}
+
+}  // namespace sift::cpu::SIFT_ISA
