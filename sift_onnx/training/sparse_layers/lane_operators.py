@@ -32,9 +32,10 @@ _KERNELS: dict[str, Run] = {
     "softsign": functional.softsign, "mish": functional.mish, "erf": torch.erf, "neg": torch.neg, "abs": torch.abs,
     "clip": arithmetic.clip, "identity": layout.identity,
     "add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul,
+    "div": arithmetic.div,
 }  # fmt: skip
 _NAMES = {run: name for name, run in _KERNELS.items()}
-BINARY: frozenset[Run] = frozenset({arithmetic.add, arithmetic.sub, arithmetic.mul})
+BINARY: frozenset[Run] = frozenset({arithmetic.add, arithmetic.sub, arithmetic.mul, arithmetic.div})
 ELEMENTWISE: frozenset[Run] = frozenset(_KERNELS.values()) - BINARY
 
 

@@ -30,12 +30,14 @@ class Product:
         attributes: what ``run`` is called with besides.
         is_convolution: whether it is a convolution; a product of matrices otherwise.
         outputs_first: whether the weight's first axis is that of output features.
+        transposed: whether ``run`` takes the weight with its axes swapped.
     """
 
     run: Callable[..., Tensor]
     attributes: Mapping[str, Any]
     is_convolution: bool
     outputs_first: bool
+    transposed: bool = False
 
     def geometry(self, x: Lanes, weight: torch.Size) -> Geometry:
         """The convolution's, for an input; of one spatial axis, a height of 1."""
@@ -103,6 +105,8 @@ class SparseLayer:
         weight = values
         if values.dim() == 1:
             weight = _DenseWeight.apply(values, self.weight())  # type: ignore[no-untyped-call]
+        if self.product.transposed:
+            weight = weight.T
         operands = (x, weight) if bias is None else (x, weight, bias)
         return self.product.run(*operands, **self.product.attributes)
 

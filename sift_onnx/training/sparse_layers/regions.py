@@ -117,6 +117,8 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
         if any(not isinstance(argument, fx.Node) for argument in node.args):
             return None
         stored = [stored_tensor(module, argument) for argument in node.args]
+        if target is arithmetic.div and (stored[1] is None or not bool(stored[1].all())):
+            return None  # idle lanes may hold zeros
         return kind if all(tensor is None or _is_vector(tensor, kind) for tensor in stored) else None
     if target is pooling.global_average_pool:
         return kind if kind == "images" else None
@@ -154,11 +156,15 @@ class _Rewriting:
         self._graph: fx.Graph = module.graph
         self._inside = inside
         self._new: dict[fx.Node, fx.Node] = {}
+        self._transposes: list[fx.Node] = []
         self._converted: dict[tuple[fx.Node, Kind], fx.Node] = {}
 
     def layer(self, node: fx.Node, place: str) -> None:
         """Put the sparse layer in the node's place."""
         x, weight, *bias = node.args
+        if isinstance(weight, fx.Node) and weight.target is layout.transpose:
+            self._transposes.append(weight)
+            weight = weight.args[0]
         kind = self._inside[node]
         with self._graph.inserting_before(node):
             layer = self._graph.create_node("get_attr", place)
@@ -196,6 +202,8 @@ class _Rewriting:
                 for user in outside:
                     user.replace_input_with(node, tensor)
         for node in reversed(self._new):
+            self._graph.erase_node(node)
+        for node in self._transposes:
             self._graph.erase_node(node)
         for node in list(self._graph.nodes):
             _fuse(self._graph, node)
@@ -273,10 +281,12 @@ def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | 
     if target in (image_lanes, token_lanes, from_lanes):
         return args[0] if isinstance(args[0], fx.Node) else None
     if target is run_layer:
-        place, *operands = args
+        place, x, weight, *bias = args
         assert isinstance(place, fx.Node)
         layer: SparseLayer = operator.attrgetter(str(place.target))(module)
-        return graph.call_function(layer.product.run, tuple(operands), dict(layer.product.attributes))
+        if layer.product.transposed:
+            weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
+        return graph.call_function(layer.product.run, (x, weight, *bias), dict(layer.product.attributes))
     if target is elementwise:
         return graph.call_function(kernel_of(str(args[0])), args[1:], _attributes(kwargs))
     if target is combine:

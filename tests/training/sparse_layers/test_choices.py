@@ -10,8 +10,8 @@ from nets import Net
 from training.sparse_layers.masked_models import sparsified, with_masks
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training import to_torch
-from sift_onnx.training.sparse_layers.choices import LayerChoice
+from sift_onnx.training import LayerChoice, densify_layers, sparsify_layers, to_torch
+from sift_onnx.training.sparse import Static, attach
 
 
 def choices(net: Net, kernels: Any = "sparse", density: float = 0.3) -> dict[str, LayerChoice]:
@@ -112,6 +112,33 @@ def test_kernels_can_be_given_by_name() -> None:
     assert {name: choice.kernels for name, choice in found.items()} == {"one.weight": "dense", "two.weight": "sparse"}
     assert twin.get_parameter("one.weight").dim() == 2
     assert twin.get_parameter("two.weight").dim() == 1
+
+
+def test_layers_can_get_sparse_kernels_one_after_the_other() -> None:
+    module = with_masks(to_torch(two_products().model()))
+    x = torch.randn(3, 6)
+    wanted = module(x)
+    attach(Static(), module, torch.optim.SGD(module.parameters(), lr=0.1))
+    sparsify_layers(module, kernels={"one.weight": "sparse"})
+    found: list[LayerChoice] = []
+    sparsify_layers(module, kernels="sparse", report=found.append)
+    assert [choice.name for choice in found] == ["two.weight"]
+    torch.testing.assert_close(module(x), wanted)
+    torch.testing.assert_close(densify_layers(module)(x), wanted)
+
+
+def test_masks_of_the_file_that_an_algorithm_leaves_out_stay_dense() -> None:
+    module = with_masks(to_torch(two_products().model()))
+    module.get_parameter("two.weight").requires_dense = True
+    algorithm = Static()
+    attach(algorithm, module, torch.optim.SGD(module.parameters(), lr=0.1))
+    assert list(algorithm.masks()) == ["one.weight"]
+    found: list[LayerChoice] = []
+    sparsify_layers(module, kernels="sparse", report=found.append)
+    assert [choice.name for choice in found] == ["one.weight"]
+    found.clear()
+    sparsify_layers(module, kernels="sparse", report=found.append)
+    assert found == []
 
 
 def test_dense_kernels_leave_a_module_as_it_is() -> None:

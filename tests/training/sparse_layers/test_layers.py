@@ -185,6 +185,6 @@ def test_copies_and_pickles_run_and_train_apart() -> None:
 def test_a_pickle_has_no_kernels() -> None:
     twin, _ = sparsified(conv())
     twin(torch.randn(2, 6, 9, 8))
-    (layer,) = (value for value in vars(twin.sparse_layers).values() if isinstance(value, SparseLayer))
+    (layer,) = (value for value in vars(twin.layers).values() if isinstance(value, SparseLayer))
     assert layer._kernels
     assert not pickle.loads(pickle.dumps(layer))._kernels
