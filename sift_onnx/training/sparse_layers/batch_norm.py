@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sift_onnx.backends.cpu import _kernels
 from sift_onnx.training.kernels.normalization import BatchNormalization
-from sift_onnx.training.sparse_layers.kernels import pool
+from sift_onnx.training.sparse_layers.kernels import CPU, pool
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combined, from_lanes, image_lanes
 
 __all__ = ["normalize"]
@@ -105,9 +104,9 @@ class _Normalize(torch.autograd.Function):
         threads, mean, inverse_std = pool().kernels, statistics.mean, statistics.inverse_std
         numbers = (x.detach(), scale.detach(), shift.detach())
         if statistics.variance is None:
-            _kernels.batch_norm_apply(threads, shape, *numbers, mean, inverse_std, relu, residual, out)
+            CPU.batch_norm_apply(threads, shape, *numbers, mean, inverse_std, relu, residual, out)
         else:
-            _kernels.batch_norm_forward(
+            CPU.batch_norm_forward(
                 threads, shape, *numbers, epsilon, relu, residual, out, mean, inverse_std, statistics.variance
             )
         # Without a residual the sign of the result is found again from x, which reads less.
@@ -122,7 +121,7 @@ class _Normalize(torch.autograd.Function):
         found: _Statistics = ctx.statistics
         dx, dscale, dshift = torch.empty_like(x), torch.empty_like(scale), torch.empty_like(shift)
         dresidual = torch.empty_like(x) if ctx.adds else None
-        _kernels.batch_norm_backward(
+        CPU.batch_norm_backward(
             pool().kernels, ctx.shape, dy.contiguous(), x, out, scale.detach(), found.mean, found.inverse_std,
             dx, dscale, dshift, dresidual, bias=shift.detach(), relu=ctx.relu, of_batch=found.variance is not None,
         )  # fmt: skip

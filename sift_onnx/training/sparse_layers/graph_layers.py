@@ -36,7 +36,7 @@ def _layer_of(module: ImportedModule, weight: MaskedWeight) -> GraphLayer | str:
     if len(users) != 1:
         return f"its weight is used {len(users)} times"
     (node,) = users
-    transposed = node.target is layout.transpose and tuple(node.kwargs.get("perm") or (1, 0)) == (1, 0)
+    transposed = node.target is layout.transpose and node.kwargs.get("perm") in (None, (1, 0), [1, 0])
     if transposed and weight.values.dim() == 2:
         # As torch's linear layers are exported.
         reads, users = [node], user_list(node)

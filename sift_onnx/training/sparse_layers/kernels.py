@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,10 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["Geometry", "ProductKernels", "channel_sums", "pool"]
+__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "pool"]
+
+# Kernels take the memory of tensors of torch as well, which their types do not say.
+CPU: Any = _kernels
 
 _pools: dict[int, ThreadPool] = {}
 
@@ -49,8 +53,8 @@ class ProductKernels:
             geometry: of the convolution.
         """
         self._arguments, self._window = (rows, columns, indices, places), asdict(geometry)
-        self._product = _kernels.TrainableConv(*self._arguments, **self._window)
-        self._weight_gradient: _kernels.WeightGradient | None = None
+        self._product = CPU.TrainableConv(*self._arguments, **self._window)
+        self._weight_gradient: Any = None
         self._seen: tuple[int, int] | None = None
 
     def output_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
@@ -85,7 +89,7 @@ class ProductKernels:
     def weight_gradient(self, shape: tuple[int, int, int, int], x: Tensor, dy: Tensor, count: int) -> Tensor:
         """The gradients of the ``count`` values; idle lanes of ``dy`` are zero."""
         if self._weight_gradient is None:
-            self._weight_gradient = _kernels.WeightGradient(*self._arguments, **self._window)
+            self._weight_gradient = CPU.WeightGradient(*self._arguments, **self._window)
         gradient = torch.empty(count)
         self._weight_gradient.run(pool().kernels, shape, x, dy, gradient)
         return gradient
@@ -94,5 +98,5 @@ class ProductKernels:
 def channel_sums(shape: tuple[int, int, int, int], x: Tensor) -> Tensor:
     """The sum of each channel over images and pixels."""
     sums = torch.empty(shape[1])
-    _kernels.channel_sums(pool().kernels, shape, x, sums)
+    CPU.channel_sums(pool().kernels, shape, x, sums)
     return sums

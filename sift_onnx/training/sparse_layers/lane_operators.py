@@ -39,8 +39,9 @@ BINARY: frozenset[Run] = frozenset({arithmetic.add, arithmetic.sub, arithmetic.m
 ELEMENTWISE: frozenset[Run] = frozenset(_KERNELS.values()) - BINARY
 
 
-def name_of(run: Run) -> str:
+def name_of(run: Run | str) -> str:
     """The name by which a call has a kernel."""
+    assert not isinstance(run, str)
     return _NAMES[run]
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sift_onnx.backends.cpu import _kernels
-from sift_onnx.training.sparse_layers.kernels import pool
+from sift_onnx.training.sparse_layers.kernels import CPU, pool
 
 __all__ = ["LANES", "Lanes", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
 
@@ -140,7 +139,7 @@ def _to_lanes(planes: Tensor) -> Tensor:
         return padded.reshape(groups, LANES, c, h, w).permute(0, 2, 3, 4, 1).contiguous()
     planes = planes.contiguous()
     data = torch.empty(groups, c, h, w, LANES)
-    _kernels.to_lanes(pool().kernels, (n, c, h, w), planes.detach(), data)
+    CPU.to_lanes(pool().kernels, (n, c, h, w), planes.detach(), data)
     return data
 
 
@@ -149,7 +148,7 @@ def _from_lanes(data: Tensor, n: int) -> Tensor:
     if not _for_kernels(data):
         return data.permute(0, 4, 1, 2, 3).reshape(groups * LANES, c, h, w)[:n].contiguous()
     planes = torch.empty(n, c, h, w)
-    _kernels.from_lanes(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
+    CPU.from_lanes(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
     return planes
 
 

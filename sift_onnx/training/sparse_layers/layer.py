@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.nn.grad import conv2d_weight
 
 from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.kernels.convolution import Convolution
@@ -162,7 +163,7 @@ class _Gradient:
             sizes = (*shape[:2], *geometry.kernel)
             stride, dilation = geometry.stride, geometry.dilation
             # conv2d_weight wants the input that the windows read, without a rest that no window reaches.
-            gradient = torch.nn.grad.conv2d_weight(padded, sizes, dy, stride, 0, dilation)
+            gradient = conv2d_weight(padded, sizes, dy, stride, 0, dilation)  # type: ignore[no-untyped-call]
         else:
             rows, columns = dy.flatten(1), x.flatten(1)
             gradient = rows.T @ columns if self.product.outputs_first else columns.T @ rows
@@ -171,7 +172,7 @@ class _Gradient:
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(
         ctx: Any,
         x: Tensor,
@@ -189,8 +190,8 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    @torch.amp.custom_bwd(device_type="cpu")
-    def backward(ctx: Any, dy: Tensor) -> Any:
+    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, dy: Tensor) -> Any:  # type: ignore[override]
         x, values = ctx.saved_tensors
         kernels, shape, dy = ctx.kernels, ctx.shape, dy.contiguous()
         dx = dvalues = dbias = None
