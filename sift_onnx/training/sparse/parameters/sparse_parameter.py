@@ -183,7 +183,8 @@ class SparseParameter:
         compact.follow(optimizer)
         if not isinstance(compact.observer, DenseGradient):
             compact.observer = DenseGradient(rule, self.name)
-        if compact.values.grad is None:
+        grad = compact.values.grad
+        if grad is None or not bool(grad.any()):
             compact.observer.begin()
 
     def forget_gradient(self) -> None:
