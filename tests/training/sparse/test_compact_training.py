@@ -158,7 +158,7 @@ def test_a_rule_of_growth_of_ones_own_sees_the_whole_gradient() -> None:
 
 
 @pytest.mark.parametrize("compat", [None, "cstorch", "cbsparse"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_gradients_that_are_equal_or_zero_grow_alike(compat: Any, seed: int) -> None:
     found = []
     for compact in (False, True):
@@ -246,3 +246,16 @@ def test_a_checkpoint_resumes_a_run_in_either_form(recipe: str, before: bool, af
     if before == after:
         assert all(map(torch.equal, old.model.state_dict().values(), new.model.state_dict().values()))
         assert all(map(torch.equal, old.states(), new.states()))
+
+
+def test_ordinary_steps_make_no_dense_mask() -> None:
+    run = Run("rigl", "momentum", compact=True)
+    made: list[int] = []
+    mask = CompactWeight.mask
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompactWeight, "mask", lambda weight: (made.append(step), mask(weight))[1])
+        for step in range(6):
+            run.step(step)
+    # The first step compares ranks' masks; updates come after steps 2 and 5.
+    assert set(made) <= {0, 2, 5}
+    assert {2, 5} <= set(made)

@@ -260,9 +260,10 @@ class SparseParameter:
 
     def prune(self) -> None:
         """Zero the inactive elements of the parameter."""
+        if self.compact is not None:
+            return
         param = self.param
-        if self.compact is None:
-            self.zero_outside(self.mask, [param])
+        self.zero_outside(self.mask, [param])
         self._pruned, self._seen = weakref.ref(param), self._fingerprint(param)
 
     def prune_if_changed(self) -> None:
