@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx
 
+from sift_onnx.training.kernels import layout
 from sift_onnx.training.kernels.convolution import Convolution, convolve
 from sift_onnx.training.kernels.matrix import gemm, matmul
 from sift_onnx.training.module import ImportedModule
@@ -35,11 +36,21 @@ def _layer_of(module: ImportedModule, weight: MaskedWeight) -> GraphLayer | str:
     if len(users) != 1:
         return f"its weight is used {len(users)} times"
     (node,) = users
+    transposed = node.target is layout.transpose and tuple(node.kwargs.get("perm") or (1, 0)) == (1, 0)
+    if transposed and weight.values.dim() == 2:
+        # As torch's linear layers are exported.
+        reads, users = [node], user_list(node)
+        if len(users) != 1:
+            return f"its weight is used {len(users)} times"
+        (node,) = users
     if node.op != "call_function" or node.target not in (convolve, matmul, gemm):
         return "it is no Conv, Gemm or MatMul that reads the weight as it is stored"
     if len(node.args) < 2 or node.args[1] not in reads:
         return "its weight is not the second operand"
-    found = _convolution(node, weight.values) if node.target is convolve else _matrix(module, node, weight.values)
+    if node.target is convolve:
+        found = "its weight is transposed" if transposed else _convolution(node, weight.values)
+    else:
+        found = _matrix(module, node, weight.values, transposed)
     return found if isinstance(found, str) else GraphLayer(node, found)
 
 
@@ -57,21 +68,21 @@ def _convolution(node: fx.Node, weight: Tensor) -> Product | str:
     return Product(convolve, dict(node.kwargs), is_convolution=True, outputs_first=True)
 
 
-def _matrix(module: ImportedModule, node: fx.Node, weight: Tensor) -> Product | str:
+def _matrix(module: ImportedModule, node: fx.Node, weight: Tensor, transposed: bool) -> Product | str:
     if weight.dim() != 2:
         return f"its weight has {weight.dim()} axes"
     kwargs = node.kwargs
-    transposed = bool(kwargs.get("transB", 0))
+    outputs_first = bool(kwargs.get("transB", 0)) != transposed
     if node.target is gemm:
         if kwargs.get("transA"):
             return "it is a Gemm of a transposed activation"
         if kwargs.get("alpha", 1) != 1 or (len(node.args) > 2 and kwargs.get("beta", 1) != 1):
             return "it is a Gemm with alpha or beta"
         bias = node.args[2] if len(node.args) > 2 else None
-        if bias is not None and not _is_vector(module, bias, weight.shape[0 if transposed else 1]):
+        if bias is not None and not _is_vector(module, bias, weight.shape[0 if outputs_first else 1]):
             return "its bias is no vector of the output's features"
     run = gemm if node.target is gemm else matmul
-    return Product(run, dict(kwargs), is_convolution=False, outputs_first=transposed)
+    return Product(run, dict(kwargs), is_convolution=False, outputs_first=outputs_first, transposed=transposed)
 
 
 def _is_vector(module: ImportedModule, bias: object, features: int) -> bool:

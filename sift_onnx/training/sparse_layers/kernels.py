@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["Geometry", "ProductKernels", "available", "pool"]
+__all__ = ["Geometry", "ProductKernels", "channel_sums", "pool"]
 
 _pools: dict[int, ThreadPool] = {}
 
@@ -24,11 +23,6 @@ def pool() -> ThreadPool:
         _pools.clear()
         _pools[threads] = pool_of(threads)
     return _pools[threads]
-
-
-def available() -> bool:
-    """Whether the extension has the kernels of training."""
-    return hasattr(_kernels, "TrainableConv") and hasattr(_kernels, "WeightGradient")
 
 
 @dataclass(frozen=True)
@@ -54,11 +48,9 @@ class ProductKernels:
             places: position of each in the vector of values; None: as ``indices``.
             geometry: of the convolution.
         """
-        arguments = (rows, columns, indices, places)
-        window = {"kernel": geometry.kernel, "stride": geometry.stride, "dilation": geometry.dilation}
-        self._product: Any = _kernel("TrainableConv")(*arguments, **window, pads=geometry.pads)
-        self._arguments, self._window = arguments, {**window, "pads": geometry.pads}
-        self._weight_gradient: Any = None
+        self._arguments, self._window = (rows, columns, indices, places), asdict(geometry)
+        self._product = _kernels.TrainableConv(*self._arguments, **self._window)
+        self._weight_gradient: _kernels.WeightGradient | None = None
         self._seen: tuple[int, int] | None = None
 
     def output_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
@@ -79,7 +71,7 @@ class ProductKernels:
 
     def forward(self, shape: tuple[int, int, int, int], x: Tensor, bias: Tensor | None) -> Tensor:
         """The product, and the bias."""
-        n, c, h, w = self.output_shape(shape)
+        _, c, h, w = self.output_shape(shape)
         out = torch.empty(x.shape[0], c, h, w, x.shape[4])
         self._product.forward(pool().kernels, shape, x.detach(), out, None if bias is None else bias.detach())
         return out
@@ -93,11 +85,14 @@ class ProductKernels:
     def weight_gradient(self, shape: tuple[int, int, int, int], x: Tensor, dy: Tensor, count: int) -> Tensor:
         """The gradients of the ``count`` values; idle lanes of ``dy`` are zero."""
         if self._weight_gradient is None:
-            self._weight_gradient = _kernel("WeightGradient")(*self._arguments, **self._window)
+            self._weight_gradient = _kernels.WeightGradient(*self._arguments, **self._window)
         gradient = torch.empty(count)
         self._weight_gradient.run(pool().kernels, shape, x, dy, gradient)
         return gradient
 
 
-def _kernel(name: str) -> Any:
-    return getattr(_kernels, name)
+def channel_sums(shape: tuple[int, int, int, int], x: Tensor) -> Tensor:
+    """The sum of each channel over images and pixels."""
+    sums = torch.empty(shape[1])
+    _kernels.channel_sums(pool().kernels, shape, x, sums)
+    return sums

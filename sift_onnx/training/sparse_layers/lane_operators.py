@@ -15,12 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from sift_onnx.training.kernels import activation, arithmetic, layout, pooling
-from sift_onnx.training.kernels.normalization import BatchNormalization
-from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, from_lanes, image_lanes, token_lanes
+from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined
 
 __all__ = [
     "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "flatten", "kernel_of", "max_pool", "name_of",
-    "normalize", "with_vector",
+    "with_vector",
 ]  # fmt: skip
 
 Run = Callable[..., Any]
@@ -33,9 +32,10 @@ _KERNELS: dict[str, Run] = {
     "softsign": functional.softsign, "mish": functional.mish, "erf": torch.erf, "neg": torch.neg, "abs": torch.abs,
     "clip": arithmetic.clip, "identity": layout.identity,
     "add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul,
+    "div": arithmetic.div,
 }  # fmt: skip
 _NAMES = {run: name for name, run in _KERNELS.items()}
-BINARY: frozenset[Run] = frozenset({arithmetic.add, arithmetic.sub, arithmetic.mul})
+BINARY: frozenset[Run] = frozenset({arithmetic.add, arithmetic.sub, arithmetic.mul, arithmetic.div})
 ELEMENTWISE: frozenset[Run] = frozenset(_KERNELS.values()) - BINARY
 
 
@@ -56,25 +56,7 @@ def elementwise(kernel: str, x: Lanes, *args: Any, attributes: Mapping[str, Any]
 
 def combine(kernel: str, a: Lanes | Tensor, b: Lanes | Tensor) -> Lanes:
     """A function of two elements; one of them may come as torch has it."""
-    run = _KERNELS[kernel]
-    like = a if isinstance(a, Lanes) else b
-    assert isinstance(like, Lanes)
-    first, second = _beside(a, like), _beside(b, like)
-    if first is not None and second is not None:
-        return like.with_data(run(first.data, second.data))
-    dense = [from_lanes(x) if isinstance(x, Lanes) else x for x in (a, b)]
-    result = run(*dense)
-    return token_lanes(result) if like.is_tokens else image_lanes(result)
-
-
-def _beside(x: Lanes | Tensor, like: Lanes) -> Lanes | None:
-    """``x`` in lanes where its lanes are those of ``like``, so that what broadcasts does so along features."""
-    items = len(like.shape) - 1 if like.is_tokens else 1
-    if len(x.shape) != len(like.shape) or tuple(x.shape[:items]) != like.shape[:items]:
-        return None
-    if isinstance(x, Lanes):
-        return x if x.is_tokens == like.is_tokens else None
-    return token_lanes(x) if like.is_tokens else image_lanes(x)
+    return combined(_KERNELS[kernel], a, b)
 
 
 def with_vector(kernel: str, x: Lanes, vector: Tensor, *, is_first: bool) -> Lanes:
@@ -83,18 +65,9 @@ def with_vector(kernel: str, x: Lanes, vector: Tensor, *, is_first: bool) -> Lan
     return x.with_data(run(numbers, x.data) if is_first else run(x.data, numbers))
 
 
-def normalize(module: BatchNormalization, x: Lanes, *statistics: Tensor) -> tuple[Any, ...]:
-    """Batch normalization of images; statistics of a batch with idle lanes are those of the tensor without them."""
-    if module.training and x.n % LANES:
-        result, *rest = module(from_lanes(x), *statistics)
-        return image_lanes(result), *rest
-    result, *rest = module(x.data, *statistics)
-    return x.with_data(result), *rest
-
-
-def max_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> tuple[Lanes]:
+def max_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> Lanes:
     """Maximum over windows of images."""
-    return (x.with_data(pooling.max_pool(x.data, **_spread(x, attributes))[0]),)
+    return x.with_data(pooling.max_pool(x.data, **_spread(x, attributes))[0])
 
 
 def _spread(x: Lanes, attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Activations in lanes: sixteen images, or tokens, side by side in each vector of the kernels.
 
-``data`` is ``[ceil(n / 16)][c][h][w][16]``. Lanes beyond the last image hold anything finite in activations, and zero in
-gradients: what sums over lanes may sum over all of them. A torch function that computes each element alone works on
+``data`` is ``[ceil(n / 16)][c][h][w][16]``. Lanes beyond the last image hold anything finite in activations, and zero
+in gradients: what sums over lanes may sum over all of them. A torch function that computes each element alone works on
 ``data`` as it is, if it keeps finite numbers finite and has finite derivatives.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.training.sparse_layers.kernels import pool
 
-__all__ = ["LANES", "Lanes", "from_lanes", "image_lanes", "token_lanes"]
+__all__ = ["LANES", "Lanes", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
 
 LANES = 16
 Shape = tuple[int, int, int, int]
@@ -84,6 +84,28 @@ def from_lanes(x: Lanes) -> Tensor:
     return result.reshape(x.shape)
 
 
+def combined(run: Callable[[Tensor, Tensor], Tensor], a: Lanes | Tensor, b: Lanes | Tensor) -> Lanes:
+    """A function of two elements; one of them may come as torch has it."""
+    like = a if isinstance(a, Lanes) else b
+    assert isinstance(like, Lanes)
+    first, second = beside(a, like), beside(b, like)
+    if first is not None and second is not None:
+        return like.with_data(run(first.data, second.data))
+    dense = [from_lanes(x) if isinstance(x, Lanes) else x for x in (a, b)]
+    result = run(*dense)
+    return token_lanes(result) if like.is_tokens else image_lanes(result)
+
+
+def beside(x: Lanes | Tensor, like: Lanes) -> Lanes | None:
+    """``x`` in lanes where its lanes are those of ``like``, so that what broadcasts does so along features."""
+    items = len(like.shape) - 1 if like.is_tokens else 1
+    if len(x.shape) != len(like.shape) or tuple(x.shape[:items]) != like.shape[:items]:
+        return None
+    if isinstance(x, Lanes):
+        return x if x.is_tokens == like.is_tokens else None
+    return token_lanes(x) if like.is_tokens else image_lanes(x)
+
+
 def _packed(planes: Tensor) -> Tensor:
     result: Tensor = _ToLanes.apply(planes)  # type: ignore[no-untyped-call]
     return result
@@ -118,9 +140,7 @@ def _to_lanes(planes: Tensor) -> Tensor:
         return padded.reshape(groups, LANES, c, h, w).permute(0, 2, 3, 4, 1).contiguous()
     planes = planes.contiguous()
     data = torch.empty(groups, c, h, w, LANES)
-    if n % LANES:
-        data[-1].zero_()
-    _kernels.Reorder("planes").run(pool().kernels, (n, c, h, w), planes.detach(), data)
+    _kernels.to_lanes(pool().kernels, (n, c, h, w), planes.detach(), data)
     return data
 
 
@@ -129,7 +149,7 @@ def _from_lanes(data: Tensor, n: int) -> Tensor:
     if not _for_kernels(data):
         return data.permute(0, 4, 1, 2, 3).reshape(groups * LANES, c, h, w)[:n].contiguous()
     planes = torch.empty(n, c, h, w)
-    _kernels.Reorder("images16").run(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
+    _kernels.from_lanes(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
     return planes
 
 

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.kernels.convolution import Convolution
-from sift_onnx.training.sparse_layers.compact_weights import CompactWeight, compact_weight
-from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels
+from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
+from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
 
 __all__ = ["Product", "SparseLayer"]
@@ -30,12 +30,14 @@ class Product:
         attributes: what ``run`` is called with besides.
         is_convolution: whether it is a convolution; a product of matrices otherwise.
         outputs_first: whether the weight's first axis is that of output features.
+        transposed: whether ``run`` takes the weight with its axes swapped.
     """
 
     run: Callable[..., Tensor]
     attributes: Mapping[str, Any]
     is_convolution: bool
     outputs_first: bool
+    transposed: bool = False
 
     def geometry(self, x: Lanes, weight: torch.Size) -> Geometry:
         """The convolution's, for an input; of one spatial axis, a height of 1."""
@@ -103,6 +105,8 @@ class SparseLayer:
         weight = values
         if values.dim() == 1:
             weight = _DenseWeight.apply(values, self.weight())  # type: ignore[no-untyped-call]
+        if self.product.transposed:
+            weight = weight.T
         operands = (x, weight) if bias is None else (x, weight, bias)
         return self.product.run(*operands, **self.product.attributes)
 
@@ -199,7 +203,7 @@ class _SparseProduct(torch.autograd.Function):
                 n = shape[0]
                 ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
         if ctx.needs_input_grad[2]:
-            dbias = dy.sum((0, 2, 3, 4))
+            dbias = channel_sums(kernels.output_shape(shape), dy)
         kernels.forget()
         return dx, dvalues, dbias, None, None, None
 
@@ -209,15 +213,15 @@ class _DenseWeight(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, compact: CompactWeight) -> Tensor:
-        ctx.compact, ctx.indices = compact, compact.indices.to(torch.int64)
-        return values.new_zeros(math.prod(compact.shape)).scatter_(0, ctx.indices, values).reshape(compact.shape)
+        ctx.compact = compact
+        return compact.scattered(values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         if ctx.compact.wants_dense_gradient():
             ctx.compact.take_dense_gradient(gradient)
-        return gradient.reshape(-1)[ctx.indices], None
+        return ctx.compact.gathered(gradient), None
 
 
 def _planes(data: Tensor, n: int) -> Tensor:

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from torch import Tensor, fx
 
-from sift_onnx.training.kernels import layout, pooling
+from sift_onnx.training.kernels import activation, arithmetic, layout, pooling
 from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, stored_tensor
 from sift_onnx.training.sparse_layers.lane_operators import (
     BINARY,
@@ -27,7 +28,6 @@ from sift_onnx.training.sparse_layers.lane_operators import (
     kernel_of,
     max_pool,
     name_of,
-    normalize,
     with_vector,
 )
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
@@ -117,6 +117,8 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
         if any(not isinstance(argument, fx.Node) for argument in node.args):
             return None
         stored = [stored_tensor(module, argument) for argument in node.args]
+        if target is arithmetic.div and (stored[1] is None or not bool(stored[1].all())):
+            return None  # idle lanes may hold zeros
         return kind if all(tensor is None or _is_vector(tensor, kind) for tensor in stored) else None
     if target is pooling.global_average_pool:
         return kind if kind == "images" else None
@@ -154,11 +156,15 @@ class _Rewriting:
         self._graph: fx.Graph = module.graph
         self._inside = inside
         self._new: dict[fx.Node, fx.Node] = {}
+        self._transposes: list[fx.Node] = []
         self._converted: dict[tuple[fx.Node, Kind], fx.Node] = {}
 
     def layer(self, node: fx.Node, place: str) -> None:
         """Put the sparse layer in the node's place."""
         x, weight, *bias = node.args
+        if isinstance(weight, fx.Node) and weight.target is layout.transpose:
+            self._transposes.append(weight)
+            weight = weight.args[0]
         kind = self._inside[node]
         with self._graph.inserting_before(node):
             layer = self._graph.create_node("get_attr", place)
@@ -169,7 +175,7 @@ class _Rewriting:
         target, attributes = node.target, {"attributes": dict(node.kwargs)}
         with self._graph.inserting_before(node):
             if target is operator.getitem:
-                self._put(node, operator.getitem, (self._known(node.args[0]), 0), {})
+                self._new[node] = self._known(node.args[0])
             elif target in BINARY:
                 self._binary(node)
             elif target in ELEMENTWISE:
@@ -197,6 +203,10 @@ class _Rewriting:
                     user.replace_input_with(node, tensor)
         for node in reversed(self._new):
             self._graph.erase_node(node)
+        for node in self._transposes:
+            self._graph.erase_node(node)
+        for node in list(self._graph.nodes):
+            _fuse(self._graph, node)
 
     def _binary(self, node: fx.Node) -> None:
         first, second = node.args
@@ -227,6 +237,27 @@ class _Rewriting:
         return self._converted[x, kind]
 
 
+def _fuse(graph: fx.Graph, node: fx.Node) -> None:
+    """Let a normalization do the sum and the ReLU behind it."""
+    if node.target is not elementwise or node.args[0] != name_of(activation.relu):
+        return
+    (behind,) = node.all_input_nodes
+    operands = [behind]
+    if behind.target is combine and behind.args[0] == name_of(arithmetic.add) and len(behind.users) == 1:
+        operands = behind.all_input_nodes
+    alone = [o for o in operands if o.target is normalize and len(o.users) == 1 and "relu" not in o.kwargs]
+    if not alone or (len(operands) == 1 and operands[0] is behind and behind.target is combine):
+        return
+    first = alone[0]
+    residual = tuple(o for o in operands if o is not first)
+    with graph.inserting_before(node):
+        fused = graph.call_function(normalize, (*first.args, *residual), {"relu": True})
+    fused.meta.update(first.meta)
+    node.replace_all_uses_with(fused)
+    for old in (node, *([behind] if behind is not first else []), first):
+        graph.erase_node(old)
+
+
 def take_out_of_lanes(module: ImportedModule) -> None:
     """Put the kernels of torch back into a module's graph."""
     graph: fx.Graph = module.graph
@@ -250,10 +281,12 @@ def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | 
     if target in (image_lanes, token_lanes, from_lanes):
         return args[0] if isinstance(args[0], fx.Node) else None
     if target is run_layer:
-        place, *operands = args
+        place, x, weight, *bias = args
         assert isinstance(place, fx.Node)
         layer: SparseLayer = operator.attrgetter(str(place.target))(module)
-        return graph.call_function(layer.product.run, tuple(operands), dict(layer.product.attributes))
+        if layer.product.transposed:
+            weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
+        return graph.call_function(layer.product.run, (x, weight, *bias), dict(layer.product.attributes))
     if target is elementwise:
         return graph.call_function(kernel_of(str(args[0])), args[1:], _attributes(kwargs))
     if target is combine:
@@ -261,16 +294,21 @@ def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | 
     if target is with_vector:
         kernel, x, vector = args
         return graph.call_function(kernel_of(str(kernel)), (vector, x) if kwargs["is_first"] else (x, vector))
-    if target is max_pool:
-        return graph.call_function(pooling.max_pool, args, _attributes(kwargs))
     if target is average:
         return graph.call_function(pooling.global_average_pool, args)
     if target is flatten:
         return graph.call_function(layout.flatten, args, {"axis": 1})
     if target is normalize:
-        place, *operands = args
+        place, x, scale, shift, mean, variance, *residual = args
         assert isinstance(place, fx.Node)
-        return graph.call_module(str(place.target), tuple(operands))
+        outputs = graph.call_module(str(place.target), (x, scale, shift, mean, variance))
+        result = graph.call_function(operator.getitem, (outputs, 0))
+        if residual:
+            result = graph.call_function(arithmetic.add, (result, *residual))
+        return graph.call_function(activation.relu, (result,)) if kwargs.get("relu") else result
+    if target is max_pool:
+        outputs = graph.call_function(pooling.max_pool, args, _attributes(kwargs))
+        return graph.call_function(operator.getitem, (outputs, 0))
     return None
 
 

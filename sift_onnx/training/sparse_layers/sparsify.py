@@ -10,9 +10,9 @@ from torch import nn
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse.parameters.compact import compact_parameter, dense_parameter
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
-from sift_onnx.training.sparse_layers.compact_weights import compact_parameter, dense_parameter
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
@@ -23,8 +23,8 @@ __all__ = ["densify_layers", "sparsify_layers"]
 
 KernelSetting = Literal["auto", "sparse", "dense"]
 
-# Attribute of an imported module that holds its sparse layers.
-_HOLDER = "sparse_layers"
+# Attribute of an imported module that holds what its nodes have, and so its sparse layers.
+_HOLDER = "layers"
 # Above it torch's kernels are faster for the layers of the benchmarks; at 0.25 theirs take 1.5 to 3 times as long.
 _DENSEST = 0.5
 
@@ -60,7 +60,11 @@ def sparsify_layers(
     root = unwrapped(module)
     weights = list(masked_weights(root))
     _check(kernels, weights)
-    layers = graph_layers(root, weights) if isinstance(root, ImportedModule) else {w.name: _of_module(w) for w in weights}
+    layers: dict[str, GraphLayer | Product | str] = {}
+    if isinstance(root, ImportedModule):
+        layers.update(graph_layers(root, weights))
+    else:
+        layers.update((weight.name, weight.obstacle or product_of(weight)) for weight in weights)
     taken: list[MaskedWeight] = []
     for weight in weights:
         choice = _choose(weight, layers[weight.name], kernels)
@@ -85,11 +89,14 @@ def densify_layers(module: nn.Module, optimizer: torch.optim.Optimizer | None = 
     """
     root = unwrapped(module)
     layers: list[SparseLayer] = []
-    if isinstance(root, ImportedModule) and _HOLDER in root._modules:
-        layers += [layer for layer in vars(root.get_submodule(_HOLDER)).values() if isinstance(layer, SparseLayer)]
+    if isinstance(root, ImportedModule):
         take_out_of_lanes(root)
-        delattr(root, _HOLDER)
         root.recompile()
+        holder = root.get_submodule(_HOLDER)
+        for name, value in list(vars(holder).items()):
+            if isinstance(value, SparseLayer):
+                layers.append(value)
+                delattr(holder, name)
     for owner in root.modules():
         forward = vars(owner).get("forward")
         if isinstance(forward, ModuleForward):
@@ -113,10 +120,6 @@ def _check(kernels: KernelSetting | Mapping[str, str], weights: list[MaskedWeigh
             raise UsageError(f"kernels names {unknown[0]!r}, which is no masked weight of the module")
 
 
-def _of_module(weight: MaskedWeight) -> Product | str:
-    return weight.obstacle or product_of(weight)
-
-
 def _choose(
     weight: MaskedWeight, layer: GraphLayer | Product | str, kernels: KernelSetting | Mapping[str, str]
 ) -> LayerChoice:
@@ -137,20 +140,28 @@ def _replace(
     layers: Mapping[str, GraphLayer | Product | str],
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
-    holder = nn.Module()
     nodes: dict[str, GraphLayer] = {}
-    for i, weight in enumerate(taken):
+    places: dict[str, str] = {}
+    for weight in taken:
         found = layers[weight.name]
         assert not isinstance(found, str)
         product = found.product if isinstance(found, GraphLayer) else found
         layer = SparseLayer(weight.name, (weight.owner,), weight.parameter, product)
         if isinstance(found, GraphLayer):
-            setattr(holder, f"layer_{i}", layer)
             nodes[weight.name] = found
+            places[weight.name] = _place(root.get_submodule(_HOLDER), layer)
         else:
             weight.owner.forward = ModuleForward(layer)
         compact_parameter(weight.owner, weight.parameter, weight.mask, optimizer)
     if isinstance(root, ImportedModule):
-        root.add_module(_HOLDER, holder)
-        put_in_lanes(root, nodes, {name: f"{_HOLDER}.layer_{i}" for i, name in enumerate(nodes)})
+        put_in_lanes(root, nodes, places)
         root.recompile()
+
+
+def _place(holder: nn.Module, layer: SparseLayer) -> str:
+    """Keep a layer in an attribute of its own; its path in the root module."""
+    number = 0
+    while hasattr(holder, f"sparse_{number}"):
+        number += 1
+    setattr(holder, f"sparse_{number}", layer)
+    return f"{_HOLDER}.sparse_{number}"

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from sift_onnx.training.sparse.parameters.compact import compact_weight, compact_weights
 from sift_onnx.training.sparse.parameters.of_module import masks_by_path, masks_of
-from sift_onnx.training.sparse_layers.compact_weights import compact_weight
-from sift_onnx.training.sparse_layers.kernels import available
 
 __all__ = ["MaskedWeight", "masked_weights"]
 
@@ -44,9 +43,10 @@ class MaskedWeight:
 
 
 def masked_weights(module: nn.Module) -> Iterator[MaskedWeight]:
-    """The masked weights that are dense: of a sparsity algorithm, or else those that the module came with."""
-    stored = masks_by_path(module, masks_of(module))
+    """The masked weights that are dense: those of a sparsity algorithm, without one those that the module came with."""
     named = list(module.named_modules())
+    attached = any(f"{leaf}_mask" in owner._buffers for _, owner in named for leaf in owner._parameters)
+    stored = {} if attached or compact_weights(module) else masks_by_path(module, masks_of(module))
     owners = Counter(id(param) for _, owner in named for param in owner._parameters.values() if param is not None)
     for prefix, owner in named:
         for leaf, param in list(owner._parameters.items()):
@@ -62,8 +62,6 @@ def masked_weights(module: nn.Module) -> Iterator[MaskedWeight]:
 
 
 def _obstacle(owner: nn.Module, leaf: str, param: nn.Parameter, mask: Tensor) -> str | None:
-    if not available():
-        return "this build has no sparse kernels for training"
     if parametrize.is_parametrized(owner):
         return "its weight is parametrized"
     if leaf.endswith("_orig") and f"{leaf}_mask" not in owner._buffers:

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sift_onnx.training import ImportedModule
-from sift_onnx.training.sparse_layers.choices import LayerChoice
-from sift_onnx.training.sparse_layers.sparsify import sparsify_layers
+from sift_onnx.training import ImportedModule, LayerChoice, sparsify_layers
 
 
 def with_masks(module: ImportedModule, density: float = 0.3, seed: int = 0) -> ImportedModule:
@@ -43,10 +41,10 @@ class Run:
     state: dict[str, Tensor]
 
 
-def run(module: nn.Module, batches: Sequence[Tensor], masks: dict[str, Tensor] | None = None, rate: float = 0.05) -> Run:
-    """Train a copy for a step per batch; ``masks`` are those of dense parameters, whose gradients they mask."""
+def run(module: nn.Module, batches: Sequence[Tensor], masks: dict[str, Tensor] | None = None) -> Run:
+    """Train a copy for a step per batch; gradients of dense parameters are masked."""
     module = copy.deepcopy(module).train()
-    optimizer = torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
     outputs, gradients = [], []
     dtype = next(module.parameters()).dtype
     for batch in batches:
@@ -57,7 +55,8 @@ def run(module: nn.Module, batches: Sequence[Tensor], masks: dict[str, Tensor] |
         # A loss that weighs every output otherwise.
         (y * torch.linspace(-1, 1, y.numel(), dtype=dtype).reshape(y.shape)).mean().backward()
         for name, mask in (masks or {}).items():
-            module.get_parameter(name).grad.mul_(mask)
+            if module.get_parameter(name).shape == mask.shape:
+                module.get_parameter(name).grad.mul_(mask)
         optimizer.step()
         optimizer.zero_grad()
         outputs.append(y.detach())
@@ -72,7 +71,7 @@ def assert_as_exact_as_torch(module: ImportedModule, batches: Sequence[Tensor], 
     """
     masks = {module.parameter_paths[name]: mask for name, mask in module.masks.items()}
     twin = sparsified(module)[0] if twin is None else twin
-    ours, theirs = run(twin, batches), run(module, batches, masks)
+    ours, theirs = run(twin, batches, masks), run(module, batches, masks)
     exact = run(copy.deepcopy(module).double(), batches, masks)
     assert ours.state.keys() == theirs.state.keys()
     named = [("output", ours.outputs, theirs.outputs, exact.outputs)]

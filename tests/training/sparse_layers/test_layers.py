@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import torch
 from nets import Net
+from training.sparse_layers.masked_models import assert_as_exact_as_torch, run, sparsified, with_masks
 
 from sift_onnx.training import ImportedModule, to_torch
 from sift_onnx.training.sparse_layers.layer import SparseLayer
-from training.sparse_layers.masked_models import assert_as_exact_as_torch, run, sparsified, with_masks
 
 BATCHES = (16, 5, 33, 1)
 
 
-def conv(shape: tuple[int, ...] = (6, 9, 8), *, kernel: int = 3, bias: bool = False, **attributes: Any) -> ImportedModule:
+def conv(
+    shape: tuple[int, ...] = (6, 9, 8), *, kernel: int = 3, bias: bool = False, **attributes: Any
+) -> ImportedModule:
     net = Net()
     channels, spatial = shape[0], len(shape) - 1
     x = net.input("x", 2, *shape, declared=["n", *shape])
@@ -183,6 +185,6 @@ def test_copies_and_pickles_run_and_train_apart() -> None:
 def test_a_pickle_has_no_kernels() -> None:
     twin, _ = sparsified(conv())
     twin(torch.randn(2, 6, 9, 8))
-    (layer,) = (value for value in vars(twin.sparse_layers).values() if isinstance(value, SparseLayer))
+    (layer,) = (value for value in vars(twin.layers).values() if isinstance(value, SparseLayer))
     assert layer._kernels
     assert not pickle.loads(pickle.dumps(layer))._kernels
