@@ -2,8 +2,8 @@
 //
 // A tile of output pixels of a few groups of 16 images meets a slice of input channels, whose pixels are copied to a
 // panel that the first-level cache holds, and a chunk of rows, whose gradients are copied to one for the second level.
-// A task is a chunk of rows and some slices: it goes over all tiles, in order, and no other task adds to its sums. So the
-// bits written do not depend on the number of threads.
+// A task is a chunk of rows and some slices: it goes over all tiles, in order, and no other task adds to its sums. So
+// the bits written do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
