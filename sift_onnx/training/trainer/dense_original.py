@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_aggregate
 
-from sift_onnx.training.kernels.convolution import convolve
 from sift_onnx.training.kernels.matrix import gemm, matmul
+from sift_onnx.training.kernels.spatial.convolution import convolve
 
 __all__ = ["seconds_of_dense_original"]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from sift_onnx import training
 from sift_onnx.errors import UsageError, listing
 from sift_onnx.records.train import Kernels, LayerKernels
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse import SparsityAlgorithm
+from sift_onnx.training.sparse_layers.choices import LayerChoice
+from sift_onnx.training.sparse_layers.sparsify import sparsify_layers
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.settings import KernelSetting
 from sift_onnx.training.trainer.sparsity import changes_counts
@@ -64,8 +65,6 @@ def choose_kernels(
         obstacle = "sparse kernels do not go with parallelism fsdp2"
     elif ranks.size > 1 and algorithm is not None and changes_counts(algorithm):
         obstacle = "the number of active weights changes, which DistributedDataParallel cannot follow"
-    elif not hasattr(training, "sparsify_layers"):
-        obstacle = "this build has no sparse kernels for training"
     if setting == "sparse" and obstacle is not None:
         raise UsageError(f"kernels sparse: {obstacle}; choose kernels auto or dense")
     if not masked or setting == "dense" or obstacle is not None:
@@ -83,9 +82,8 @@ def choose_kernels(
 
 
 def _replace(
-    module: ImportedModule, optimizer: torch.optim.Optimizer, kernels: str | Mapping[str, str]
+    module: ImportedModule, optimizer: torch.optim.Optimizer, kernels: KernelSetting | Mapping[str, str]
 ) -> list[LayerKernels]:
-    found: list[Any] = []
-    sparsify_layers = getattr(training, "sparsify_layers")  # noqa: B009
+    found: list[LayerChoice] = []
     sparsify_layers(module, optimizer, kernels=kernels, report=found.append)
     return [LayerKernels(name=layer.name, kernels=layer.kernels, reason=layer.reason) for layer in found]

@@ -23,8 +23,8 @@ from training.trainer.cases import arrays, classifier
 from training.trainer.stand_in_layers import StandIn
 
 import sift_onnx
-from sift_onnx import training
 from sift_onnx.cli import main
+from sift_onnx.training.trainer import layer_kernels
 
 RECIPE = """\
 version: 1
@@ -49,7 +49,7 @@ def call(*args: object) -> int:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     found = StandIn(["body.weight"])
-    monkeypatch.setattr(training, "sparsify_layers", found, raising=False)
+    monkeypatch.setattr(layer_kernels, "sparsify_layers", found)
     return found
 
 

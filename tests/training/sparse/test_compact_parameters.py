@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import io
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from training.sparse.compact_layers import Linear
+from training.trainer.cases import classifier
 
+import sift_onnx
 from sift_onnx.errors import UsageError
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.errors import SparsityStateError
@@ -139,6 +143,19 @@ def test_an_imported_module_keeps_the_names_of_its_initializers(path: str) -> No
     module.load_state_dict(state)
     assert torch.equal(weight.dense(), state["1"])
     assert torch.equal(twin.state_dict()["1"], state["1"])
+
+
+def test_a_model_with_compact_weights_is_written_back(tmp_path: Path) -> None:
+    path = classifier(tmp_path / "net.onnx")
+    module = sift_onnx.to_torch(path)
+    mask = torch.arange(16 * 8 * 9).reshape(16, 8, 3, 3) % 3 == 0
+    compact_parameter(module.get_submodule("body"), "weight", mask)
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    for source in (module, torch.load(file, weights_only=False)):
+        written = sift_onnx.write_back(path, source)
+        assert np.array_equal(sift_onnx.masks(written)["body.weight"], mask.numpy())
 
 
 def test_optimizer_states_follow_the_mask() -> None:

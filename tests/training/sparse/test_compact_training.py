@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from training.sparse.compact_layers import make_compact
 from training.sparse.loops import Net, batch_at
 
 from sift_onnx.training import sparse
-from sift_onnx.training.sparse.parameters.compact import compact_weights
+from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weights
 from sift_onnx.training.sparse.parameters.dense_gradient import DenseGradient
 from sift_onnx.training.trainer.full_state import (
     full_optimizer_state,
@@ -118,22 +119,84 @@ def test_rigl_adds_up_accumulated_gradients_and_follows_what_a_scaler_does_to_th
         _assert_equal(dense, compact)
 
 
-def test_rigl_keeps_no_more_of_a_dense_gradient_than_can_grow() -> None:
-    run = Run("rigl", "momentum", compact=True)
+def _kept_in(run: Run, steps: int) -> list[int | None]:
+    """How many elements of dense gradients were kept, None for all, each time that one was taken."""
     kept: list[int | None] = []
     take = DenseGradient.take
 
-    def noted(self: DenseGradient, weight: object, grad: torch.Tensor) -> None:
-        take(self, weight, grad)  # type: ignore[arg-type]
+    def noted(self: DenseGradient, weight: CompactWeight, grad: torch.Tensor) -> None:
+        take(self, weight, grad)
         kept.append(None if self._largest is None else self._largest[0].numel())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DenseGradient, "take", noted)
-        for step in range(7):
+        for step in range(steps):
             run.step(step)
+    return kept
+
+
+def test_rigl_keeps_no_more_of_a_dense_gradient_than_can_grow() -> None:
+    run = Run("rigl", "momentum", compact=True)
     dropped = sorted(int(0.3 * weight.nnz) for weight in run.weights.values())
+    kept = _kept_in(run, 7)
     assert len(kept) == 4
-    assert sorted(kept[:2]) == sorted(kept[2:]) == dropped  # type: ignore[type-var]
+    assert sorted(map(int, kept[:2])) == sorted(map(int, kept[2:])) == dropped  # type: ignore[arg-type]
+
+
+def test_a_rule_of_growth_of_ones_own_sees_the_whole_gradient() -> None:
+    class Signed(sparse.RigL):
+        def growth_scores(self, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return -self.dense_gradient()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_RECIPES, "signed", lambda: Signed(sparsity=0.8, update=_EVERY_3))
+        dense, compact = Run("signed", "momentum", compact=False), Run("signed", "momentum", compact=True)
+    assert _kept_in(compact, 7) == [None] * 4
+    for step in range(7):
+        dense.step(step)
+    _assert_equal(dense, compact)
+
+
+@pytest.mark.parametrize("compat", [None, "cstorch", "cbsparse"])
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_that_are_equal_or_zero_grow_alike(compat: Any, seed: int) -> None:
+    found = []
+    for compact in (False, True):
+        model = torch.nn.Linear(24, 16, bias=False)
+        chance = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            model.weight.copy_(torch.randint(-4, 5, (16, 24), generator=chance))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+        update = {"freq": 2, "start": 0, "stop": 20}
+        algorithm = sparse.RigL(sparsity=0.7, update=update, init_method="topk", compat=compat)
+        algorithm.attach(model, optimizer)
+        if compact:
+            make_compact(model, optimizer)
+        for _ in range(12):
+            x, c = (torch.randint(-1, 2, (2, n), generator=chance).float() for n in (24, 16))
+            optimizer.zero_grad()
+            (model(x) * c).sum().backward()
+            optimizer.step()
+            found.append(copy.deepcopy(model.state_dict()))
+    for one, other in zip(found[:12], found[12:], strict=True):
+        assert torch.equal(one["weight_mask"], other["weight_mask"])
+        assert torch.equal(one["weight"], other["weight"])
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_step_that_a_scaler_skips_leaves_no_gradient_behind(to_none: bool) -> None:
+    runs = [Run("rigl", "momentum", compact=compact) for compact in (False, True)]
+    scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0) for _ in runs]
+    for step in range(9):
+        for run, scaler in zip(runs, scalers, strict=True):
+            run.optimizer.zero_grad(set_to_none=to_none)
+            x, y = batch_at(step)
+            loss = torch.nn.functional.cross_entropy(run.model(x.double()), y)
+            scaler.scale(loss * (float("inf") if step == 2 else 1.0)).backward()  # type: ignore[no-untyped-call]
+            scaler.step(run.optimizer)
+            scaler.update()
+        _assert_equal(*runs)
+    assert runs[0].algorithm[0].step == 8
 
 
 def test_a_second_backward_pass_that_comes_as_a_surprise_is_refused() -> None:
@@ -183,3 +246,16 @@ def test_a_checkpoint_resumes_a_run_in_either_form(recipe: str, before: bool, af
     if before == after:
         assert all(map(torch.equal, old.model.state_dict().values(), new.model.state_dict().values()))
         assert all(map(torch.equal, old.states(), new.states()))
+
+
+def test_ordinary_steps_make_no_dense_mask() -> None:
+    run = Run("rigl", "momentum", compact=True)
+    made: list[int] = []
+    mask = CompactWeight.mask
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompactWeight, "mask", lambda weight: (made.append(step), mask(weight))[1])
+        for step in range(6):
+            run.step(step)
+    # The first step compares ranks' masks; updates come after steps 2 and 5.
+    assert set(made) <= {0, 2, 5}
+    assert {2, 5} <= set(made)

@@ -24,7 +24,11 @@ pytestmark = pytest.mark.xdist_group(__name__)
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
     program = Path(two_ranks.__file__)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests"))),
+    }
     processes = [
         subprocess.Popen(
             [sys.executable, str(program), str(rank), str(folder)],
@@ -60,6 +64,20 @@ def test_one_rank_with_all_of_the_data_has_the_same_masks(ranks: list[dict[str, 
 
 def test_gradients_that_are_accumulated_without_synchronizing_count_once(ranks: list[dict[str, Any]]) -> None:
     assert alone("rigl", 30, accumulate=3) == ranks[0]["ddp accumulate"]
+
+
+@pytest.mark.parametrize(("name", "accumulate"), [("rigl", 1), ("set", 1), ("rigl", 3)])
+def test_compact_weights_get_the_masks_of_one_rank_with_all_of_the_data(
+    ranks: list[dict[str, Any]], name: str, accumulate: int
+) -> None:
+    case = f"ddp compact {name} {accumulate}"
+    assert ranks[0][case] == ranks[1][case] == alone(name, 30, accumulate)
+
+
+@pytest.mark.parametrize("case", ["ddp compact gmp 1", "fsdp compact", "compact fsdp"])
+def test_what_ranks_cannot_do_with_compact_weights_is_refused(ranks: list[dict[str, Any]], case: str) -> None:
+    for rank in ranks:
+        assert rank[case].endswith('train with kernels="dense"')
 
 
 def test_sharded_weights_are_pruned(ranks: list[dict[str, Any]]) -> None:

@@ -12,9 +12,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from training.sparse.compact_layers import make_compact
 
+from sift_onnx.errors import UsageError
 from sift_onnx.training import sparse
 from sift_onnx.training.sparse.distributed import mask_digest
+from sift_onnx.training.sparse.parameters.compact import compact_parameter
 
 STEPS, BATCH = 200, 8
 
@@ -74,6 +77,15 @@ def main(rank: int, folder: Path) -> None:
     model = network()
     model.apply(group := algorithm("rigl"))
     found["ddp accumulate"] = train(DistributedDataParallel(model), group, [rank], 30, accumulate=3)
+    for name, accumulate in (("rigl", 1), ("set", 1), ("rigl", 3), ("gmp", 1)):
+        model = network()
+        model.apply(group := algorithm(name))
+        make_compact(model)
+        case = f"ddp compact {name} {accumulate}"
+        try:
+            found[case] = train(DistributedDataParallel(model), group, [rank], 30, accumulate)
+        except UsageError as error:
+            found[case] = str(error)
     wrapped = DistributedDataParallel(network())
     wrapped.apply(group := algorithm("rigl"))
     found["names under ddp"] = sorted(group.masks())
@@ -82,10 +94,22 @@ def main(rank: int, folder: Path) -> None:
         fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
     model.apply(group := algorithm("rigl"))
     found["fsdp rigl"] = train(model, group, [rank], 100)
+    try:
+        compact_parameter(model[0], "weight", torch.ones(24, 12, dtype=torch.bool))
+    except UsageError as error:
+        found["fsdp compact"] = str(error)
     found["fsdp zeros"] = all(
         not sparse_param.param.full_tensor()[~sparse_param.mask].any()  # type: ignore[attr-defined]
         for sparse_param in group.get_sparse_params(model)
     )
+    model = network()
+    model.apply(group := algorithm("rigl"))
+    make_compact(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    try:
+        model.state_dict()
+    except UsageError as error:
+        found["compact fsdp"] = str(error)
     model = network()
     sparse.Static(sparsity=0.5, seed=rank).apply(model)
     other = sparse.Static(sparsity=0.5, seed=rank)

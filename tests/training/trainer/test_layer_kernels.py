@@ -15,7 +15,7 @@ from sift_onnx import training
 from sift_onnx.errors import UsageError
 from sift_onnx.records.train import Kernels, LayerKernels
 from sift_onnx.training import sparse
-from sift_onnx.training.trainer import loop, train_file
+from sift_onnx.training.trainer import layer_kernels, loop, train_file
 from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
 from sift_onnx.training.trainer.process_group import Ranks
 
@@ -26,7 +26,7 @@ SPARSE = {"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 3}, "param_fi
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     found = StandIn(["body.weight"])
-    monkeypatch.setattr(training, "sparsify_layers", found, raising=False)
+    monkeypatch.setattr(layer_kernels, "sparsify_layers", found)
     return found
 
 
@@ -149,6 +149,18 @@ def test_a_run_goes_on_with_other_kernels(folder: Path, stand_in: StandIn, first
     for name, mask in whole.masks.items():
         assert torch.equal(mask, other.masks[name])
     for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparsity", [SPARSE, SPARSE | {"algorithm": "gmp", "sparsity": [0.1, 0.5]}])
+def test_sparse_kernels_train_what_dense_ones_do(folder: Path, sparsity: dict[str, Any]) -> None:
+    for kernels in ("sparse", "dense"):
+        document, _ = train(folder, f"{kernels}.onnx", kernels=kernels, sparsity=sparsity, clip_norm=1.0)
+        assert kernels_in(document) == dict.fromkeys(MASKED, kernels)
+    one, other = (sift_onnx.to_torch(folder / f"{kernels}.onnx") for kernels in ("sparse", "dense"))
+    for name, mask in one.masks.items():
+        assert torch.equal(mask, other.masks[name])
+    for name, tensor in one.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from training.trainer import two_ranks
 
 import sift_onnx
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.xdist_group(__name__)
 LOSS = "def mean_square(outputs, target):\n    return (outputs - target).square().mean()\n"
 
 
-def network(path: Path) -> None:
-    """Two layers in double precision, and a number that scales the inputs."""
+def network(path: Path, dtype: type[np.floating[Any]] = np.float64) -> None:
+    """Two layers, and a number that scales the inputs."""
     rng = np.random.default_rng(0)
     weights = {
         "first.weight": rng.standard_normal((24, 12)) / 4,
@@ -42,8 +42,9 @@ def network(path: Path) -> None:
         helper.make_node("Tanh", ["a"], ["b"]),
         helper.make_node("Gemm", ["b", "second.weight"], ["y"], transB=1),
     ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, ["n", w]) for n, w in (("x", 12), ("y", 4))]
-    stored = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    ends = [helper.make_tensor_value_info(n, kind, ["n", w]) for n, w in (("x", 12), ("y", 4))]
+    stored = [numpy_helper.from_array(value.astype(dtype), name) for name, value in weights.items()]
     graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
@@ -52,6 +53,7 @@ def network(path: Path) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     network(folder / "net.onnx")
+    network(folder / "net32.onnx", np.float32)
     (folder / "loss.py").write_text(LOSS)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((96, 12))
@@ -127,6 +129,16 @@ def test_the_first_rank_writes_the_whole_model(ranks: list[dict[str, Any]], fold
 
 def test_ranks_get_what_the_first_one_has(ranks: list[dict[str, Any]]) -> None:
     assert [rank["of the leader"] for rank in ranks] == [{"rank": 0}, {"rank": 0}]
+
+
+def test_sparse_kernels_have_the_same_masks_on_both_ranks_and_on_one(ranks: list[dict[str, Any]], folder: Path) -> None:
+    assert ranks[0]["kernels"] == ranks[1]["kernels"]
+    assert [layer["kernels"] for layer in ranks[0]["kernels"]["layers"]] == ["sparse", "sparse"]
+    assert ranks[0]["sparse kernels"] == ranks[1]["sparse kernels"]
+    settings = two_ranks.recipe(folder, steps=30)
+    masks = two_ranks.train(folder, Ranks(0, 1, torch.device("cpu")), settings, net="net32.onnx")[1]
+    assert ranks[0]["sparse kernels"] == masks
+    assert len(set(masks)) > 2
 
 
 def test_what_cannot_be_shared_out_is_named(ranks: list[dict[str, Any]]) -> None:

@@ -58,13 +58,14 @@ def augmented_loader() -> torch.utils.data.DataLoader[Any]:
     return torch.utils.data.DataLoader(Noisy(), batch_size=8, shuffle=True)
 
 
+@pytest.mark.parametrize("kernels", ["sparse", "dense"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, name: str) -> None:
+def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, name: str, kernels: str) -> None:
     model, data = classifier(tmp_path / "net.onnx"), arrays(tmp_path / "d.npz")
     optimizer = {"type": "adamw", "lr": 0.01} if name in ("rigl", "static") else {"type": "sgd", "lr": 0.05}
     chosen = settings(
-        epochs=4, sparsity=ALGORITHMS[name], optimizer=optimizer, checkpoint_every=1, clip_norm=1.0, kernels="dense"
-    )  # with auto, two runs may choose otherwise
+        epochs=4, sparsity=ALGORITHMS[name], optimizer=optimizer, checkpoint_every=1, clip_norm=1.0, kernels=kernels
+    )
     train_file(model, tmp_path / "whole.onnx", data, chosen, device="cpu")
     stop = random.Random(name).randrange(2, 16)
     with pytest.raises(Killed):

@@ -48,10 +48,15 @@ def recipe(folder: Path, **changes: Any) -> TrainingSettings:
 
 
 def train(
-    folder: Path, ranks: Ranks, settings: TrainingSettings, checkpoints: Path | None = None, resume: Path | None = None
+    folder: Path,
+    ranks: Ranks,
+    settings: TrainingSettings,
+    checkpoints: Path | None = None,
+    resume: Path | None = None,
+    net: str = "net.onnx",
 ) -> tuple[Trainer, list[str]]:
     """A training and the digest of its masks after each step."""
-    model = Model.load(folder / "net.onnx")
+    model = Model.load(folder / net)
     source = load_data(str(folder / "d.npz"), input_specs(model), settings, ranks)
     digests: list[str] = []
 
@@ -100,6 +105,8 @@ def main(folder: Path) -> None:
                 again, rest = train(folder, ranks, chosen, None, checkpoints_in(kept)[0])
                 same = all(torch.equal(a, b) for a, b in zip(final(whole), final(again), strict=True))
                 found[f"{parallelism} {name} resumed"] = same and digests[12:] == rest
+        trainer, found["sparse kernels"] = train(folder, ranks, recipe(folder, steps=30), net="net32.onnx")
+        found["kernels"] = trainer.kernels.to_dict()
         written = recipe(folder, parallelism="fsdp2", steps=20)
         train_file(folder / "net.onnx", folder / "written.onnx", folder / "d.npz", written, device="cpu")
         scalar = recipe(folder, parallelism="fsdp2", trainable=["scale"])

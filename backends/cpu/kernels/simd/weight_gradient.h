@@ -51,11 +51,31 @@ template <int Step>
   return vectors[0];
 }
 
+// Adds the products of `Vecs` adjacent vectors of operands. An offset is read once for all of them.
+template <int Rows, int Slots, int Vecs>
+[[gnu::always_inline]] inline void add_products(const float* x, const float* dy, const std::uint32_t* offsets,
+                                                const std::uint32_t* rows, Vec* sums) {
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+    const float* const gradient = dy + rows[r];
+    Vec g[Vecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vecs; ++v) g[v] = load(gradient + v * kVecLanes);
+#pragma GCC unroll 12
+    for (int s = 0; s < Slots; ++s) {
+      const float* const operand = x + offsets[r * Slots + s];
+#pragma GCC unroll 4
+      for (int v = 0; v < Vecs; ++v) sums[r * Slots + s] += g[v] * load(operand + v * kVecLanes);
+    }
+  }
+}
+
 template <int Slots>
 void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
   constexpr int kRows = gradient_rows_of(Slots);
   constexpr int kSums = kRows * Slots;
   constexpr int kVectors = (kSums + kVecLanes - 1) / kVecLanes;
+  constexpr int kUnrolled = kVecsPerBlock == 1 ? 2 : 1;  // blocks
   const std::uint32_t* offsets = run.offsets;
   const std::uint32_t* rows = run.rows;
   float* out = run.sums;
@@ -64,22 +84,15 @@ void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
     for (const GradientLine* line = args.lines; line != args.lines_end; ++line) {
       const float* x = args.x + line->x;
       const float* dy = args.dy + line->dy;
-      const float* const end = dy + line->count * kBlock;
+      std::uint32_t left = line->count;
+      // Offsets come from the list each time: kept over the loop, more of them than registers hold, they would be
+      // copied to the stack and read from there.
 #pragma GCC unroll 1
-      for (; dy != end; dy += kBlock, x += kBlock) {
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const float* const gradient = dy + rows[r];
-          Vec g[kVecsPerBlock];
-#pragma GCC unroll 4
-          for (int v = 0; v < kVecsPerBlock; ++v) g[v] = load(gradient + v * kVecLanes);
-#pragma GCC unroll 12
-          for (int s = 0; s < Slots; ++s) {
-            const float* const operand = x + offsets[r * Slots + s];
-#pragma GCC unroll 4
-            for (int v = 0; v < kVecsPerBlock; ++v) sums[r * Slots + s] += g[v] * load(operand + v * kVecLanes);
-          }
-        }
+      for (; left >= kUnrolled; left -= kUnrolled, dy += kUnrolled * kBlock, x += kUnrolled * kBlock) {
+        add_products<kRows, Slots, kUnrolled * kVecsPerBlock>(x, dy, own_register(offsets), own_register(rows), sums);
+      }
+      if constexpr (kUnrolled > 1) {
+        if (left > 0) add_products<kRows, Slots, kVecsPerBlock>(x, dy, own_register(offsets), own_register(rows), sums);
       }
     }
 #pragma GCC unroll 8

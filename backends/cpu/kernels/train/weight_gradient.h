@@ -2,9 +2,8 @@
 //
 // A tile of output pixels of a few groups of 16 images meets a slice of input channels, whose pixels are copied to a
 // panel that the first-level cache holds, and a chunk of rows, whose gradients are copied to one for the second level.
-// Rows of a slice are sorted by their number of weights in it, as in SELL-C-sigma, so that a block of rows with equally
-// many keeps its sums in registers. A task is a chunk of rows and some slices: it goes over all tiles, in order, and no
-// other task adds to its sums. So the bits written do not depend on the number of threads.
+// A task is a chunk of rows and some slices: it goes over all tiles, in order, and no other task adds to its sums. So
+// the bits written do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include "base/fork_safe_mutex.h"
 #include "base/op.h"
 #include "simd/kernel_table.h"
+#include "train/gradient_packing.h"
 
 namespace sift::cpu {
 
@@ -27,6 +27,7 @@ class WeightGradient {
   // std::invalid_argument for what does not fit.
   WeightGradient(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                  std::span<const std::int64_t> places, const ConvGeometry& geometry, const KernelTable& kernels);
+  ~WeightGradient();
 
   Shape output_shape(const Shape& in) const;
 
@@ -35,30 +36,19 @@ class WeightGradient {
   void run(ThreadPool& pool, const Shape& shape, const float* x, const float* dy, float* dvalues,
            bool accumulate) const;
 
-  std::int64_t nnz() const { return static_cast<std::int64_t>(columns_of_.size()); }
+  std::int64_t nnz() const { return weights_.nnz(); }
 
  private:
-  struct Tile;
-  struct Slice;
-  struct Task;
+  class Task;
   struct Packing;
 
-  Tile tile_of(const Shape& out) const;
   std::shared_ptr<const Packing> packing_of(const Shape& out) const;
-  void pack_slice(const Tile& tile, std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_end,
-                  Slice& slice) const;
-  void run_task(const Packing& packing, const Task& task, const Shape& in, const Shape& out, const float* x,
-                const float* dy, float* dvalues, bool accumulate) const;
 
-  std::int64_t rows_;
-  std::int64_t columns_;
   ConvGeometry geometry_;
   const KernelTable& kernels_;
-  std::vector<std::uint32_t> starts_;  // [rows + 1], of the rows' indices
-  std::vector<std::uint32_t> columns_of_;
-  std::vector<std::uint32_t> places_;  // [nnz]
+  GradientWeights weights_;
   mutable ForkSafeMutex mutex_;
-  mutable std::vector<std::shared_ptr<const Packing>> packings_;  // of the latest tiles
+  mutable std::vector<std::shared_ptr<const Packing>> packings_;  // of the latest outputs
 };
 
 }  // namespace sift::cpu

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sift_onnx.training.sparse.distributed import full_tensor, is_sharded, laid_out_like, local_shard, to_local
-from sift_onnx.training.sparse.parameters.compact import compact_weights
+from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weights
 
 __all__ = ["Snapshot"]
 
@@ -42,7 +42,7 @@ class Snapshot:
         }
         states = {}
         if optimizer is not None:
-            by_param = {weight.values: weight for weight in compact.values()}
+            by_param = _by_param(compact)
             for index, param in enumerate(_params(optimizer)):
                 state = _copied(optimizer.state.get(param, {}))
                 states[index] = by_param[param].dense_states(state) if param in by_param else state
@@ -52,7 +52,7 @@ class Snapshot:
     def restore(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """Write all of it back; optimizer states that did not exist then are deleted."""
         present, compact = _tensors(module), compact_weights(module)
-        by_param = {weight.values: weight for weight in compact.values()}
+        by_param = _by_param(compact)
         for name, tensor in self._tensors.items():
             if name in compact:
                 tensor = compact[name].gathered(tensor)
@@ -86,6 +86,10 @@ def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def _by_param(weights: Mapping[str, CompactWeight]) -> dict[torch.Tensor, CompactWeight]:
+    return {weight.values: weight for weight in weights.values()}
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,9 @@ row-major order of the dense tensor. Optimizer states, gradients and their commu
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -297,7 +298,7 @@ def _install_hooks(module: torch.nn.Module) -> None:
     if _to_dense not in module._state_dict_hooks.values():
         handle = module.register_state_dict_post_hook(_to_dense)  # type: ignore[no-untyped-call]
         # An imported module renames what the others have left.
-        module._state_dict_hooks.move_to_end(handle.id, last=False)
+        cast(OrderedDict[int, Any], module._state_dict_hooks).move_to_end(handle.id, last=False)
         module.register_load_state_dict_pre_hook(_to_vectors)  # type: ignore[no-untyped-call]
 
 

@@ -120,7 +120,7 @@ class DenseGradient:
         limit = rule.growth_limit(self._name)
         once = self._most_passes == 1 and self._passes <= 1
         if limit is None or not once or (rule.synchronize and is_parallel(rule.process_group)):
-            self._whole = grad.clone()
+            self._whole = grad.clone(memory_format=torch.contiguous_format)
             return
         flat = grad.reshape(-1)
         scores = flat if flat.dtype == torch.float64 else flat.float()
@@ -130,7 +130,7 @@ class DenseGradient:
         others = flat[places]
         if bool(torch.isnan(others).any()):
             # Numbers that are not kept would count as zero, and NaN counts as less.
-            self._whole = grad.clone()
+            self._whole = grad.clone(memory_format=torch.contiguous_format)
             return
         self._largest = places, others
         self._probe = _probe(weight.gathered(grad))

@@ -183,7 +183,8 @@ class SparseParameter:
         compact.follow(optimizer)
         if not isinstance(compact.observer, DenseGradient):
             compact.observer = DenseGradient(rule, self.name)
-        if compact.values.grad is None:
+        grad = compact.values.grad
+        if grad is None or not bool(grad.any()):
             compact.observer.begin()
 
     def forget_gradient(self) -> None:
@@ -259,9 +260,10 @@ class SparseParameter:
 
     def prune(self) -> None:
         """Zero the inactive elements of the parameter."""
+        if self.compact is not None:
+            return
         param = self.param
-        if self.compact is None:
-            self.zero_outside(self.mask, [param])
+        self.zero_outside(self.mask, [param])
         self._pruned, self._seen = weakref.ref(param), self._fingerprint(param)
 
     def prune_if_changed(self) -> None:

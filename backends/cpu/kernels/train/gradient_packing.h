@@ -1,0 +1,53 @@
+// Active weights in the order in which their gradients are summed.
+//
+// A chunk of rows meets slices of columns. In a slice, rows are sorted by their number of weights, as in SELL-C-sigma,
+// so that a block of rows with equally many keeps its sums in registers.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "simd/kernel_table.h"
+#include "train/gradient_tile.h"
+
+namespace sift::cpu {
+
+// The active weights of a matrix, row after row, and where each has its gradient.
+struct GradientWeights {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::vector<std::uint32_t> starts;  // [rows + 1]
+  std::vector<std::uint32_t> columns_of;
+  std::vector<std::uint32_t> places;
+
+  std::int64_t nnz() const { return static_cast<std::int64_t>(columns_of.size()); }
+};
+
+struct GradientSlice {
+  struct Plane {
+    std::int64_t channel;
+    std::int64_t y;  // of the first pixel, from that of output pixel 0's first tap
+    std::int64_t x;
+  };
+  static constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
+
+  std::vector<Plane> planes;
+  std::vector<GradientRun> runs;  // without pointers
+  std::vector<std::uint32_t> offsets;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> places;  // of the sums, in their order; kNoPlace for fillers
+};
+
+struct GradientChunk {
+  std::int64_t row_begin;
+  std::int64_t rows;
+  std::vector<GradientSlice> slices;
+};
+
+// All chunks, group of the convolution after group; slices without weights are left out.
+std::vector<GradientChunk> pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry,
+                                         const GradientTile& tile, const KernelTable& kernels);
+
+}  // namespace sift::cpu
