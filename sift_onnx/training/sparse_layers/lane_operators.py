@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sift_onnx.training.kernels import activation, arithmetic, layout, pooling
+from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.elementwise import activation, arithmetic
+from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined
 
 __all__ = [

@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 from torch import Tensor, fx
 
-from sift_onnx.training.kernels import activation, arithmetic, layout, pooling
+from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.elementwise import activation, arithmetic
 from sift_onnx.training.kernels.normalization import BatchNormalization
+from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, stored_tensor
