@@ -12,6 +12,7 @@ import torch
 from training.trainer.cases import classifier, examples
 
 import sift_onnx
+from sift_onnx.training.sparse.parameters.compact import compact_weights
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 _BLOCK = re.compile(r"^```python *(?P<name>[\w.]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -38,6 +39,7 @@ def test_a_loop_of_ones_own_trains_evolves_masks_and_writes_back(
     assert before.keys() == after.keys()
     assert any(not np.array_equal(before[name], after[name]) for name in before)
     assert all(before[name].sum() == after[name].sum() for name in before)
+    assert compact_weights(names["net"]), "masked layers run on sparse kernels"
     net = names["net"].eval()
     (scores,) = onnxruntime.InferenceSession(tmp_path / "trained.onnx").run(None, {"x": images.numpy()})
     with torch.no_grad():

@@ -71,8 +71,8 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
 @click.option(
     "--kernels",
     type=click.Choice(["auto", "sparse", "dense"]),
-    help="Of masked layers: those that compute with active weights alone, dense ones, or whichever is faster for the "
-    "layer; whatever the recipe says.  [default: auto]",
+    help="Of masked layers: those that compute with active weights alone, dense ones, or one of them by the layer's "
+    "density; whatever the recipe says.  [default: auto]",
 )
 @count_option("--threads", help="Threads of torch and of sparse kernels.  [default: torch's number]")
 @place_option("--log", completes=files(), type=WrittenPath(path_type=Path), help="Append log lines in JSON to FILE.")

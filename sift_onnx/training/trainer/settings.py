@@ -100,7 +100,7 @@ class TrainingSettings:
         clip_norm: largest norm of all gradients together; None for no clipping.
         amp: ``off``, ``bfloat16`` or ``float16`` (CUDA only, with loss scaling).
         kernels: of masked layers: ``sparse`` computes with active weights alone, ``dense`` with zeros in a dense layer,
-            and ``auto`` by whichever is faster for the layer.
+            and ``auto`` by one of them, which depends on the density of the layer.
         sparsity: what :func:`sift_onnx.training.sparse.configure` takes; None keeps the masks of the model.
         trainable: globs of further initializers to train, see :func:`sift_onnx.to_torch`.
         folded_batch_norm: ``refuse`` or ``allow`` training from scratch where normalization was folded away.
