@@ -49,6 +49,12 @@ void bind_weight_gradient(nb::module_& module) {
           "pool"_a, "shape"_a, "x"_a, "dy"_a, nb::arg("dvalues").noconvert(), "accumulate"_a = false,
           "Write the gradients to `dvalues`, or add them. x and dy, the input and the output's gradient, are in "
           "images16; `shape` is that of x. Lanes beyond the last image are zero in dy, and finite in x.")
+      .def(
+          "output_shape",
+          [](const WeightGradient& gradient, const Shape4& shape) {
+            return tuple_of(gradient.output_shape(shape_of(shape)));
+          },
+          "shape"_a, "Shape of the output, and so of dy, for an input of shape (n, c, h, w).")
       .def_prop_ro("nnz", &WeightGradient::nnz, "Number of active weights.");
 }
 

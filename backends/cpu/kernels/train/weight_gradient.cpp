@@ -53,7 +53,7 @@ WeightGradient::WeightGradient(std::int64_t rows, std::int64_t columns, std::spa
   weights_.columns_of.reserve(indices.size());
   std::int64_t last = -1;
   for (const std::int64_t index : indices) {
-    if (index <= last || index / std::max<std::int64_t>(columns, 1) >= rows) {
+    if (index <= last || columns == 0 || index / columns >= rows) {
       throw std::invalid_argument("weight gradient: indices must ascend strictly and lie inside the matrix");
     }
     last = index;
@@ -91,7 +91,8 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
   }
   // What a window of one pixel reads lies in one line.
   const bool flat = geometry_.is_pointwise();
-  const double density = static_cast<double>(nnz()) / static_cast<double>(weights_.rows * weights_.columns);
+  const double density =
+      static_cast<double>(nnz()) / static_cast<double>(weights_.rows) / static_cast<double>(weights_.columns);
   const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns, density,
                                                  flat ? 1 : out.h, flat ? out.h * out.w : out.w);
   auto packing =

@@ -179,6 +179,7 @@ def test_other_shapes_come_and_go() -> None:
     [
         ({"indices": [3, 2]}, "ascend"),
         ({"indices": [0, 99]}, "ascend"),
+        ({"indices": [0], "columns": 0}, "ascend"),
         ({"places": [0, 0]}, "places"),
         ({"places": [0]}, "one place per index"),
         ({"groups": 2}, "groups"),
@@ -190,4 +191,4 @@ def test_what_does_not_fit_is_refused(arguments: dict[str, Any], said: str) -> N
     if "places" not in arguments and len(arrays["places"]) == 2 and arrays["places"].tolist() == [0, 5]:
         arrays["places"] = None
     with pytest.raises(ValueError, match=said):
-        _kernels.WeightGradient(3, 5, **arrays)
+        _kernels.WeightGradient(3, arrays.pop("columns", 5), **arrays)
