@@ -80,6 +80,13 @@ inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t co
     }
   }
 #endif
+  // Line by line of the rows: if these lie a multiple of a page apart, a cache has no place for a line of each.
+  for (; i + kBlock <= count; i += kBlock) {
+    for (int lane = 0; lane < rows; ++lane) {
+#pragma GCC unroll 16
+      for (int at = 0; at < kBlock; ++at) out[lane * stride + i + at] = in[(i + at) * kBlock + lane];
+    }
+  }
   for (; i < count; ++i) {
     for (int lane = 0; lane < rows; ++lane) out[lane * stride + i] = in[i * kBlock + lane];
   }
