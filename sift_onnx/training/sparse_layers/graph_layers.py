@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx
 
-from sift_onnx.training.kernels import layout
-from sift_onnx.training.kernels.convolution import Convolution, convolve
+from sift_onnx.training.kernels.data_movement import layout
 from sift_onnx.training.kernels.matrix import gemm, matmul
+from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.layer import Product
 from sift_onnx.training.sparse_layers.weights import MaskedWeight

@@ -12,7 +12,7 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "pool"]
+__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "pool", "runs_on_kernels"]
 
 # Kernels take the memory of tensors of torch as well, which their types do not say.
 CPU: Any = _kernels
@@ -100,3 +100,8 @@ def channel_sums(shape: tuple[int, int, int, int], x: Tensor) -> Tensor:
     sums = torch.empty(shape[1])
     CPU.channel_sums(pool().kernels, shape, x, sums)
     return sums
+
+
+def runs_on_kernels(x: Tensor) -> bool:
+    """Whether kernels take a tensor: float32, on the CPU, and not empty."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0

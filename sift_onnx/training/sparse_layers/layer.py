@@ -14,7 +14,8 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from sift_onnx.operators.windows import explicit_pads
-from sift_onnx.training.kernels.convolution import Convolution
+from sift_onnx.training.kernels.matrix import matmul
+from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
 from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
@@ -39,6 +40,11 @@ class Product:
     is_convolution: bool
     outputs_first: bool
     transposed: bool = False
+
+    @property
+    def takes_bias(self) -> bool:
+        """Whether ``run`` adds a bias; otherwise it is added to the product."""
+        return self.run is not matmul
 
     def geometry(self, x: Lanes, weight: torch.Size) -> Geometry:
         """The convolution's, for an input; of one spatial axis, a height of 1."""
@@ -108,8 +114,14 @@ class SparseLayer:
             weight = _DenseWeight.apply(values, self.weight())  # type: ignore[no-untyped-call]
         if self.product.transposed:
             weight = weight.T
-        operands = (x, weight) if bias is None else (x, weight, bias)
-        return self.product.run(*operands, **self.product.attributes)
+        if bias is None or self.product.takes_bias:
+            return self.product.run(x, weight, *(() if bias is None else (bias,)), **self.product.attributes)
+        return self.product.run(x, weight, **self.product.attributes) + bias
+
+    @property
+    def features(self) -> int:
+        """Output features."""
+        return self._sizes(self.weight().shape)[0]
 
     def lanes_of(self, x: Tensor) -> Lanes:
         """Images or tokens, as the layer takes and gives them."""
