@@ -31,6 +31,7 @@ from sift_onnx.training.sparse_layers.layer import SparseLayer
 from sift_onnx.training.sparse_layers.layer_norm import layer_norm
 from sift_onnx.training.sparse_layers.max_pool import max_pool
 from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes
+from sift_onnx.training.sparse_layers.spelled_gelu import fuse_gelu, gelu, spell_gelu
 
 __all__ = ["put_in_lanes", "take_out_of_lanes"]
 
@@ -124,6 +125,7 @@ class _Rewriting:
             self._graph.erase_node(node)
         for node in list(self._graph.nodes):
             _fuse_bias(self._module, node)
+            fuse_gelu(self._module, node)
             _fuse(self._graph, node)
 
     def _binary(self, node: fx.Node) -> None:
@@ -249,6 +251,8 @@ def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | 
         if residual:
             result = graph.call_function(arithmetic.add, (result, *residual))
         return graph.call_function(activation.relu, (result,)) if kwargs.get("relu") else result
+    if target is gelu:
+        return spell_gelu(graph, node)
     if target is layer_norm:
         outputs = graph.call_function(normalization.layer_norm, args, {"axis": -1, **kwargs})
         return graph.call_function(operator.getitem, (outputs, 0))
