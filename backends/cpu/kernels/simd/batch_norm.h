@@ -93,28 +93,6 @@ inline void add_moments(const float* x, std::int64_t blocks, int lanes, Moments&
   }
 }
 
-template <bool Value>
-struct Flag {
-  static constexpr bool value = Value;
-};
-template <typename Use>
-[[gnu::always_inline]] inline void with_flag(bool flag, Use use) {
-  if (flag) {
-    use(Flag<true>{});
-  } else {
-    use(Flag<false>{});
-  }
-}
-
-template <bool NonTemporal>
-[[gnu::always_inline]] inline void store_as(float* at, Vec value) {
-  if constexpr (NonTemporal) {
-    store_non_temporal(at, value);
-  } else {
-    store(at, value);
-  }
-}
-
 inline void batch_norm(BatchNormArgs args) {
   const std::int64_t size = args.blocks * kBlock;
   with_flag(args.relu, [&](auto relu) {

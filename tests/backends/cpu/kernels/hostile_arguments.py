@@ -18,96 +18,21 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from hostile_sources import ISAS, MOST_WORK, Sources, count_of, work
+from hostile_training import HostileTraining
 
 # What a mistake of the caller may raise. Nothing here is a mistake of Python's.
 EXPECTED = (ValueError, TypeError, MemoryError, RuntimeError, OverflowError)
-SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33)
-EDGES = (-1, -16, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**56, 2**60, 2**62, 2**63 - 1, -(2**63))
-ISAS = ("", "", "", "", "", "portable", "portable", "avx2", "avx2", "none")
-LAYOUTS = ("planes", "images16")
-# What one call may compute.
-MOST_WORK = 1 << 22
 
 
-class Hostile:
-    """A source of arguments, most of them sensible."""
+class Hostile(Sources):
+    """Calls of what runs a model."""
 
     def __init__(self, kernels: Any, rng: Random) -> None:
-        self.kernels, self.rng = kernels, rng
-        self.pools = [kernels.ThreadPool(n) for n in (1, 2)]
+        super().__init__(kernels, rng)
         # Of the attention that was made last.
         self.rows = 0
         self.other_sizes: list[int] = []
-
-    def size(self, edge: float = 0.01) -> int:
-        return self.rng.choice(EDGES) if self.rng.random() < edge else self.rng.choice(SMALL[self.rng.random() < 0.9 :])
-
-    def positive(self, edge: float = 0.02) -> int:
-        return self.size(1) if self.rng.random() < edge else self.rng.choice((1, 1, 1, 2, 3))
-
-    def pair(self) -> tuple[int, int]:
-        return self.positive(), self.positive()
-
-    def pads(self) -> tuple[int, ...]:
-        return tuple(self.size(1) if self.rng.random() < 0.02 else self.rng.choice((0, 0, 1, 2, 5)) for _ in range(4))
-
-    def shape(self, channels: int | None = None) -> tuple[int, ...]:
-        n, c, h, w = (self.size() for _ in range(4))
-        return (n, c if channels is None or self.rng.random() < 0.1 else channels, h, w)
-
-    def floats(self, count: int) -> Any:
-        """An array of about ``count`` floats; aligned to 64 bytes or not, some between two floats or not contiguous."""
-        count = max(0, count + (self.rng.choice((-1, 1, 16)) if self.rng.random() < 0.03 else 0))
-        if count > MOST_WORK:
-            count = 4
-        buffer = np.zeros(count + 32, np.float32)
-        skip = -buffer.ctypes.data % 64 // 4 + (self.rng.random() < 0.02)
-        array = buffer[skip : skip + count]
-        array[:] = self.rng.choice((0.0, 1.0, -3.5, np.nan, np.inf, 1e38))
-        if self.rng.random() < 0.5:
-            array[: count // 2] = np.arange(count // 2)
-        kind = self.rng.random()
-        if kind < 0.02:
-            return np.frombuffer(b"\0" + array.tobytes(), np.float32, offset=1)
-        return np.repeat(array, 2)[::2] if kind < 0.03 else array
-
-    def layout(self) -> str:
-        return self.rng.choice(LAYOUTS) if self.rng.random() < 0.98 else "rows"
-
-    def activation(self) -> tuple[str, float, float]:
-        kinds = ("none", "none", "clip", "leaky", "hard_sigmoid", "sigmoid", "silu", "tanh", "gelu")
-        return (self.rng.choice(kinds), self.rng.choice((0.0, -1.0, float("nan"))), self.rng.choice((0.0, 6.0)))
-
-    def indices(self, rows: int, columns: int) -> Any:
-        """Sorted and in range, or anything but that."""
-        count = self.rng.choice((0, 1, 2, 10, 60))
-        size = max(1, min(rows * columns, 2**62))
-        found = sorted({self.rng.randrange(size) for _ in range(count)})
-        wrong = self.rng.choice(("shuffled", "twice", "outside", "negative", "any")) if self.rng.random() < 0.1 else ""
-        if wrong == "shuffled":
-            self.rng.shuffle(found)
-        elif wrong == "twice":
-            found += found
-        elif wrong == "outside":
-            found.append(self.rng.choice((rows * columns, rows * columns + 1, 2**63 - 1)) % 2**63)
-        elif wrong == "negative":
-            found.insert(0, -self.rng.choice((1, 2**63)))
-        elif wrong == "any":
-            found = [self.rng.randrange(-(2**63), 2**63) for _ in range(count)]
-        return np.array(found, np.int64)
-
-    def weights(self, rows: int, columns: int) -> Any:
-        if self.rng.random() < 0.6:
-            indices = self.indices(rows, columns)
-            return self.kernels.SparseWeights.from_indices(rows, columns, indices, self.floats(len(indices)))
-        dense = self.floats(rows * columns)
-        mask = self.bits(rows * columns) if self.rng.random() < 0.5 else None
-        return self.kernels.SparseWeights.from_dense(rows, columns, dense, self.rng.random() < 0.5, mask)
-
-    def bits(self, count: int) -> Any:
-        """A mask of this number of weights, at times of another."""
-        size = self.rng.choice((-(-count // 8),) * 4 + (-(-count // 8) + 1, count // 8, 0))
-        return np.frombuffer(self.rng.randbytes(max(0, min(size, 1 << 16))), np.uint8)
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
@@ -219,8 +144,8 @@ class Hostile:
             mask=mask, nan_to_zero=self.rng.random() < 0.5, layout=self.layout(), isa=self.rng.choice(ISAS),
         )  # fmt: skip
         self.other_sizes = [
-            _count((self.rows, channels[1][0], 1, 1), op.input_layout),
-            _count((self.rows, channels[2][0], 1, 1), op.input_layout),
+            count_of((self.rows, channels[1][0], 1, 1), op.input_layout),
+            count_of((self.rows, channels[2][0], 1, 1), op.input_layout),
             math.prod(mask) if mask else 0,
         ]
         return op, channels[0][0]
@@ -234,57 +159,32 @@ class Hostile:
             return
         shape = self.shape(channels)
         out_shape = op.output_shape(shape)
-        if _work(shape) > MOST_WORK or _work(out_shape) > MOST_WORK:
+        if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
             return
-        second = self.floats(_count(out_shape, op.output_layout)) if self.rng.random() < 0.4 else None
-        source, out = self.floats(_count(shape, op.input_layout)), self.floats(_count(out_shape, op.output_layout))
+        second = self.floats(count_of(out_shape, op.output_layout)) if self.rng.random() < 0.4 else None
+        source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, second)
         if hasattr(op, "source"):
             op.release_source()
             op.source()
             op.run(self.rng.choice(self.pools), shape, source, out, second)
 
-    def train(self) -> None:
-        kernel, groups, inputs, rows = self.pair(), self.positive(), self.size(), self.size()
-        columns = min(inputs * kernel[0] * kernel[1], 2**63 - 1)
-        indices = self.indices(groups * rows, columns)
-        places = self.rng.sample(range(len(indices)), len(indices))
-        if places and self.rng.random() < 0.1:
-            places[0] = self.rng.choice((*EDGES, *places))
-        conv = self.kernels.TrainableConv(
-            groups * rows, columns, indices, np.array(places, np.int64) if self.rng.random() < 0.5 else None,
-            kernel=kernel, stride=self.pair(), dilation=self.pair(), pads=self.pads(), groups=groups,
-            isa=self.rng.choice(ISAS),
-        )  # fmt: skip
-        shape = self.shape(inputs * groups)
-        out_shape = conv.output_shape(shape)
-        if _work(shape) > MOST_WORK or _work(out_shape) > MOST_WORK:
-            return
-        x, y, dx = (self.floats(_count(of, "images16")) for of in (shape, out_shape, shape))
-        bias = self.floats(groups * rows) if self.rng.random() < 0.5 else None
-        for _ in range(self.rng.choice((0, 1, 2))):
-            conv.update(self.floats(len(indices)))
-        conv.forward(self.rng.choice(self.pools), shape, x, y, bias)
-        conv.input_gradient(self.rng.choice(self.pools), shape, y, dx)
-        conv.describe(shape, self.rng.choice((-1, 0, 1, 3, 64, 2**31 - 1)))
-        assert conv.nbytes > 0
-
     def attend(self, op: Any, channels: int | None) -> None:
         shape = (self.rows, channels or 1, 1, 1)
         out_shape = op.output_shape(shape)
-        if max(map(_work, (shape, out_shape, (max(self.other_sizes), 1, 1, 1)))) > MOST_WORK:
+        if max(map(work, (shape, out_shape, (max(self.other_sizes), 1, 1, 1)))) > MOST_WORK:
             return
         others = [self.floats(size) if size and self.rng.random() < 0.98 else None for size in self.other_sizes]
         if self.rng.random() < 0.02:
             others[self.rng.randrange(3)] = self.floats(self.size())
-        source, out = self.floats(_count(shape, op.input_layout)), self.floats(_count(out_shape, op.output_layout))
+        source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, *others)
 
     def look(self) -> None:
         op, channels = self.operator()
         shape = self.shape(channels)
         op.output_shape(self.shape())
-        if _work(shape) <= MOST_WORK and hasattr(op, "describe"):
+        if work(shape) <= MOST_WORK and hasattr(op, "describe"):
             threads = self.rng.choice((-1, 0, 1, 3, 64, 2**31 - 1))
             op.describe(shape, threads)
             op.prepare(shape, threads)
@@ -297,7 +197,7 @@ class Hostile:
             shape = self.shape(channels)
             if isinstance(op, self.kernels.Attention) and self.rng.random() < 0.9:
                 shape = (self.rows, channels or 1, 1, 1)
-            if _work(shape) > MOST_WORK or _work(op.output_shape(shape)) > MOST_WORK:
+            if work(shape) > MOST_WORK or work(op.output_shape(shape)) > MOST_WORK:
                 return
             others = tuple(self.place() if self.rng.random() < 0.3 else None for _ in range(3))
             steps.append((op, shape, self.place(), others, self.place()))
@@ -319,25 +219,12 @@ class Hostile:
         self.kernels.count_weights(self.floats(self.size()))
 
 
-def _work(shape: tuple[int, ...]) -> int:
-    n, *rest = shape
-    count = (n + 15) // 16 * 16
-    for size in rest:
-        count *= max(size, 1)
-    return count
-
-
-def _count(shape: tuple[int, ...], layout: str) -> int:
-    n, c, h, w = shape
-    return ((n + 15) // 16 * 16 if layout == "images16" else n) * c * h * w
-
-
 def calls(kernels: Any, rng: Random) -> Iterator[Callable[[], None]]:
     hostile = Hostile(kernels, rng)
+    training = HostileTraining(kernels, rng)
     while True:
-        yield rng.choice(
-            (hostile.run, hostile.run, hostile.run, hostile.train, hostile.look, hostile.sequence, hostile.matrix)
-        )
+        rarely = (training.convolution, training.between_products, hostile.look, hostile.sequence, hostile.matrix)
+        yield rng.choice((hostile.run, hostile.run, hostile.run, *rarely))
 
 
 def main() -> int:
