@@ -16,12 +16,8 @@ class LayerChoice:
         name: of the weight, as ``named_parameters`` has it.
         kernels: ``sparse``: those that skip inactive weights; ``dense``: torch's, on the masked weight.
         reason: why these.
-        sparse_seconds: of a forward and a backward pass on sparse kernels; None where it was not measured.
-        dense_seconds: of the same on torch's.
     """
 
     name: str
     kernels: Literal["sparse", "dense"]
     reason: str
-    sparse_seconds: float | None = None
-    dense_seconds: float | None = None
