@@ -208,7 +208,7 @@ class _SparseProduct(torch.autograd.Function):
         kernels, shape, dy = ctx.kernels, ctx.shape, dy.contiguous()
         dx = dvalues = dbias = None
         if ctx.needs_input_grad[0]:
-            kernels.take(values)
+            kernels.take_again(values)
             dx = kernels.input_gradient(shape, dy)
         if ctx.needs_input_grad[1]:
             dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
@@ -217,7 +217,6 @@ class _SparseProduct(torch.autograd.Function):
                 ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
         if ctx.needs_input_grad[2]:
             dbias = channel_sums(kernels.output_shape(shape), dy)
-        kernels.forget()
         return dx, dvalues, dbias, None, None, None
 
 
