@@ -48,6 +48,27 @@ def aligned(size: int) -> Array:
     return memory[first : first + size]
 
 
+def lanes_of(x: Array, idle: float = 3.0) -> Array:
+    """``x`` in images16; lanes that belong to no image hold ``idle``."""
+    n, c, h, w = x.shape
+    groups = -(-n // LANES)
+    padded = np.full((groups * LANES, c, h, w), idle, np.float32)
+    padded[:n] = x
+    blocks = aligned(padded.size)
+    blocks[:] = padded.reshape(groups, LANES, c, h, w).transpose(0, 2, 3, 4, 1).reshape(-1)
+    return blocks
+
+
+def images_of(blocks: Any, shape: tuple[int, ...], idle_is_zero: bool = False) -> Any:
+    """What ``lanes_of`` was made from."""
+    n, c, h, w = shape
+    groups = -(-n // LANES)
+    images = blocks.reshape(groups, c, h, w, LANES).transpose(0, 4, 1, 2, 3).reshape(groups * LANES, c, h, w)
+    if idle_is_zero:
+        assert not images[n:].any()
+    return images[:n]
+
+
 def activate(x: Any, activation: tuple[str, float, float]) -> Any:
     kind, a, b = activation
     erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.kernels.normalization import BatchNormalization
-from sift_onnx.training.sparse_layers.kernels import CPU, pool
+from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combined, from_lanes, image_lanes
 
 __all__ = ["normalize"]
@@ -41,8 +41,8 @@ def normalize(
     """
     added = None if residual is None else beside(residual, x)
     same = (residual is None) if added is None else added.data.shape == x.data.shape
-    fits = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in (x.data, scale, shift, mean, variance))
-    if not fits or not same or x.data.numel() == 0 or (module.training and _count(x) == 1):
+    fits = all(runs_on_kernels(t) for t in (x.data, scale, shift, mean, variance))
+    if not fits or not same or (module.training and _count(x) == 1):
         result = _by_torch(module, x, scale, shift, mean, variance)
         result = result if residual is None else combined(torch.add, result, residual)
         return result.map(torch.relu) if relu else result

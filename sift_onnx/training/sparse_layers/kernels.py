@@ -12,7 +12,7 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "pool"]
+__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "pool", "runs_on_kernels"]
 
 # Kernels take the memory of tensors of torch as well, which their types do not say.
 CPU: Any = _kernels
@@ -55,7 +55,7 @@ class ProductKernels:
         self._arguments, self._window = (rows, columns, indices, places), asdict(geometry)
         self._product = CPU.TrainableConv(*self._arguments, **self._window)
         self._weight_gradient: Any = None
-        self._seen: tuple[int, int] | None = None
+        self._taken: tuple[int, int] | None = None
 
     def output_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
         """Shape of the output for an input's."""
@@ -63,15 +63,18 @@ class ProductKernels:
         return n, c, h, w
 
     def take(self, values: Tensor) -> None:
-        """Copy the values, unless they are those of the last call."""
-        seen = values.data_ptr(), values._version
-        if seen != self._seen:
-            self._product.update(values.detach().contiguous())
-            self._seen = seen
+        """Copy the values. Neither their version nor their address tells that they are those of the last call.
 
-    def forget(self) -> None:
-        """Let the next :meth:`take` copy: an optimizer may write to ``.data``, which leaves the version as it was."""
-        self._seen = None
+        Optimizers and averaged weights are written to ``.data``, which leaves the version as it was, and other values
+        may get the memory of some that are gone.
+        """
+        self._product.update(values.detach().contiguous())
+        self._taken = values.data_ptr(), values._version
+
+    def take_again(self, values: Tensor) -> None:
+        """Copy the values of an earlier call, which the backward pass has kept, if others came between."""
+        if self._taken != (values.data_ptr(), values._version):
+            self.take(values)
 
     def forward(self, shape: tuple[int, int, int, int], x: Tensor, bias: Tensor | None) -> Tensor:
         """The product, and the bias."""
@@ -100,3 +103,8 @@ def channel_sums(shape: tuple[int, int, int, int], x: Tensor) -> Tensor:
     sums = torch.empty(shape[1])
     CPU.channel_sums(pool().kernels, shape, x, sums)
     return sums
+
+
+def runs_on_kernels(x: Tensor) -> bool:
+    """Whether kernels take a tensor: float32, on the CPU, and not empty."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0

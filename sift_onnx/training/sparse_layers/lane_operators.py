@@ -16,12 +16,10 @@ from torch.nn import functional
 
 from sift_onnx.training.kernels.data_movement import layout
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
-from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined
 
 __all__ = [
-    "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "flatten", "kernel_of", "max_pool", "name_of",
-    "with_vector",
+    "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "flatten", "kernel_of", "name_of", "with_vector",
 ]  # fmt: skip
 
 Run = Callable[..., Any]
@@ -66,26 +64,6 @@ def with_vector(kernel: str, x: Lanes, vector: Tensor, *, is_first: bool) -> Lan
     """A function of each element and its channel's number, or one number; ``is_first``: the number comes first."""
     run, numbers = _KERNELS[kernel], vector.reshape(1, -1, 1, 1, 1)
     return x.with_data(run(numbers, x.data) if is_first else run(x.data, numbers))
-
-
-def max_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> Lanes:
-    """Maximum over windows of images."""
-    return x.with_data(pooling.max_pool(x.data, **_spread(x, attributes))[0])
-
-
-def _spread(x: Lanes, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """A window's attributes, with those of the axes that lanes have besides: one before a single axis, one behind."""
-    before = 4 - len(x.shape)
-    plain = {"kernel_shape": 1, "strides": 1, "dilations": 1}
-    spread = dict(attributes)
-    for name, value in plain.items():
-        if attributes.get(name):
-            spread[name] = (value,) * before + tuple(attributes[name]) + (value,)
-    if pads := tuple(attributes.get("pads", ())):
-        half = len(pads) // 2
-        zeros = (0,) * before
-        spread["pads"] = (*zeros, *pads[:half], 0, *zeros, *pads[half:], 0)
-    return spread
 
 
 def average(x: Lanes) -> Lanes:

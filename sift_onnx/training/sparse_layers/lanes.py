@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sift_onnx.training.sparse_layers.kernels import CPU, pool
+from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
 
 __all__ = ["LANES", "Lanes", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
 
@@ -134,7 +134,7 @@ class _FromLanes(torch.autograd.Function):
 def _to_lanes(planes: Tensor) -> Tensor:
     n, c, h, w = planes.shape
     groups = -(-n // LANES)
-    if not _for_kernels(planes):
+    if not runs_on_kernels(planes):
         padded = torch.nn.functional.pad(planes, (0, 0, 0, 0, 0, 0, 0, groups * LANES - n))
         return padded.reshape(groups, LANES, c, h, w).permute(0, 2, 3, 4, 1).contiguous()
     planes = planes.contiguous()
@@ -145,12 +145,8 @@ def _to_lanes(planes: Tensor) -> Tensor:
 
 def _from_lanes(data: Tensor, n: int) -> Tensor:
     groups, c, h, w, _ = data.shape
-    if not _for_kernels(data):
+    if not runs_on_kernels(data):
         return data.permute(0, 4, 1, 2, 3).reshape(groups * LANES, c, h, w)[:n].contiguous()
     planes = torch.empty(n, c, h, w)
     CPU.from_lanes(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
     return planes
-
-
-def _for_kernels(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0

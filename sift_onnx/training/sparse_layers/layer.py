@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from sift_onnx.operators.windows import explicit_pads
+from sift_onnx.training.kernels.matrix import matmul
 from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
 from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
@@ -39,6 +40,11 @@ class Product:
     is_convolution: bool
     outputs_first: bool
     transposed: bool = False
+
+    @property
+    def takes_bias(self) -> bool:
+        """Whether ``run`` adds a bias; otherwise it is added to the product."""
+        return self.run is not matmul
 
     def geometry(self, x: Lanes, weight: torch.Size) -> Geometry:
         """The convolution's, for an input; of one spatial axis, a height of 1."""
@@ -108,8 +114,14 @@ class SparseLayer:
             weight = _DenseWeight.apply(values, self.weight())  # type: ignore[no-untyped-call]
         if self.product.transposed:
             weight = weight.T
-        operands = (x, weight) if bias is None else (x, weight, bias)
-        return self.product.run(*operands, **self.product.attributes)
+        if bias is None or self.product.takes_bias:
+            return self.product.run(x, weight, *(() if bias is None else (bias,)), **self.product.attributes)
+        return self.product.run(x, weight, **self.product.attributes) + bias
+
+    @property
+    def features(self) -> int:
+        """Output features."""
+        return self._sizes(self.weight().shape)[0]
 
     def lanes_of(self, x: Tensor) -> Lanes:
         """Images or tokens, as the layer takes and gives them."""
@@ -196,7 +208,7 @@ class _SparseProduct(torch.autograd.Function):
         kernels, shape, dy = ctx.kernels, ctx.shape, dy.contiguous()
         dx = dvalues = dbias = None
         if ctx.needs_input_grad[0]:
-            kernels.take(values)
+            kernels.take_again(values)
             dx = kernels.input_gradient(shape, dy)
         if ctx.needs_input_grad[1]:
             dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
@@ -205,7 +217,6 @@ class _SparseProduct(torch.autograd.Function):
                 ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
         if ctx.needs_input_grad[2]:
             dbias = channel_sums(kernels.output_shape(shape), dy)
-        kernels.forget()
         return dx, dvalues, dbias, None, None, None
 
 

@@ -14,9 +14,9 @@ from sift_onnx.training.sparse.parameters.compact import compact_parameter, dens
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
+from sift_onnx.training.sparse_layers.lane_graph import put_in_lanes, take_out_of_lanes
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
-from sift_onnx.training.sparse_layers.regions import put_in_lanes, take_out_of_lanes
 from sift_onnx.training.sparse_layers.weights import MaskedWeight, masked_weights
 
 __all__ = ["densify_layers", "sparsify_layers"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from nets import Net
+from torch.func import functional_call
 from training.sparse_layers.masked_models import assert_as_exact_as_torch, run, sparsified, with_masks
 
 from sift_onnx.training import ImportedModule, to_torch
@@ -120,8 +121,18 @@ def test_values_that_an_optimizer_writes_behind_autograd_are_seen() -> None:
     x = torch.randn(2, 3, 12)
     before = twin(x)
     before.sum().backward()
-    twin.get_parameter("w").data.mul_(2)
-    torch.testing.assert_close(twin(x), 2 * before)
+    for factor in (2, 4):  # the second time without a backward pass between, as evaluations with averaged weights
+        twin.get_parameter("w").data.mul_(2)
+        torch.testing.assert_close(twin(x), factor * before)
+
+
+def test_other_values_given_for_a_call_are_those_of_this_call() -> None:
+    twin, _ = sparsified(matrix())
+    x, values = torch.randn(2, 3, 12), twin.get_parameter("w").detach()
+    with torch.no_grad():
+        wanted = twin(x)
+        for factor in (2, 3, 5):  # each may get the memory of the one before
+            torch.testing.assert_close(functional_call(twin, {"w": factor * values}, (x,)), factor * wanted)
 
 
 def test_values_that_change_between_forward_and_backward_are_refused() -> None:

@@ -14,7 +14,12 @@ from training.sparse_layers.masked_models import assert_as_exact_as_torch, error
 
 from sift_onnx import models
 from sift_onnx.training import ImportedModule, densify_layers, to_torch
+from sift_onnx.training.sparse_layers.batch_norm import normalize
+from sift_onnx.training.sparse_layers.lane_operators import elementwise, with_vector
 from sift_onnx.training.sparse_layers.lanes import from_lanes, image_lanes, token_lanes
+from sift_onnx.training.sparse_layers.layer_norm import layer_norm
+from sift_onnx.training.sparse_layers.max_pool import max_pool
+from sift_onnx.training.sparse_layers.spelled_gelu import gelu
 
 
 def imported(net: Net, density: float = 0.3) -> ImportedModule:
@@ -76,12 +81,59 @@ def feed_forward() -> Net:
     return net
 
 
-NETS = [residual_block, pooled_classifier, flattened_classifier, gated_images, feed_forward]
+def stem() -> Net:
+    net = Net()
+    x = net.op("Relu", normalized(net, net.conv(net.op("Abs", images(net)), 6, 6, name="dense"), 6))
+    x = net.op("MaxPool", x, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1], ceil_mode=1)
+    net.output(net.conv(x, 6, 4, 3, name="last"))
+    return net
+
+
+def pre_norm(halves_first: bool = False) -> Net:
+    net = Net()
+    x = net.input("x", 2, 3, 8, declared=["n", 3, 8])
+    scale, shift = net.constant((torch.rand(8) + 0.5).numpy()), net.constant(torch.rand(8).numpy())
+    inner = net.dense(net.op("LayerNormalization", x, scale, shift, axis=-1), 8, 12, name="up")
+    inner = net.op("Add", inner, net.constant([0.1] * 12, "b1"))
+    factor = net.op("Add", net.op("Erf", net.op("Div", inner, net.constant(2**0.5, "root"))), net.constant(1.0, "one"))
+    half = net.constant(0.5, "half")
+    if halves_first:
+        gelu = net.op("Mul", net.op("Mul", inner, half), factor)
+    else:
+        gelu = net.op("Mul", net.op("Mul", inner, factor), half)
+    net.output(net.op("LayerNormalization", net.op("Add", net.dense(gelu, 12, 8, name="down"), x), scale))
+    return net
+
+
+def pre_norm_halves_first() -> Net:
+    return pre_norm(halves_first=True)
+
+
+TOKENS = (feed_forward, pre_norm, pre_norm_halves_first)
+NETS = [residual_block, pooled_classifier, flattened_classifier, gated_images, stem, *TOKENS]
+
+
+def targets(module: Any) -> list[Any]:
+    return [node.target for node in module.graph.nodes]
+
+
+def test_normalization_and_pooling_before_a_sparse_layer_are_in_lanes() -> None:
+    module, _ = sparsified(imported(stem()), kernels={"last.weight": "sparse"})
+    assert [t for t in targets(module) if t in (image_lanes, normalize, max_pool)] == [image_lanes, normalize, max_pool]
+
+
+@pytest.mark.parametrize("build", [pre_norm, pre_norm_halves_first])
+def test_a_spelled_gelu_is_one_function_and_biases_are_those_of_layers(build: Any) -> None:
+    found = targets(sparsified(imported(build()))[0])
+    assert found.count(gelu) == 1
+    assert found.count(layer_norm) == 1  # what comes after the sum with the input is torch's
+    assert elementwise not in found
+    assert with_vector not in found
 
 
 @pytest.mark.parametrize("build", NETS)
 def test_a_region_trains_as_exactly_as_torch(build: Any) -> None:
-    shape = (3, 8) if build is feed_forward else (5, 8, 8)
+    shape = (3, 8) if build in TOKENS else (5, 8, 8)
     draw = torch.Generator().manual_seed(1)
     assert_as_exact_as_torch(imported(build()), [torch.randn(n, *shape, generator=draw) for n in (16, 5, 33, 2)])
 
@@ -91,7 +143,9 @@ def test_a_region_trains_as_exactly_as_torch(build: Any) -> None:
     (pooled_classifier, (1, 1)),
     (flattened_classifier, (1, 1)),
     (gated_images, (1, 1)),
+    (stem, (1, 1)),
     (feed_forward, (1, 1)),
+    (pre_norm, (1, 1)),
 ])  # fmt: skip
 def test_a_tensor_is_converted_at_the_border_alone(build: Any, count: tuple[int, int]) -> None:
     assert conversions(sparsified(imported(build()))[0]) == count
@@ -102,7 +156,7 @@ def test_layers_can_be_made_dense_again(build: Any) -> None:
     module = imported(build())
     twin, _ = sparsified(module)
     plain = densify_layers(copy.deepcopy(twin))
-    x = torch.randn(4, *((3, 8) if build is feed_forward else (5, 8, 8)))
+    x = torch.randn(4, *((3, 8) if build in TOKENS else (5, 8, 8)))
     assert torch.equal(plain(x), module(x))
     assert [node.target for node in plain.graph.nodes if node.op != "get_attr"] == [
         node.target for node in module.graph.nodes if node.op != "get_attr"

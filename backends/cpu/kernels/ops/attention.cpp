@@ -131,7 +131,7 @@ const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std:
     const std::int64_t first = first_query + block * kLanes;
     float* const to = turned + block * keys * kLanes;
     if (first >= 0 && first + kLanes <= shape.queries) {
-      kernels_.interleave(of_head + first * keys, keys, keys, static_cast<int>(kLanes), to);
+      kernels_.interleave(of_head + first * keys, keys, keys, static_cast<int>(kLanes), to, false);
       continue;
     }
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {

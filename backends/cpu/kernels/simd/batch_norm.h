@@ -35,6 +35,13 @@ inline double sum_in_double(Vec x) {
 struct TwoSums {
   Vec first{};
   Vec second{};
+
+  TwoSums& operator+=(const TwoSums& other) {
+    first += other.first;
+    second += other.second;
+    return *this;
+  }
+  TwoSums operator+(const TwoSums& other) const { return {first + other.first, second + other.second}; }
 };
 
 // Adds use(place, number of the vector in its block) for each vector of `blocks` blocks; place is in floats.
@@ -54,8 +61,7 @@ template <typename Use>
 #pragma GCC unroll 4
     for (int v = 0; v < kVecsPerBlock; ++v) use(i * kBlock + v * kVecLanes, v, sums[0]);
   }
-  return {(sums[0].first + sums[1].first) + (sums[2].first + sums[3].first),
-          (sums[0].second + sums[1].second) + (sums[2].second + sums[3].second)};
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 // Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
@@ -84,28 +90,6 @@ inline void add_moments(const float* x, std::int64_t blocks, int lanes, Moments&
     });
     const double off = sum_in_double(about.first) / count;
     merge_moments(total, count, static_cast<double>(mean) + off, sum_in_double(about.second) - off * off * count);
-  }
-}
-
-template <bool Value>
-struct Flag {
-  static constexpr bool value = Value;
-};
-template <typename Use>
-[[gnu::always_inline]] inline void with_flag(bool flag, Use use) {
-  if (flag) {
-    use(Flag<true>{});
-  } else {
-    use(Flag<false>{});
-  }
-}
-
-template <bool NonTemporal>
-[[gnu::always_inline]] inline void store_as(float* at, Vec value) {
-  if constexpr (NonTemporal) {
-    store_non_temporal(at, value);
-  } else {
-    store(at, value);
   }
 }
 

@@ -350,9 +350,12 @@ struct KernelTable {
   void (*end_non_temporal_stores)();  // before other threads read what was stored
   void (*epilogue)(EpilogueArgs);
 
-  // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes.
-  void (*interleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
-  void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out);
+  // out[i][lane] = in[lane * stride + i] for i < count, lanes from `rows` on zero; and back, for `rows` lanes. With
+  // non-temporal stores out and what is written of it row by row are aligned to 64 bytes.
+  void (*interleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out,
+                     bool non_temporal);
+  void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out,
+                       bool non_temporal);
 
   void (*window)(WindowKind kind, WindowArgs);
   void (*elementwise)(ElementwiseArgs);

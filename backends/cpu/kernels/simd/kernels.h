@@ -9,6 +9,8 @@
 #include "simd/gather.h"
 #include "simd/kernel_table.h"
 #include "simd/lane_sums.h"
+#include "simd/layer_norm.h"
+#include "simd/max_pool.h"
 #include "simd/narrow_rows.h"
 #include "simd/normalize.h"
 #include "simd/peak.h"
@@ -59,7 +61,11 @@ const KernelTable* kernels() {
                 .batch_norm = &batch_norm,
                 .batch_norm_sums = &batch_norm_sums,
                 .batch_norm_gradient = &batch_norm_gradient,
-                .add_runs = &add_runs},
+                .add_runs = &add_runs,
+                .max_pool = &max_pool,
+                .max_pool_gradient = &max_pool_gradient,
+                .layer_norm = &layer_norm,
+                .layer_norm_gradient = &layer_norm_gradient},
       .split_pairs = &split_pairs,
       .weight_gradient = &weight_gradient,
       .gradient_rows = &gradient_rows,

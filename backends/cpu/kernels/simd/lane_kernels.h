@@ -1,4 +1,4 @@
-// Arguments of the kernels that training needs beside products: normalization and sums of tensors in NCHWn16.
+// Arguments of the kernels that training needs beside products: normalization, pooling and sums of tensors in NCHWn16.
 //
 // A run is what one group of 16 images has of a channel: `blocks` pixels of 16 lanes each, aligned to 64 bytes. The
 // first `lanes` of them belong to images; the others hold any finite values in what is read, and are not counted.
@@ -57,6 +57,81 @@ struct GradientSums {
   double dz_x = 0;
 };
 
+// A position along an axis of a pooling, and the positions on the other side that windows join it to: of an output
+// those of the input, of an input those of the output. Of `count` such positions and their taps, the first.
+struct PoolTaps {
+  std::int64_t place;  // floats from the first position
+  std::int32_t tap;    // of the kernel, row-major
+  std::int32_t count;
+};
+
+// From one of them to the next.
+struct PoolSteps {
+  std::int64_t place;
+  std::int32_t tap;
+};
+
+// A row of blocks of 16 lanes.
+struct PoolRow {
+  PoolTaps row;
+  PoolSteps row_steps;
+  const PoolTaps* columns;  // [size]
+  PoolSteps column_steps;
+  std::int64_t size;
+  bool non_temporal;  // stores of floats
+};
+
+// The tap of a window without pixels, whose maximum is minus infinity.
+inline constexpr std::uint8_t kNoTap = 255;
+
+// The maxima of windows, and the taps that they come from: the first of those that are equal, the last NaN.
+struct MaxPoolArgs {
+  PoolRow row;
+  const float* x;  // a plane
+  float* out;      // the row
+  std::uint8_t* taps;
+  const float* ahead;  // what is fetched meanwhile: rows of x that the next row needs as well
+  std::int64_t ahead_blocks;
+};
+
+// dx = sum of dy of the windows whose maximum this pixel is.
+struct MaxPoolGradientArgs {
+  PoolRow row;
+  const float* dy;           // a plane
+  const std::uint8_t* taps;  // a plane
+  float* dx;                 // the row
+};
+
+// Layer normalization of 16 tokens, [channels][16]: out = (x - mean) * inverse_std * weight + bias. In lanes that
+// belong to no token, mean and inverse_std are zero.
+struct LayerNormArgs {
+  const float* x;
+  const float* weight;  // [channels]; null: 1
+  const float* bias;    // [channels]; null: 0
+  float* out;           // may be x
+  float* mean;          // [16]
+  float* inverse_std;   // [16]
+  std::int64_t channels;
+  int lanes;
+  float epsilon;
+  bool non_temporal;
+};
+
+// With g = dy * weight and z = (x - mean) * inverse_std: dx = inverse_std * (g - mean of g - z * mean of g z), the
+// means over channels; zero in lanes that belong to no token.
+struct LayerNormGradientArgs {
+  const float* dy;
+  const float* x;
+  const float* weight;       // [channels]; null: 1
+  const float* mean;         // [16]
+  const float* inverse_std;  // [16]
+  float* dx;                 // may be dy or x
+  float* sums;               // [channels][2][16]: dy z and dy are added; null: not wanted
+  std::int64_t channels;
+  int lanes;
+  bool non_temporal;
+};
+
 struct LaneKernels {
   void (*add_moments)(const float* x, std::int64_t blocks, int lanes, Moments& total);
   void (*batch_norm)(BatchNormArgs);
@@ -65,6 +140,10 @@ struct LaneKernels {
   // sums[c] += the sum of each run, for runs one after the other: x [channels][blocks][16]. Sums and what rounding
   // took from them, [channels][2][16], aligned to 64 bytes.
   void (*add_runs)(const float* x, std::int64_t channels, std::int64_t blocks, int lanes, float* sums);
+  void (*max_pool)(MaxPoolArgs);
+  void (*max_pool_gradient)(MaxPoolGradientArgs);
+  void (*layer_norm)(LayerNormArgs);
+  void (*layer_norm_gradient)(LayerNormGradientArgs);
 };
 
 }  // namespace sift::cpu

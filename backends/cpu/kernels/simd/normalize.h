@@ -10,9 +10,9 @@ namespace sift::cpu::SIFT_ISA {
 inline constexpr int kSums = 4;
 
 // Sum of use(i) for 0 <= i < count.
-template <typename Use>
-[[gnu::always_inline]] inline Vec sum_of(std::int64_t count, Use use) {
-  Vec sums[kSums]{};
+template <typename Sum = Vec, typename Use>
+[[gnu::always_inline]] inline Sum sum_of(std::int64_t count, Use use) {
+  Sum sums[kSums]{};
   std::int64_t i = 0;
   for (; i + kSums <= count; i += kSums) {
 #pragma GCC unroll 4

@@ -46,7 +46,8 @@ namespace sift::cpu::SIFT_ISA {
 #endif
 
 // out[i][lane] = in[lane * stride + i]; lanes from `rows` on become zero.
-inline void interleave(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out) {
+inline void interleave(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out,
+                       [[maybe_unused]] bool non_temporal) {
   std::int64_t i = 0;
 #if defined(__AVX512F__)
   for (; i + kBlock <= count; i += kBlock) {
@@ -57,7 +58,10 @@ inline void interleave(const float* in, std::ptrdiff_t stride, std::int64_t coun
     }
     transpose_block(block);
 #pragma GCC unroll 16
-    for (int lane = 0; lane < kBlock; ++lane) _mm512_store_ps(out + (i + lane) * kBlock, block[lane]);
+    for (int lane = 0; lane < kBlock; ++lane) {
+      float* const at = out + (i + lane) * kBlock;
+      non_temporal ? _mm512_stream_ps(at, block[lane]) : _mm512_store_ps(at, block[lane]);
+    }
   }
 #endif
   for (; i < count; ++i) {
@@ -66,7 +70,8 @@ inline void interleave(const float* in, std::ptrdiff_t stride, std::int64_t coun
 }
 
 // out[lane * stride + i] = in[i][lane], for the first `rows` lanes.
-inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out) {
+inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out,
+                         [[maybe_unused]] bool non_temporal) {
   std::int64_t i = 0;
 #if defined(__AVX512F__)
   for (; i + kBlock <= count; i += kBlock) {
@@ -76,10 +81,18 @@ inline void deinterleave(const float* in, std::ptrdiff_t stride, std::int64_t co
     transpose_block(block);
 #pragma GCC unroll 16
     for (int lane = 0; lane < kBlock; ++lane) {
-      if (lane < rows) _mm512_storeu_ps(out + lane * stride + i, block[lane]);
+      float* const at = out + lane * stride + i;
+      if (lane < rows) non_temporal ? _mm512_stream_ps(at, block[lane]) : _mm512_storeu_ps(at, block[lane]);
     }
   }
 #endif
+  // Line by line of the rows: if these lie a multiple of a page apart, a cache has no place for a line of each.
+  for (; i + kBlock <= count; i += kBlock) {
+    for (int lane = 0; lane < rows; ++lane) {
+#pragma GCC unroll 16
+      for (int at = 0; at < kBlock; ++at) out[lane * stride + i + at] = in[(i + at) * kBlock + lane];
+    }
+  }
   for (; i < count; ++i) {
     for (int lane = 0; lane < rows; ++lane) out[lane * stride + i] = in[i * kBlock + lane];
   }

@@ -120,6 +120,29 @@ inline void end_non_temporal_stores() {
 #endif
 }
 
+template <bool NonTemporal>
+[[gnu::always_inline]] inline void store_as(float* at, Vec value) {
+  if constexpr (NonTemporal) {
+    store_non_temporal(at, value);
+  } else {
+    store(at, value);
+  }
+}
+
+// use(Flag<flag>{}), so that a loop in it is compiled for either value.
+template <bool Value>
+struct Flag {
+  static constexpr bool value = Value;
+};
+template <typename Use>
+[[gnu::always_inline]] inline void with_flag(bool flag, Use use) {
+  if (flag) {
+    use(Flag<true>{});
+  } else {
+    use(Flag<false>{});
+  }
+}
+
 // `address`, in a register of its own, so that what is loaded next to it is addressed without an index register:
 // Intel's cores issue a multiply-add with an indexed operand as two operations.
 template <typename T>

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -16,27 +17,47 @@ from sift_onnx.training.kernels.spatial.convolution import Window
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.windows import pad
 
-__all__: list[str] = []
+__all__ = ["SettledWindow", "max_pool", "settled_window"]
 
 _MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 
 
 def _settle(
-    x: Tensor, window: Window, ceil_mode: int
+    shape: Sequence[int], window: Window, ceil_mode: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Pads, strides, dilations, and the padding at the end that lets every window fit."""
     rank = len(window.kernel_shape)
     strides, dilations = window.steps(rank)
-    pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], window.kernel_shape, strides, dilations)
+    pads = explicit_pads(window.auto_pad, window.pads, shape[2:], window.kernel_shape, strides, dilations)
     short = []
     for i in range(rank):
-        size, extent = x.shape[2 + i] + pads[i] + pads[rank + i], dilations[i] * (window.kernel_shape[i] - 1) + 1
+        size, extent = shape[2 + i] + pads[i] + pads[rank + i], dilations[i] * (window.kernel_shape[i] - 1) + 1
         steps = -(-(size - extent) // strides[i]) if ceil_mode else (size - extent) // strides[i]
         # A window that would start in the padding at the end does not count.
-        if ceil_mode and steps * strides[i] >= x.shape[2 + i] + pads[i]:
+        if ceil_mode and steps * strides[i] >= shape[2 + i] + pads[i]:
             steps -= 1
         short.append(max(steps * strides[i] + extent - size, 0))
     return pads, strides, dilations, tuple(short)
+
+
+@dataclass(frozen=True)
+class SettledWindow:
+    """A window over an image of known size; pads are begins, then ends, wide enough for the last window."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+
+def settled_window(shape: Sequence[int], *, ceil_mode: int = 0, **attributes: Any) -> SettledWindow:
+    """The window of ``MaxPool`` over a tensor of a shape, from the node's attributes."""
+    known = {field.name for field in fields(Window)}
+    window = Window(**{name: value for name, value in attributes.items() if name in known})
+    rank = len(window.kernel_shape)
+    pads, strides, dilations, short = _settle(shape, window, ceil_mode)
+    ends = tuple(pads[rank + i] + short[i] for i in range(rank))
+    return SettledWindow(tuple(window.kernel_shape), strides, dilations, (*pads[:rank], *ends))
 
 
 @kernel("MaxPool", since=11, attributes=Window)
@@ -46,7 +67,7 @@ def max_pool(
     """Maximum over windows, and where it was, as a flat position in the whole input."""
     window = Window(**attributes)
     rank, kernel_shape = len(window.kernel_shape), tuple(window.kernel_shape)
-    pads, strides, dilations, short = _settle(x, window, ceil_mode)
+    pads, strides, dilations, short = _settle(x.shape, window, ceil_mode)
     values = x if x.dtype.is_floating_point else x.to(torch.float64)
     symmetric = pads[:rank] == pads[rank:] and not any(short)
     if symmetric and all(2 * p <= k for p, k in zip(pads, kernel_shape, strict=False)) and outputs == 1:
@@ -90,7 +111,7 @@ def average_pool(x: Tensor, *, ceil_mode: int = 0, count_include_pad: int = 0, *
     """Mean over windows, of what is inside the input or, with ``count_include_pad``, its padding."""
     window = Window(**attributes)
     rank, kernel_shape = len(window.kernel_shape), tuple(window.kernel_shape)
-    pads, strides, dilations, short = _settle(x, window, ceil_mode)
+    pads, strides, dilations, short = _settle(x.shape, window, ceil_mode)
     if not any(pads) and not any(short) and rank == 2 and set(dilations) == {1}:
         return functional.avg_pool2d(x, kernel_shape, strides)
     ends = [pads[rank + i] + short[i] for i in range(rank)]
@@ -109,7 +130,7 @@ def lp_pool(x: Tensor, *, ceil_mode: int = 0, p: int = 2, **attributes: Any) -> 
     """The p-norm of every window."""
     window = Window(**attributes)
     rank, kernel_shape = len(window.kernel_shape), tuple(window.kernel_shape)
-    pads, strides, dilations, short = _settle(x, window, ceil_mode)
+    pads, strides, dilations, short = _settle(x.shape, window, ceil_mode)
     padded = pad(x, (*pads[:rank], *(pads[rank + i] + short[i] for i in range(rank))))
     return _windows(padded, kernel_shape, strides, dilations).abs().pow(p).sum(-1).pow(1 / p)
 

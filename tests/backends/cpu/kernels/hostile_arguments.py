@@ -18,14 +18,15 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from hostile_values import EDGES, ISAS, MOST_WORK, HostileValues, count, work
+from hostile_sources import ISAS, MOST_WORK, Sources, count_of, work
+from hostile_training import HostileTraining
 
 # What a mistake of the caller may raise. Nothing here is a mistake of Python's.
 EXPECTED = (ValueError, TypeError, MemoryError, RuntimeError, OverflowError)
 
 
-class Hostile(HostileValues):
-    """Operators and calls."""
+class Hostile(Sources):
+    """Calls of what runs a model."""
 
     def __init__(self, kernels: Any, rng: Random) -> None:
         super().__init__(kernels, rng)
@@ -143,8 +144,8 @@ class Hostile(HostileValues):
             mask=mask, nan_to_zero=self.rng.random() < 0.5, layout=self.layout(), isa=self.rng.choice(ISAS),
         )  # fmt: skip
         self.other_sizes = [
-            count((self.rows, channels[1][0], 1, 1), op.input_layout),
-            count((self.rows, channels[2][0], 1, 1), op.input_layout),
+            count_of((self.rows, channels[1][0], 1, 1), op.input_layout),
+            count_of((self.rows, channels[2][0], 1, 1), op.input_layout),
             math.prod(mask) if mask else 0,
         ]
         return op, channels[0][0]
@@ -160,88 +161,13 @@ class Hostile(HostileValues):
         out_shape = op.output_shape(shape)
         if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
             return
-        second = self.floats(count(out_shape, op.output_layout)) if self.rng.random() < 0.4 else None
-        source, out = self.floats(count(shape, op.input_layout)), self.floats(count(out_shape, op.output_layout))
+        second = self.floats(count_of(out_shape, op.output_layout)) if self.rng.random() < 0.4 else None
+        source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, second)
         if hasattr(op, "source"):
             op.release_source()
             op.source()
             op.run(self.rng.choice(self.pools), shape, source, out, second)
-
-    def train(self) -> None:
-        kernel, groups, inputs, rows = self.pair(), self.positive(), self.size(), self.size()
-        columns = min(inputs * kernel[0] * kernel[1], 2**63 - 1)
-        indices = self.indices(groups * rows, columns)
-        places = self.rng.sample(range(len(indices)), len(indices))
-        if places and self.rng.random() < 0.1:
-            places[0] = self.rng.choice((*EDGES, *places))
-        arguments = (groups * rows, columns, indices, np.array(places, np.int64) if self.rng.random() < 0.5 else None)
-        window = {
-            "kernel": kernel, "stride": self.pair(), "dilation": self.pair(), "pads": self.pads(), "groups": groups,
-            "isa": self.rng.choice(ISAS),
-        }  # fmt: skip
-        shape = self.shape(inputs * groups)
-        if self.rng.random() < 0.5:
-            self.train_product(self.kernels.TrainableConv(*arguments, **window), shape)
-        else:
-            self.train_weights(self.kernels.WeightGradient(*arguments, **window), shape)
-
-    def train_product(self, conv: Any, shape: tuple[int, ...]) -> None:
-        out_shape = conv.output_shape(shape)
-        if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
-            return
-        x, y, dx = (self.floats(count(of, "images16")) for of in (shape, out_shape, shape))
-        bias = self.floats(out_shape[1]) if self.rng.random() < 0.5 else None
-        for _ in range(self.rng.choice((0, 1, 2))):
-            conv.update(self.floats(conv.nnz))
-        conv.forward(self.rng.choice(self.pools), shape, x, y, bias)
-        conv.input_gradient(self.rng.choice(self.pools), shape, y, dx)
-        conv.describe(shape, self.rng.choice((-1, 0, 1, 3, 64, 2**31 - 1)))
-        assert conv.nbytes > 0
-
-    def train_weights(self, gradient: Any, shape: tuple[int, ...]) -> None:
-        out_shape = gradient.output_shape(shape)
-        if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
-            return
-        x, dy = (self.floats(count(of, "images16")) for of in (shape, out_shape))
-        for _ in range(2):
-            dvalues = self.floats(gradient.nnz)
-            gradient.run(self.rng.choice(self.pools), shape, x, dy, dvalues, self.rng.random() < 0.5)
-
-    def lanes(self) -> None:
-        """A function on tensors in lanes."""
-        shape = self.shape()
-        if work(shape) > MOST_WORK:
-            return
-        pool, isa = self.rng.choice(self.pools), self.rng.choice(ISAS)
-        call = self.rng.choice(("to_lanes", "from_lanes", "sums", "forward", "apply", "backward"))
-        if call in ("to_lanes", "from_lanes"):
-            planes, lanes = self.floats(count(shape, "planes")), self.floats(count(shape, "images16"))
-            x, out = (planes, lanes) if call == "to_lanes" else (lanes, planes)
-            getattr(self.kernels, call)(pool, shape, x, out, isa)
-            return
-        x, out, second, third = (self.floats(count(shape, "images16")) for _ in range(4))
-        if call == "sums":
-            self.kernels.channel_sums(pool, shape, x, self.floats(shape[1]), isa)
-            return
-        weight, bias, mean, inverse_std, dweight, dbias = (self.floats(shape[1]) for _ in range(6))
-        weight, bias, other = (array if self.rng.random() < 0.7 else None for array in (weight, bias, second))
-        relu, written = self.rng.random() < 0.5, self.rng.choice((out, out, x))
-        if call == "forward":
-            variance = dweight if self.rng.random() < 0.5 else None
-            epsilon = self.rng.choice((1e-5, 0.0, -1.0, float("nan")))
-            self.kernels.batch_norm_forward(
-                pool, shape, x, weight, bias, epsilon, relu, other, written, mean, inverse_std, variance, isa
-            )
-        elif call == "apply":
-            self.kernels.batch_norm_apply(pool, shape, x, weight, bias, mean, inverse_std, relu, other, written, isa)
-        else:
-            dresidual = third if self.rng.random() < 0.5 else None
-            self.kernels.batch_norm_backward(
-                pool, shape, second, x, out if self.rng.random() < 0.5 else None, weight, mean, inverse_std,
-                self.rng.choice((second, self.floats(count(shape, "images16")))), dweight, dbias, dresidual,
-                bias=bias, relu=relu, of_batch=self.rng.random() < 0.5, isa=isa,
-            )  # fmt: skip
 
     def attend(self, op: Any, channels: int | None) -> None:
         shape = (self.rows, channels or 1, 1, 1)
@@ -251,7 +177,7 @@ class Hostile(HostileValues):
         others = [self.floats(size) if size and self.rng.random() < 0.98 else None for size in self.other_sizes]
         if self.rng.random() < 0.02:
             others[self.rng.randrange(3)] = self.floats(self.size())
-        source, out = self.floats(count(shape, op.input_layout)), self.floats(count(out_shape, op.output_layout))
+        source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, *others)
 
     def look(self) -> None:
@@ -295,9 +221,10 @@ class Hostile(HostileValues):
 
 def calls(kernels: Any, rng: Random) -> Iterator[Callable[[], None]]:
     hostile = Hostile(kernels, rng)
+    training = HostileTraining(kernels, rng)
     while True:
-        others = (hostile.train, hostile.lanes, hostile.look, hostile.sequence, hostile.matrix)
-        yield rng.choice((hostile.run, hostile.run, hostile.run, *others))
+        rarely = (training.convolution, training.between_products, hostile.look, hostile.sequence, hostile.matrix)
+        yield rng.choice((hostile.run, hostile.run, hostile.run, *rarely))
 
 
 def main() -> int:

@@ -6,33 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_reference import LANES, Array, Shape, aligned, random_array
+from kernel_reference import Array, Shape, aligned, images_of, lanes_of, random_array
 
 from sift_onnx.backends.cpu import _kernels
 
 EPSILON = 1e-5
 ISAS = _kernels.supported_isas()
 SHAPES = st.tuples(st.integers(1, 35), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9))
-
-
-def lanes_of(x: Array, idle: float = 3.0) -> Array:
-    """``x`` in images16; lanes that belong to no image hold ``idle``."""
-    n, c, h, w = x.shape
-    groups = -(-n // LANES)
-    padded = np.full((groups * LANES, c, h, w), idle, np.float32)
-    padded[:n] = x
-    blocks = aligned(padded.size)
-    blocks[:] = padded.reshape(groups, LANES, c, h, w).transpose(0, 2, 3, 4, 1).reshape(-1)
-    return blocks
-
-
-def images_of(blocks: Array, shape: Shape, idle_is_zero: bool = False) -> Array:
-    """What ``lanes_of`` was made from."""
-    n, c, h, w = shape
-    images = blocks.reshape(-1, c, h, w, LANES).transpose(0, 4, 1, 2, 3).reshape(-1, c, h, w)
-    if idle_is_zero:
-        assert not images[n:].any()
-    return images[:n]
 
 
 def per_channel(values: Array) -> Array:

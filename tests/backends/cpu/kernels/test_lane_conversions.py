@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_reference import LANES, Shape, aligned, random_array
+from kernel_reference import LANES, Shape, aligned, images_of, random_array
 
 from sift_onnx.backends.cpu import _kernels
 
@@ -30,6 +30,19 @@ def test_lanes_hold_images_and_idle_ones_zeros(isa: str, shape: Shape) -> None:
     back = np.full(shape, np.nan, np.float32)
     _kernels.from_lanes(pool, shape, blocks, back, isa)
     np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("channels", [1056, 1030])
+def test_matrices_beyond_the_caches_come_back(isa: str, channels: int) -> None:
+    shape = (2060, channels, 1, 1)
+    x = random_array(np.random.default_rng(1), shape)
+    blocks, back = aligned(2064 * channels), aligned(x.size)
+    pool = _kernels.ThreadPool(2)
+    _kernels.to_lanes(pool, shape, x, blocks, isa)
+    np.testing.assert_array_equal(images_of(blocks, shape, idle_is_zero=True), x)
+    _kernels.from_lanes(pool, shape, blocks, back, isa)
+    np.testing.assert_array_equal(back, x.reshape(-1))
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -22,9 +22,10 @@ int main() {
     test_convolutions(random, pool, kernels, isa);
     test_products(random, pool, kernels, isa);
     test_operators(random, pool, kernels, isa);
+    test_gradients(random, pool, kernels, isa);
     test_training(random, pool, kernels, isa);
     test_concurrent_runs(kernels);
-    test_concurrent_training(kernels);
+    test_concurrent_gradients(kernels);
   }
   std::printf("%d failures\n", failure_count());
   return failure_count() == 0 ? 0 : 1;

@@ -11,8 +11,9 @@ namespace sift::cpu {
 void test_convolutions(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_products(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
+void test_gradients(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
 void test_training(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa);
-void test_concurrent_training(const KernelTable& kernels);
+void test_concurrent_gradients(const KernelTable& kernels);
 void test_concurrent_runs(const KernelTable& kernels);
 void test_threads();
 void test_generated_code();

@@ -25,6 +25,15 @@ Tensor random_tensor(Random& random, std::int64_t size) {
   return tensor;
 }
 
+Tensor random_lanes(Random& random, const Shape& shape) {
+  const std::int64_t group = shape.c * shape.h * shape.w * kLanes;
+  Tensor tensor = random_tensor(random, element_count(shape, Layout::nchw_n16));
+  for (std::int64_t i = 0; i < ceil_div(shape.n, kLanes) * group; ++i) {
+    if (i / group * kLanes + i % kLanes >= shape.n) tensor[i] = 0;
+  }
+  return tensor;
+}
+
 Tensor run(const Op& op, ThreadPool& pool, const KernelTable& kernels, const Shape& shape, Tensor& in, Tensor* second) {
   const Shape out_shape = op.output_shape(shape);
   Tensor out(element_count(out_shape, Layout::nchw));

@@ -53,6 +53,8 @@ class Tensor {
 };
 
 Tensor random_tensor(Random& random, std::int64_t size);
+// In NCHWn16, and zero in lanes that belong to no image.
+Tensor random_lanes(Random& random, const Shape& shape);
 ConvGeometry random_geometry(Random& random);
 
 // Runs an operator in its layout on NCHW tensors.

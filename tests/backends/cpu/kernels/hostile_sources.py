@@ -1,4 +1,4 @@
-"""Random values for arguments of the kernels, most of them sensible."""
+"""Random sizes, arrays and options, most of them sensible, for programs that call the kernels with them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LAYOUTS = ("planes", "images16")
 MOST_WORK = 1 << 22
 
 
-class HostileValues:
-    """Numbers, shapes, arrays and weights, most of them sensible."""
+class Sources:
+    """A source of arguments, most of them sensible."""
 
     def __init__(self, kernels: Any, rng: Random) -> None:
         self.kernels, self.rng = kernels, rng
@@ -101,6 +101,6 @@ def work(shape: tuple[int, ...]) -> int:
     return count
 
 
-def count(shape: tuple[int, ...], layout: str) -> int:
+def count_of(shape: tuple[int, ...], layout: str) -> int:
     n, c, h, w = shape
     return ((n + 15) // 16 * 16 if layout == "images16" else n) * c * h * w

@@ -1,0 +1,31 @@
+// Maximum pooling in training, and its gradient. Tensors are in NCHWn16.
+#pragma once
+
+#include <cstdint>
+
+#include "base/conv_geometry.h"
+#include "base/op.h"
+#include "simd/kernel_table.h"
+
+namespace sift::cpu {
+
+class TrainablePool {
+ public:
+  // Throws std::invalid_argument for a kernel whose taps a byte does not count.
+  explicit TrainablePool(const ConvGeometry& geometry);
+
+  Shape output_shape(const Shape& in) const;
+
+  // taps: which tap of the kernel each value of the output comes from, row-major; in the order of the output.
+  void forward(ThreadPool& pool, const Shape& shape, const float* x, float* out, std::uint8_t* taps,
+               const KernelTable& kernels) const;
+
+  // Gathers, so that each value of dx is written once. `shape` is that of the input.
+  void backward(ThreadPool& pool, const Shape& shape, const float* dy, const std::uint8_t* taps, float* dx,
+                const KernelTable& kernels) const;
+
+ private:
+  ConvGeometry geometry_;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,266 @@
+"""A graph whose sparse layers run on lanes, and the same graph as it was. Every tensor is converted once each way."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, fx
+
+from sift_onnx.training.kernels import normalization
+from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.elementwise import activation, arithmetic
+from sift_onnx.training.kernels.spatial import pooling
+from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse_layers.batch_norm import normalize
+from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, stored_tensor
+from sift_onnx.training.sparse_layers.lane_operators import (
+    BINARY,
+    ELEMENTWISE,
+    average,
+    combine,
+    elementwise,
+    flatten,
+    kernel_of,
+    name_of,
+    with_vector,
+)
+from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
+from sift_onnx.training.sparse_layers.layer import SparseLayer
+from sift_onnx.training.sparse_layers.layer_norm import layer_norm
+from sift_onnx.training.sparse_layers.max_pool import max_pool
+from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes
+from sift_onnx.training.sparse_layers.spelled_gelu import fuse_gelu, gelu, spell_gelu
+
+__all__ = ["put_in_lanes", "take_out_of_lanes"]
+
+_CONVERSIONS = {"images": image_lanes, "tokens": token_lanes}
+
+
+def run_layer(layer: SparseLayer, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
+    """The layer's output, as the graph calls for it."""
+    return layer(x, values, bias)
+
+
+def put_in_lanes(module: ImportedModule, layers: Mapping[str, GraphLayer], places: Mapping[str, str]) -> None:
+    """Rewrite a module's graph so that layers run on lanes.
+
+    Args:
+        module: the module.
+        layers: the layers by name.
+        places: the attribute path of each :class:`SparseLayer`, by name.
+    """
+    graph: fx.Graph = module.graph
+    sparse = {found.node: name for name, found in layers.items()}
+    inside = nodes_in_lanes(module, {node: layers[name].product.is_convolution for node, name in sparse.items()})
+    rewriting = _Rewriting(module, inside)
+    for node in list(graph.nodes):
+        if node in sparse:
+            rewriting.layer(node, places[sparse[node]])
+        elif node in inside:
+            rewriting.operator(node)
+    rewriting.finish()
+
+
+class _Rewriting:
+    """New nodes in place of those that lie in lanes."""
+
+    def __init__(self, module: ImportedModule, inside: Mapping[fx.Node, Kind]) -> None:
+        self._module = module
+        self._graph: fx.Graph = module.graph
+        self._inside = inside
+        self._new: dict[fx.Node, fx.Node] = {}
+        self._transposes: list[fx.Node] = []
+        self._converted: dict[tuple[fx.Node, Kind], fx.Node] = {}
+
+    def layer(self, node: fx.Node, place: str) -> None:
+        """Put the sparse layer in the node's place."""
+        x, weight, *bias = node.args
+        if isinstance(weight, fx.Node) and weight.target is layout.transpose:
+            self._transposes.append(weight)
+            weight = weight.args[0]
+        kind = self._inside[node]
+        with self._graph.inserting_before(node):
+            layer = self._graph.create_node("get_attr", place)
+            self._put(node, run_layer, (layer, self._lanes(x, kind), weight, *bias), {})
+
+    def operator(self, node: fx.Node) -> None:
+        """Put the operator on lanes in the node's place."""
+        target, attributes = node.target, {"attributes": dict(node.kwargs)}
+        with self._graph.inserting_before(node):
+            if target in BINARY:
+                self._binary(node)
+                return
+            kind: Kind = "images" if target is layout.flatten else self._inside[node]
+            x, *rest = self._lanes(node.args[0], kind), *node.args[1:]
+            if target is operator.getitem:
+                self._new[node] = x
+            elif target in ELEMENTWISE:
+                self._put(node, elementwise, (name_of(target), x, *rest), attributes)
+            elif target is pooling.max_pool:
+                self._put(node, max_pool, (x,), attributes)
+            elif target is normalization.layer_norm:
+                self._put(node, layer_norm, (x, *rest), {"epsilon": node.kwargs.get("epsilon", 1e-5)})
+            elif target is pooling.global_average_pool:
+                self._put(node, average, (x,), {})
+            elif target is layout.flatten:
+                self._put(node, flatten, (x,), {})
+            else:
+                module = self._graph.create_node("get_attr", str(node.target))
+                self._put(node, normalize, (module, x, *rest), {})
+
+    def finish(self) -> None:
+        """Give tensors to what lies outside, and drop the nodes that were replaced."""
+        for node, new in self._new.items():
+            outside = [user for user in node.users if user not in self._new]
+            if outside:
+                with self._graph.inserting_after(new):
+                    tensor = self._graph.call_function(from_lanes, (new,))
+                for user in outside:
+                    user.replace_input_with(node, tensor)
+        for node in reversed(self._new):
+            self._graph.erase_node(node)
+        for node in self._transposes:
+            self._graph.erase_node(node)
+        for node in list(self._graph.nodes):
+            _fuse_bias(self._module, node)
+            fuse_gelu(self._module, node)
+            _fuse(self._graph, node)
+
+    def _binary(self, node: fx.Node) -> None:
+        first, second = node.args
+        stored = [stored_tensor(self._module, argument) is not None for argument in (first, second)]
+        if any(stored):
+            vector, x = (first, second) if stored[0] else (second, first)
+            self._put(node, with_vector, (name_of(node.target), self._known(x), vector), {"is_first": stored[0]})
+        else:
+            self._put(node, combine, (name_of(node.target), self._known(first), self._known(second)), {})
+
+    def _put(self, node: fx.Node, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        new = self._graph.call_function(target, args, kwargs)
+        if "onnx_node" in node.meta:
+            new.meta["onnx_node"] = node.meta["onnx_node"]
+        self._new[node] = new
+
+    def _known(self, x: Any) -> Any:
+        """A node's result in lanes if it is there, or else as torch has it."""
+        return self._new.get(x, x)
+
+    def _lanes(self, x: Any, kind: Kind) -> fx.Node:
+        """A node's result in lanes of a kind, converted at its first use."""
+        if self._inside.get(x) == kind:
+            return self._new[x]
+        if (x, kind) not in self._converted:
+            tensor = self._graph.call_function(from_lanes, (self._new[x],)) if x in self._new else x
+            self._converted[x, kind] = self._graph.call_function(_CONVERSIONS[kind], (tensor,))
+        return self._converted[x, kind]
+
+
+def _fuse_bias(module: ImportedModule, node: fx.Node) -> None:
+    """Let a layer add the vector that is added to its product."""
+    if node.target is not with_vector or node.args[0] != name_of(arithmetic.add):
+        return
+    _, product, vector = node.args
+    assert isinstance(product, fx.Node) and isinstance(vector, fx.Node)
+    stored = stored_tensor(module, vector)
+    if product.target is not run_layer or len(product.args) > 3 or len(product.users) > 1 or stored is None:
+        return
+    place = product.args[0]
+    assert isinstance(place, fx.Node)
+    layer: SparseLayer = operator.attrgetter(str(place.target))(module)
+    if layer.product.is_convolution or stored.dim() != 1 or stored.numel() != layer.features:
+        return
+    with module.graph.inserting_before(node):
+        fused = module.graph.call_function(run_layer, (*product.args, vector))
+    fused.meta.update(product.meta)
+    node.replace_all_uses_with(fused)
+    module.graph.erase_node(node)
+    module.graph.erase_node(product)
+
+
+def _fuse(graph: fx.Graph, node: fx.Node) -> None:
+    """Let a normalization do the sum and the ReLU behind it."""
+    if node.target is not elementwise or node.args[0] != name_of(activation.relu):
+        return
+    (behind,) = node.all_input_nodes
+    operands = [behind]
+    if behind.target is combine and behind.args[0] == name_of(arithmetic.add) and len(behind.users) == 1:
+        operands = behind.all_input_nodes
+    alone = [o for o in operands if o.target is normalize and len(o.users) == 1 and "relu" not in o.kwargs]
+    if not alone or (len(operands) == 1 and operands[0] is behind and behind.target is combine):
+        return
+    first = alone[0]
+    residual = tuple(o for o in operands if o is not first)
+    with graph.inserting_before(node):
+        fused = graph.call_function(normalize, (*first.args, *residual), {"relu": True})
+    fused.meta.update(first.meta)
+    node.replace_all_uses_with(fused)
+    for old in (node, *([behind] if behind is not first else []), first):
+        graph.erase_node(old)
+
+
+def take_out_of_lanes(module: ImportedModule) -> None:
+    """Put the kernels of torch back into a module's graph."""
+    graph: fx.Graph = module.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        with graph.inserting_before(node):
+            plain = _plain(module, graph, node)
+        if plain is not None:
+            if "onnx_node" in node.meta:
+                plain.meta["onnx_node"] = node.meta["onnx_node"]
+            node.replace_all_uses_with(plain)
+            graph.erase_node(node)
+    for node in reversed(list(graph.nodes)):
+        if node.op == "get_attr" and not node.users:
+            graph.erase_node(node)
+
+
+def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | None:
+    target, args, kwargs = node.target, node.args, node.kwargs
+    if target in (image_lanes, token_lanes, from_lanes):
+        return args[0] if isinstance(args[0], fx.Node) else None
+    if target is run_layer:
+        place, x, weight, *bias = args
+        assert isinstance(place, fx.Node)
+        layer: SparseLayer = operator.attrgetter(str(place.target))(module)
+        if layer.product.transposed:
+            weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
+        if bias and not layer.product.takes_bias:
+            product = graph.call_function(layer.product.run, (x, weight))
+            return graph.call_function(arithmetic.add, (product, *bias))
+        return graph.call_function(layer.product.run, (x, weight, *bias), dict(layer.product.attributes))
+    if target is elementwise:
+        return graph.call_function(kernel_of(str(args[0])), args[1:], _attributes(kwargs))
+    if target is combine:
+        return graph.call_function(kernel_of(str(args[0])), args[1:])
+    if target is with_vector:
+        kernel, x, vector = args
+        return graph.call_function(kernel_of(str(kernel)), (vector, x) if kwargs["is_first"] else (x, vector))
+    if target is average:
+        return graph.call_function(pooling.global_average_pool, args)
+    if target is flatten:
+        return graph.call_function(layout.flatten, args, {"axis": 1})
+    if target is normalize:
+        place, x, scale, shift, mean, variance, *residual = args
+        assert isinstance(place, fx.Node)
+        outputs = graph.call_module(str(place.target), (x, scale, shift, mean, variance))
+        result = graph.call_function(operator.getitem, (outputs, 0))
+        if residual:
+            result = graph.call_function(arithmetic.add, (result, *residual))
+        return graph.call_function(activation.relu, (result,)) if kwargs.get("relu") else result
+    if target is gelu:
+        return spell_gelu(graph, node)
+    if target is layer_norm:
+        outputs = graph.call_function(normalization.layer_norm, args, {"axis": -1, **kwargs})
+        return graph.call_function(operator.getitem, (outputs, 0))
+    if target is max_pool:
+        outputs = graph.call_function(pooling.max_pool, args, _attributes(kwargs))
+        return graph.call_function(operator.getitem, (outputs, 0))
+    return None
+
+
+def _attributes(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(kwargs["attributes"])

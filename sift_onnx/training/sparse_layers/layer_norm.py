@@ -1,0 +1,57 @@
+"""Layer normalization of tokens in lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sift_onnx.training.kernels import normalization
+from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lanes
+
+__all__ = ["layer_norm"]
+
+
+def layer_norm(x: Lanes, scale: Tensor, shift: Tensor | None = None, *, epsilon: float) -> Lanes:
+    """Normalization of each token over its features.
+
+    Args:
+        x: tokens.
+        scale: per feature.
+        shift: per feature; None for zeros.
+        epsilon: is added to the variance.
+    """
+    if not all(runs_on_kernels(t) for t in (x.data, scale, shift) if t is not None):
+        return token_lanes(normalization.layer_norm(from_lanes(x), scale, shift, epsilon=epsilon)[0])
+    data: Tensor = _LayerNorm.apply(x.data, scale, shift, x.kernel_shape, epsilon)  # type: ignore[no-untyped-call]
+    return x.with_data(data)
+
+
+class _LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor | None, shape: tuple[int, int, int, int], epsilon: float
+    ) -> Tensor:
+        x, scale = x.contiguous(), scale.contiguous()
+        shift = None if shift is None else shift.contiguous()
+        out = torch.empty_like(x)
+        mean, inverse_std = torch.empty(x.shape[0], x.shape[4]), torch.empty(x.shape[0], x.shape[4])
+        numbers = (x.detach(), scale.detach(), None if shift is None else shift.detach())
+        CPU.layer_norm_forward(pool().kernels, shape, *numbers, epsilon, out, mean, inverse_std)
+        ctx.save_for_backward(x, scale, mean, inverse_std)
+        ctx.shape, ctx.shifts = shape, shift is not None
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, scale, mean, inverse_std = ctx.saved_tensors
+        dx, dscale = torch.empty_like(x), torch.empty_like(scale)
+        dshift = torch.empty_like(scale) if ctx.shifts else None
+        CPU.layer_norm_backward(
+            pool().kernels, ctx.shape, dy.contiguous(), x, scale.detach(), mean, inverse_std, dx, dscale, dshift
+        )
+        return dx, dscale, dshift, None, None
