@@ -11,7 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/*)
+INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/* backends/cpu/kernels/*/*/*)
 
 .PHONY: demo test test-all lint types walls package-check fuzz api reproduce ci clean
 .DELETE_ON_ERROR:
@@ -50,7 +50,7 @@ test-all: test
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(BIN)/clang-format --dry-run --Werror $(wildcard backends/cpu/kernels/*/* tests/backends/cpu/native/*)
+	@$(BIN)/clang-format --dry-run --Werror $(wildcard backends/cpu/kernels/*/*.* backends/cpu/kernels/*/*/*.* tests/backends/cpu/native/*)
 
 # mypy does not see through the editable install's mapping of folders to packages: it reads a copy that is laid out as
 # wheels are, with the type stub that the build made.

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/activation.h"
-#include "simd/lane_kernels.h"
+#include "simd/train/lane_kernels.h"
 
 namespace sift::cpu {
 

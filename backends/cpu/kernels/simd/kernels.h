@@ -2,15 +2,11 @@
 #pragma once
 
 #include "simd/attention.h"
-#include "simd/batch_norm.h"
 #include "simd/dense_tile.h"
 #include "simd/elementwise.h"
 #include "simd/epilogue.h"
 #include "simd/gather.h"
 #include "simd/kernel_table.h"
-#include "simd/lane_sums.h"
-#include "simd/layer_norm.h"
-#include "simd/max_pool.h"
 #include "simd/narrow_rows.h"
 #include "simd/normalize.h"
 #include "simd/peak.h"
@@ -19,7 +15,11 @@
 #include "simd/rotated_rows.h"
 #include "simd/rows.h"
 #include "simd/stream.h"
-#include "simd/weight_gradient.h"
+#include "simd/train/batch_norm.h"
+#include "simd/train/lane_sums.h"
+#include "simd/train/layer_norm.h"
+#include "simd/train/max_pool.h"
+#include "simd/train/weight_gradient.h"
 #include "simd/window.h"
 #include "simd/winograd.h"
 

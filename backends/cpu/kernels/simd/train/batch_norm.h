@@ -1,8 +1,8 @@
 // Batch normalization of tensors in NCHWn16, and its gradient.
 #pragma once
 
-#include "simd/lane_kernels.h"
 #include "simd/normalize.h"
+#include "simd/train/lane_kernels.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {

@@ -1,8 +1,8 @@
 // Maximum pooling of tensors in NCHWn16 that remembers where each maximum comes from, and its gradient.
 #pragma once
 
-#include "simd/batch_norm.h"
-#include "simd/lane_kernels.h"
+#include "simd/train/batch_norm.h"
+#include "simd/train/lane_kernels.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {

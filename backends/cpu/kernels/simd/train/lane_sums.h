@@ -1,7 +1,7 @@
 // Sums of a channel over all pixels and images.
 #pragma once
 
-#include "simd/batch_norm.h"
+#include "simd/train/batch_norm.h"
 
 namespace sift::cpu::SIFT_ISA {
 

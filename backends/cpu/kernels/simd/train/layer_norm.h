@@ -1,7 +1,7 @@
 // Layer normalization of tokens in NCHWn16, and its gradient: each lane by itself.
 #pragma once
 
-#include "simd/batch_norm.h"
+#include "simd/train/batch_norm.h"
 
 namespace sift::cpu::SIFT_ISA {
 
