@@ -41,8 +41,7 @@ def normalize(
     """
     added = None if residual is None else beside(residual, x)
     same = (residual is None) if added is None else added.data.shape == x.data.shape
-    fits = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in (x.data, scale, shift, mean, variance))
-    if not fits or not same or x.data.numel() == 0 or (module.training and _count(x) == 1):
+    if not _fits(x.data, scale, shift, mean, variance) or not same or x.data.numel() == 0 or (module.training and _count(x) == 1):
         result = _by_torch(module, x, scale, shift, mean, variance)
         result = result if residual is None else combined(torch.add, result, residual)
         return result.map(torch.relu) if relu else result
@@ -126,6 +125,10 @@ class _Normalize(torch.autograd.Function):
             dx, dscale, dshift, dresidual, bias=shift.detach(), relu=ctx.relu, of_batch=found.variance is not None,
         )  # fmt: skip
         return dx, dscale, dshift, dresidual, None, None, None, None
+
+
+def _fits(*tensors: Tensor) -> bool:
+    return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 
 def _count(x: Lanes) -> int:
