@@ -41,7 +41,8 @@ def normalize(
     """
     added = None if residual is None else beside(residual, x)
     same = (residual is None) if added is None else added.data.shape == x.data.shape
-    if not _fits(x.data, scale, shift, mean, variance) or not same or x.data.numel() == 0 or (module.training and _count(x) == 1):
+    fits = _fits(x.data, scale, shift, mean, variance)
+    if not fits or not same or x.data.numel() == 0 or (module.training and _count(x) == 1):
         result = _by_torch(module, x, scale, shift, mean, variance)
         result = result if residual is None else combined(torch.add, result, residual)
         return result.map(torch.relu) if relu else result

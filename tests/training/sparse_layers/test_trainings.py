@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from training.sparse_layers.forced import EPSILON
 from training.sparse_layers.test_exactness import batch, exported, masked
 
 from sift_onnx.training import ImportedModule, sparsify_layers, to_torch
@@ -44,21 +45,27 @@ def trained(module: ImportedModule, algorithm: Any, kernels: str, batches: list[
     assert bool(compact_weights(module)) == (kernels == "sparse")
     for x in batches:
         y = module(x.to(dtype) if x.is_floating_point() else x)
-        (y * torch.linspace(-1, 1, y.numel(), dtype=dtype).reshape(y.shape)).mean().backward()
+        (y * torch.linspace(-1, 1, y.numel(), dtype=dtype).reshape(y.shape)).sum().div(len(x)).backward()
         optimizer.step()
         optimizer.zero_grad()
     return dict(module.state_dict())
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+TRAININGS = [(name, algorithm) for name in ("gpt3-small", "resnet18-cifar") for algorithm in ALGORITHMS]
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "algorithm"),
     [
-        "gpt3-small",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18-cifar", "mobilenetv2-cifar")),
+        pytest.param(*training, marks=[] if training == ("gpt3-small", "RigL") else pytest.mark.slow)
+        for training in [*TRAININGS, ("mobilenetv2-cifar", "static")]
     ],
 )
 def test_ten_steps_have_the_masks_of_dense_kernels_and_are_as_exact(name: str, algorithm: str, tmp_path: Path) -> None:
+    """Each step's rounding adds to that of the steps before, and differs between the two.
+
+    So three times torch's error is allowed, and of weights that hardly move that of ten steps, each of which rounds.
+    """
     path = smooth(exported(name, tmp_path))
     module = to_torch(str(path)) if algorithm == "GMP" else masked(path)
     batches = [batch(name, size) for size in (16, 5, 17, 16, 2, 16, 5, 17, 16, 2)]
@@ -69,7 +76,6 @@ def test_ten_steps_have_the_masks_of_dense_kernels_and_are_as_exact(name: str, a
         if key.endswith("_mask"):
             assert torch.equal(ours[key], wanted), key
             assert torch.equal(theirs[key], wanted), key
-    errors = {k: [float((s[k] - exact[k]).abs().max() / exact[k].abs().max().clamp(1e-3)) for s in (ours, theirs)]
-              for k in exact if exact[k].is_floating_point()}
-    print(max(e[0] for e in errors.values()), max(e[1] for e in errors.values()))
-    print(sorted(((e[0]/(e[1]+1e-7), e, k) for k, e in errors.items()))[-5:])
+        elif wanted.is_floating_point():
+            error, of_torch = (float((state[key] - wanted).abs().max()) for state in (ours, theirs))
+            assert error <= 3 * of_torch + 16 * EPSILON * float(wanted.abs().max()), key
