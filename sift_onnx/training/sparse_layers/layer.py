@@ -86,7 +86,8 @@ class SparseLayer:
             bias: one number per output feature.
         """
         compact = self.weight()
-        if not self.is_sparse or not _fits(x, values) or values.dim() != 1:
+        # A mask may lose its last weight in training, as gradual pruning's does; kernels have no layer without weights.
+        if not self.is_sparse or not _fits(x, values) or values.dim() != 1 or compact.nnz == 0:
             self._warn_if_moved(values)
             return self.lanes_of(self.dense(from_lanes(x), values, bias))
         rows, columns = self._sizes(compact.shape)
