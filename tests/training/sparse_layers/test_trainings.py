@@ -51,14 +51,20 @@ def trained(module: ImportedModule, algorithm: Any, kernels: str, batches: list[
     return dict(module.state_dict())
 
 
-TRAININGS = [(name, algorithm) for name in ("gpt3-small", "resnet18-cifar") for algorithm in ALGORITHMS]
+# Of models with normalizations over batches, rounding grows so fast that in double precision other weights are pruned,
+# for torch's kernels too. So they have the algorithms whose masks hardly depend on it.
+TRAININGS = [
+    *(("gpt3-small", algorithm) for algorithm in ALGORITHMS),
+    *(("resnet18-cifar", algorithm) for algorithm in ("static", "SET", "RigL")),
+    ("mobilenetv2-cifar", "static"),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "algorithm"),
     [
         pytest.param(*training, marks=[] if training == ("gpt3-small", "RigL") else pytest.mark.slow)
-        for training in [*TRAININGS, ("mobilenetv2-cifar", "static")]
+        for training in TRAININGS
     ],
 )
 def test_ten_steps_have_the_masks_of_dense_kernels_and_are_as_exact(name: str, algorithm: str, tmp_path: Path) -> None:
