@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, fx
 
 from sift_onnx.training.kernels import layout
-from sift_onnx.training.kernels.convolution import Convolution, convolve
 from sift_onnx.training.kernels.matrix import gemm, matmul
+from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.layer import Product
 from sift_onnx.training.sparse_layers.weights import MaskedWeight
@@ -63,9 +64,10 @@ def _convolution(node: fx.Node, weight: Tensor) -> Product | str:
     rank = weight.dim() - 2
     if rank not in (1, 2):
         return f"it is a convolution of {rank} spatial axes"
-    if (groups := Convolution(**node.kwargs).group) != 1:
+    attributes: dict[str, Any] = dict(node.kwargs)
+    if (groups := Convolution(**attributes).group) != 1:
         return "it is a depthwise convolution" if weight.shape[1] == 1 else f"it is a convolution of {groups} groups"
-    return Product(convolve, dict(node.kwargs), is_convolution=True, outputs_first=True)
+    return Product(convolve, attributes, is_convolution=True, outputs_first=True)
 
 
 def _matrix(module: ImportedModule, node: fx.Node, weight: Tensor, transposed: bool) -> Product | str:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from sift_onnx.operators.windows import explicit_pads
-from sift_onnx.training.kernels.convolution import Convolution
+from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
 from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes

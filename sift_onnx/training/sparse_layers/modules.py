@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sift_onnx.training.kernels.convolution import convolve
+from sift_onnx.training.kernels.spatial.convolution import convolve
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.weights import MaskedWeight
 
