@@ -128,6 +128,10 @@ class _Normalize(torch.autograd.Function):
         return dx, dscale, dshift, dresidual, None, None, None, None
 
 
+def _fits(*tensors: Tensor) -> bool:
+    return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+
+
 def _count(x: Lanes) -> int:
     n, _, h, w = x.kernel_shape
     return n * h * w

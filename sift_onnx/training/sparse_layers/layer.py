@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,6 +81,7 @@ class SparseLayer:
     is_sparse: bool = True
     _kernels: dict[Geometry, ProductKernels] = field(default_factory=dict, repr=False)
     _version: int = -1
+    _has_warned: bool = False
 
     def __call__(self, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
         """The layer's output.
@@ -90,7 +92,9 @@ class SparseLayer:
             bias: one number per output feature.
         """
         compact = self.weight()
-        if not self.is_sparse or not _fits(x, values) or values.dim() != 1:
+        # A mask may lose its last weight in training, as gradual pruning's does; kernels have no layer without weights.
+        if not self.is_sparse or not _fits(x, values) or values.dim() != 1 or compact.nnz == 0:
+            self._warn_if_moved(values)
             return self.lanes_of(self.dense(from_lanes(x), values, bias))
         rows, columns = self._sizes(compact.shape)
         geometry = self.product.geometry(x, compact.shape)
@@ -132,6 +136,18 @@ class SparseLayer:
         found = compact_weight(self.owner[0], self.parameter)
         assert found is not None, f"{self.name} is not compact"
         return found
+
+    def _warn_if_moved(self, values: Tensor) -> None:
+        moved = [str(values.device)] if values.device.type != "cpu" else []
+        moved += [str(values.dtype).removeprefix("torch.")] if values.dtype != torch.float32 else []
+        if self.is_sparse and moved and not self._has_warned:
+            # One text for all layers, so that it is shown once.
+            warnings.warn(
+                f"the module has been moved to {' and '.join(moved)}; its sparse layers compute by torch's kernels, on "
+                "dense weights, until it is back in float32 on the CPU",
+                stacklevel=3,
+            )
+        self._has_warned = bool(moved)
 
     def _sizes(self, weight: torch.Size) -> tuple[int, int]:
         rows = weight[0] if self.product.outputs_first else weight[-1]

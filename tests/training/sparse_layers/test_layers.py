@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -162,11 +163,24 @@ def test_autocast_computes_in_single_precision() -> None:
     torch.testing.assert_close(y, twin(x.bfloat16().float()))
 
 
-def test_a_module_in_double_precision_computes_by_torch() -> None:
+def test_a_module_in_double_precision_computes_by_torch_and_warns_once() -> None:
     module = conv(pads=[1, 1, 1, 1])
     twin, _ = sparsified(module)
-    x = torch.randn(2, 6, 9, 8).double()
-    assert torch.equal(twin.double()(x), module.double()(x))
+    x = torch.randn(2, 6, 9, 8)
+    wanted = twin(x)
+    twin.double()
+    with pytest.warns(UserWarning, match="moved to float64; its sparse layers compute by torch's kernels"):
+        found = twin(x.double())
+    assert torch.equal(found, module.double()(x.double()))
+    with warnings.catch_warnings(action="error"):
+        twin(x.double())
+    assert torch.equal(twin.float()(x), wanted)
+
+
+def test_a_module_on_another_device_computes_there_and_warns() -> None:
+    twin, _ = sparsified(conv(pads=[1, 1, 1, 1]))
+    with pytest.warns(UserWarning, match="moved to meta"):
+        assert twin.to("meta")(torch.empty(2, 6, 9, 8, device="meta")).shape == (2, 10, 9, 8)
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
