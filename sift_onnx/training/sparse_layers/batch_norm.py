@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.kernels.normalization import BatchNormalization
-from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combined, from_lanes, image_lanes
 
 __all__ = ["normalize"]
@@ -100,7 +100,7 @@ class _Normalize(torch.autograd.Function):
     ) -> Tensor:
         x, scale, shift = x.contiguous(), scale.contiguous(), shift.contiguous()
         residual = None if residual is None else residual.contiguous()
-        out = torch.empty_like(x)
+        out = empty(*x.shape)
         threads, mean, inverse_std = pool().kernels, statistics.mean, statistics.inverse_std
         numbers = (x.detach(), scale.detach(), shift.detach())
         if statistics.variance is None:
@@ -119,17 +119,13 @@ class _Normalize(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         x, scale, shift, out = ctx.saved_tensors
         found: _Statistics = ctx.statistics
-        dx, dscale, dshift = torch.empty_like(x), torch.empty_like(scale), torch.empty_like(shift)
-        dresidual = torch.empty_like(x) if ctx.adds else None
+        dx, dscale, dshift = empty(*x.shape), torch.empty_like(scale), torch.empty_like(shift)
+        dresidual = empty(*x.shape) if ctx.adds else None
         CPU.batch_norm_backward(
             pool().kernels, ctx.shape, dy.contiguous(), x, out, scale.detach(), found.mean, found.inverse_std,
             dx, dscale, dshift, dresidual, bias=shift.detach(), relu=ctx.relu, of_batch=found.variance is not None,
         )  # fmt: skip
         return dx, dscale, dshift, dresidual, None, None, None, None
-
-
-def _fits(*tensors: Tensor) -> bool:
-    return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 
 def _count(x: Lanes) -> int:

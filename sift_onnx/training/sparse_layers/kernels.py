@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,12 +13,16 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "pool", "runs_on_kernels"]
+__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "empty", "pool", "runs_on_kernels"]
 
 # Kernels take the memory of tensors of torch as well, which their types do not say.
 CPU: Any = _kernels
 
 _pools: dict[int, ThreadPool] = {}
+# Activations and their gradients have the same sizes in each step. Fresh pages, which the system clears one by one,
+# would take longer than some kernels do to write them.
+_arrays = CPU.ArrayPool()
+_LARGE = 1 << 16  # floats
 
 
 def pool() -> ThreadPool:
@@ -27,6 +32,13 @@ def pool() -> ThreadPool:
         _pools.clear()
         _pools[threads] = pool_of(threads)
     return _pools[threads]
+
+
+def empty(*sizes: int) -> Tensor:
+    """A new tensor of float32, of any values; a large one where tensors of earlier steps lay."""
+    if math.prod(sizes) < _LARGE:
+        return torch.empty(sizes)
+    return torch.from_numpy(_arrays.empty(sizes))
 
 
 @dataclass(frozen=True)
@@ -79,13 +91,13 @@ class ProductKernels:
     def forward(self, shape: tuple[int, int, int, int], x: Tensor, bias: Tensor | None) -> Tensor:
         """The product, and the bias."""
         _, c, h, w = self.output_shape(shape)
-        out = torch.empty(x.shape[0], c, h, w, x.shape[4])
+        out = empty(x.shape[0], c, h, w, x.shape[4])
         self._product.forward(pool().kernels, shape, x.detach(), out, None if bias is None else bias.detach())
         return out
 
     def input_gradient(self, shape: tuple[int, int, int, int], dy: Tensor) -> Tensor:
         """The gradient of ``x``."""
-        dx = torch.empty(dy.shape[0], *shape[1:], dy.shape[4])
+        dx = empty(dy.shape[0], *shape[1:], dy.shape[4])
         self._product.input_gradient(pool().kernels, shape, dy, dx)
         return dx
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 
 __all__ = ["LANES", "Lanes", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
 
@@ -138,7 +138,7 @@ def _to_lanes(planes: Tensor) -> Tensor:
         padded = torch.nn.functional.pad(planes, (0, 0, 0, 0, 0, 0, 0, groups * LANES - n))
         return padded.reshape(groups, LANES, c, h, w).permute(0, 2, 3, 4, 1).contiguous()
     planes = planes.contiguous()
-    data = torch.empty(groups, c, h, w, LANES)
+    data = empty(groups, c, h, w, LANES)
     CPU.to_lanes(pool().kernels, (n, c, h, w), planes.detach(), data)
     return data
 
@@ -147,6 +147,6 @@ def _from_lanes(data: Tensor, n: int) -> Tensor:
     groups, c, h, w, _ = data.shape
     if not runs_on_kernels(data):
         return data.permute(0, 4, 1, 2, 3).reshape(groups * LANES, c, h, w)[:n].contiguous()
-    planes = torch.empty(n, c, h, w)
+    planes = empty(n, c, h, w)
     CPU.from_lanes(pool().kernels, (n, c, h, w), data.detach().contiguous(), planes)
     return planes

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.kernels import normalization
-from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lanes
 
 __all__ = ["layer_norm"]
@@ -37,7 +37,7 @@ class _LayerNorm(torch.autograd.Function):
     ) -> Tensor:
         x, scale = x.contiguous(), scale.contiguous()
         shift = None if shift is None else shift.contiguous()
-        out = torch.empty_like(x)
+        out = empty(*x.shape)
         mean, inverse_std = torch.empty(x.shape[0], x.shape[4]), torch.empty(x.shape[0], x.shape[4])
         numbers = (x.detach(), scale.detach(), None if shift is None else shift.detach())
         CPU.layer_norm_forward(pool().kernels, shape, *numbers, epsilon, out, mean, inverse_std)
@@ -49,7 +49,7 @@ class _LayerNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
         x, scale, mean, inverse_std = ctx.saved_tensors
-        dx, dscale = torch.empty_like(x), torch.empty_like(scale)
+        dx, dscale = empty(*x.shape), torch.empty_like(scale)
         dshift = torch.empty_like(scale) if ctx.shifts else None
         CPU.layer_norm_backward(
             pool().kernels, ctx.shape, dy.contiguous(), x, scale.detach(), mean, inverse_std, dx, dscale, dshift

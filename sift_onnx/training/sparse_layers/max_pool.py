@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.kernels.spatial import pooling
-from sift_onnx.training.sparse_layers.kernels import CPU, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
 
 __all__ = ["max_pool"]
@@ -56,7 +56,7 @@ class _MaxPool(torch.autograd.Function):
             )
             for i in range(2)
         ]
-        out = torch.empty(*x.shape[:2], *sizes, x.shape[4])
+        out = empty(*x.shape[:2], *sizes, x.shape[4])
         taps = torch.empty(out.shape, dtype=torch.uint8)
         CPU.max_pool_forward(pool().kernels, shape, x.detach(), out, taps, **geometry)
         ctx.save_for_backward(taps)
@@ -67,6 +67,6 @@ class _MaxPool(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
         (taps,) = ctx.saved_tensors
-        dx = torch.empty(ctx.lanes_shape)
+        dx = empty(*ctx.lanes_shape)
         CPU.max_pool_backward(pool().kernels, ctx.shape, dy.contiguous(), taps, dx, **ctx.geometry)
         return dx, None, None

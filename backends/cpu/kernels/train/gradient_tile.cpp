@@ -17,9 +17,11 @@ double cost_of(const GradientTile& tile, std::int64_t planes, double density, st
   constexpr double kLine = 8.0;  // of a block of sums, from one line of pixels to the next
   constexpr double kSum = 3.0;   // the sum over lanes, and adding it to memory
   constexpr double kBlock = 20.0;
-  constexpr double kSums = 22.0;     // of a block
-  constexpr double kCopied = 2.5;    // a block of the panel
-  constexpr double kGradient = 4.0;  // a block of gradients, from memory
+  constexpr double kSums = 22.0;          // of a block
+  constexpr double kCopied = 2.5;         // a block of the panel
+  constexpr double kCopiedLine = 25.0;    // where a line of them begins
+  constexpr double kGradient = 4.0;       // a block of gradients, from memory
+  constexpr double kGradientLine = 60.0;  // where a line of them begins, often in another page
   const auto positions = static_cast<double>(tile.positions());
   const auto rows = static_cast<double>(tile.chunk_rows);
   // Weights of a row in a slice, of the rows that have any.
@@ -28,9 +30,10 @@ double cost_of(const GradientTile& tile, std::int64_t planes, double density, st
   const double lines = tile.plane_w == tile.w ? 1.0 : static_cast<double>(tile.groups * tile.h);
   const double products = rows * mean * positions;
   const double multiplying = 1.0 + 1.0 / slots + (kLine * lines + kBlock) / (kSums * positions) + kSum / positions;
-  const double copying = kCopied * static_cast<double>(planes * tile.plane_blocks()) / products;
+  const double copying = (kCopied + kCopiedLine / static_cast<double>(tile.plane_w)) *
+                         static_cast<double>(planes * tile.plane_blocks()) / products;
   // Of all slices that share the gradients, a few dozen.
-  const double gradients = kGradient / (mean * 16.0);
+  const double gradients = (kGradient + kGradientLine / static_cast<double>(tile.w)) / (mean * 16.0);
   // Tiles that reach beyond the image are cut, but not all costs with them.
   const double covered = static_cast<double>(ceil_div(out_h, tile.h) * tile.h * ceil_div(out_w, tile.w) * tile.w) /
                          static_cast<double>(out_h * out_w);

@@ -18,7 +18,7 @@ namespace sift::cpu {
 namespace {
 
 constexpr std::size_t kMostPackings = 4;
-constexpr std::int64_t kTasksPerThread = 2;
+constexpr std::int64_t kManyTasks = 4;  // per thread, so that the last ones hardly matter
 constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
 
 }  // namespace
@@ -313,9 +313,10 @@ void WeightGradient::run(ThreadPool& pool, const Shape& shape, const float* x, c
     in = {in.n, in.c, 1, in.h * in.w};
     out = {out.n, out.c, 1, out.h * out.w};
   }
-  // Each task copies the gradients of its chunk, so that there are no more of them than threads need.
+  // Each task copies the gradients of its chunk, so that there are no more of them than keep all threads at work.
   const auto chunk_count = static_cast<std::int64_t>(packing->chunks.size());
-  const std::int64_t parts = ceil_div(kTasksPerThread * pool.threads(), chunk_count);
+  std::int64_t parts = 1;
+  while (chunk_count * parts % pool.threads() != 0 && chunk_count * parts < kManyTasks * pool.threads()) ++parts;
   pool.parallel_for(chunk_count * parts, [&](std::int64_t i) {
     const GradientChunk& chunk = packing->chunks[static_cast<std::size_t>(i / parts)];
     const auto slices = static_cast<std::int64_t>(chunk.slices.size());
