@@ -40,12 +40,12 @@ demo: $(VENV)/train.stamp
 	$(call sift,inspect resnet18-wide.onnx)
 	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
 
-# One torch thread in each of the two workers: more would only wait for each other. Tests of a group share a worker.
+# One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and with it what they are all made of.
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 test-all: test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m slow
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

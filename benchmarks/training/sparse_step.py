@@ -1,6 +1,7 @@
 """Training steps on sparse kernels compared with masked ones, with the dense original, and with other libraries.
 
     python benchmarks/training/sparse_step.py [--only REGEX] [--threads 2] [--rounds 5] [--peers] [--out FILE.json]
+    python benchmarks/training/page.py        # README.md from sparse_step.json and the other results
 
 All that is compared takes turns in one process, or, of other libraries, in processes that wait meanwhile; a ratio is
 the median over rounds of ours divided by the other's, and stands beside the bound that it should meet. A step is
@@ -12,7 +13,6 @@ torch, in the faster of its two memory formats, "same width" the wide model with
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import tempfile
@@ -26,6 +26,7 @@ import torch
 from sparse_step_cases import CONVOLUTIONS, LINEARS, Convolution, Linear, Step, TrainedModel, decoder, resnet18
 from sparse_step_memory import memory_of
 from sparse_step_peers import SPARSELAB, SPARSEPROP, Peer, missing_peer
+from tables import pages, steps_table
 
 _LAYER_BATCH, _ROWS = 64, 2048
 _UPDATE_FREQUENCY = 100
@@ -186,16 +187,6 @@ class Benchmark:
             yield Row(f"ResNet-18 90%, batch 64, {what}", "masked", sizes[0] / sizes[1], *sizes, "MiB", bound)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown."""
-    lines = ["| case | against | ratio | bound | ours | theirs |", "| --- | --- | ---: | ---: | ---: | ---: |"]
-    for r in rows:
-        bound = "" if r.at_most is None else f"{r.at_most:g}{'' if r.ratio <= r.at_most else ', missed'}"
-        figures = f"{r.ours:.4g} {r.unit} | {r.theirs:.4g} {r.unit}"
-        lines.append(f"| {r.case} | {r.against} | {r.ratio:.3f} | {bound} | {figures} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure, print the table, write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -219,9 +210,9 @@ def main() -> None:
                 for found in case():
                     rows.append(found)
                     print(f"{found.case} : {found.against}  {found.ratio:.3f}", flush=True)
-    print(table(rows))
+    print(steps_table([asdict(r) for r in rows]))
     if options.out is not None:
-        options.out.write_text(json.dumps({"schema": 1, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
+        pages.write(options.out, [asdict(r) for r in rows])
 
 
 if __name__ == "__main__":

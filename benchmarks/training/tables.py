@@ -1,10 +1,10 @@
-"""Results of `digits.py` and `growth.py` as tables in Markdown."""
+"""Results of `digits.py`, `growth.py` and `sparse_step.py` as tables in Markdown."""
 
 from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pages
 
-__all__ = ["ALGORITHMS", "digits_table", "growth_table", "mean_and_spread", "sizes_table"]
+__all__ = ["ALGORITHMS", "digits_table", "growth_table", "mean_and_spread", "sizes_table", "steps_table"]
 
 ALGORITHMS = {"static": "masks stay", "set": "SET", "rigl": "RigL"}
 
@@ -60,3 +60,14 @@ def growth_table(seeds: Sequence[dict[str, float]]) -> str:
         figures = (*mean_and_spread(values), min(values), max(values))
         rows.append([key, *(f"{figure:.1f}" for figure in figures)])
     return pages.table(["", "mean", "standard deviation", "lowest", "highest"], rows)
+
+
+def steps_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Ratios of `sparse_step.py`, their bounds, and what they are made of."""
+    cells = []
+    for row in rows:
+        bound = "" if row["at_most"] is None else f"{row['at_most']:g}"
+        missed = "" if row["at_most"] is None or row["ratio"] <= row["at_most"] else " (missed)"
+        figures = [f"{row[side]:.4g} {row['unit']}" for side in ("ours", "theirs")]
+        cells.append([row["case"], row["against"], f"{row['ratio']:.3f}", bound + missed, *figures])
+    return pages.table(["case", "against", "ratio", "at most", "ours", "theirs"], cells)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MethodType
+
 import torch
 
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_parameter, compact_weight
@@ -11,17 +13,18 @@ class Linear(torch.nn.Linear):
     """A layer whose weight is compact."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(x, _dense(self), self.bias)
+        return _linear(self, x)
 
 
-class Conv2d(torch.nn.Conv2d):
-    """A convolution whose weight is compact."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._conv_forward(x, _dense(self), self.bias)
+def _linear(layer: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(x, _dense(layer), layer.bias)
 
 
-_KINDS: dict[type[torch.nn.Module], type[torch.nn.Module]] = {torch.nn.Linear: Linear, torch.nn.Conv2d: Conv2d}
+def _convolve(layer: torch.nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
+    return layer._conv_forward(x, _dense(layer), layer.bias)
+
+
+_FORWARD = {torch.nn.Linear: _linear, torch.nn.Conv2d: _convolve}
 
 
 def make_compact(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, CompactWeight]:
@@ -29,8 +32,8 @@ def make_compact(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None
     found = {}
     for name, layer in model.named_modules():
         mask = layer._buffers.get("weight_mask")
-        if mask is not None and type(layer) in _KINDS:
-            layer.__class__ = _KINDS[type(layer)]
+        if mask is not None and type(layer) in _FORWARD:
+            layer.forward = MethodType(_FORWARD[type(layer)], layer)
             found[name] = compact_parameter(layer, "weight", mask, optimizer)
     return found
 
