@@ -40,7 +40,8 @@ demo: $(VENV)/train.stamp
 	$(call sift,inspect resnet18-wide.onnx)
 	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
 
-# One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and with it what they are all made of.
+# One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
+# with it what they are all made of.
 test: $(VENV)/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
