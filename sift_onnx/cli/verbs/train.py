@@ -234,7 +234,9 @@ def _what_it_is(document: dict[str, Any]) -> str:
     if sparsity["numel"]:
         parts.append(f"{1 - sparsity['nnz'] / sparsity['numel']:.2%} of {sparsity['layers']} masked weights pruned")
     if document["kernels"]["layers"] and document["kernels"]["setting"] != "dense":
-        parts.append(f"{document['examples_per_second']:.3g} examples/s")
+        # A run that was over when it was resumed has none.
+        if document["examples_per_second"] is not None:
+            parts.append(f"{document['examples_per_second']:.3g} examples/s")
         original = document["original_examples_per_second_estimate"]
         if original is not None:
             parts.append(f"a dense model of as many multiply-accumulates by estimate {original:.3g}")

@@ -26,7 +26,7 @@ struct ConvOptions {
   Microarchitecture microarchitecture = detected_microarchitecture();  // that tiles are chosen for
   DType dtype = DType::float32;
   // Weights that change: the values of the SparseWeights are then places in these. Null: they are the weights.
-  std::shared_ptr<const ChangingValues> values;
+  std::shared_ptr<const ChangingValues> values = nullptr;
 };
 
 // A call of a convolution that differs from that of an operator.

@@ -124,7 +124,8 @@ std::vector<GradientChunk> pack_gradient(const GradientWeights& weights, const C
   for (std::int64_t group = 0; group < geometry.groups; ++group) {
     for (std::int64_t first = 0; first < group_rows; first += tile.chunk_rows) {
       const std::int64_t row_begin = group * group_rows + first;
-      GradientChunk& chunk = chunks.emplace_back(row_begin, std::min(tile.chunk_rows, group_rows - first));
+      GradientChunk& chunk = chunks.emplace_back(
+          GradientChunk{.row_begin = row_begin, .rows = std::min(tile.chunk_rows, group_rows - first), .slices = {}});
       const auto from = weights.starts.begin() + row_begin;
       std::vector<std::uint32_t> cursors(from, from + chunk.rows);
       for (std::int64_t column = 0; column < weights.columns; column += tile.slice_columns) {
