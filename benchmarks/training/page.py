@@ -1,4 +1,4 @@
-"""README.md and chart.svg of this folder, from digits.json and growth.json.
+"""README.md and chart.svg of this folder, from digits.json, growth.json and sparse_step.json.
 
 python benchmarks/training/page.py        # needs `pip install matplotlib`
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tables import ALGORITHMS, digits_table, growth_table, mean_and_spread, pages, sizes_table
+from tables import ALGORITHMS, digits_table, growth_table, mean_and_spread, pages, sizes_table, steps_table
 
 __all__ = ["FOLDER", "chart_key", "draw", "page"]
 
@@ -47,20 +47,29 @@ that stay. Test accuracy in %, over {seeds} seeds. {growth_origin}
 {growth}
 A channel is in use if active weights lead into it and out of it.
 
+## Training steps on sparse kernels
+
+A step is forward, backward and SGD with momentum and weight decay, with all changes of layout; a ratio is ours divided
+by the other's, the median of rounds in which they take turns, with 2 threads. "Masked" multiplies the zeros of the same
+model, "original" is the dense model of as many multiply-accumulates in plain torch, in the faster of its two memory
+formats, "same width" the wide model without masks. {steps_origin}
+
+{steps}
 ## Repeat it
 
 Requirements beyond the extra `[train]`: `pip install scikit-learn matplotlib`.
 
     {digits_command}
     {growth_command}
+    {steps_command}
     python benchmarks/training/page.py
 
-The first two measure, the third makes this page and its chart. `round_trip.py` and `mask_updates.py` of this folder
+The first three measure, the fourth makes this page and its chart. `round_trip.py` and `mask_updates.py` of this folder
 have their figures in the [notes](notes.md).
 """
 
 
-def page(digits: dict[str, Any], growth: dict[str, Any]) -> str:
+def page(digits: dict[str, Any], growth: dict[str, Any], steps: dict[str, Any]) -> str:
     """The text of README.md."""
     return _PAGE.format(
         digits_origin=pages.measured_on(digits),
@@ -71,7 +80,10 @@ def page(digits: dict[str, Any], growth: dict[str, Any]) -> str:
         growth_origin=pages.measured_on(growth),
         seeds=len(growth["rows"]),
         growth=growth_table(growth["rows"]),
+        steps_origin=pages.measured_on(steps),
+        steps=steps_table(steps["rows"]),
         digits_command=digits["command"],
+        steps_command=steps["command"],
         growth_command=growth["command"],
     )
 
@@ -108,8 +120,8 @@ def draw(digits: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Write both files."""
-    digits, growth = (pages.read(FOLDER / name) for name in ("digits.json", "growth.json"))
-    (FOLDER / "README.md").write_text(page(digits, growth), encoding="utf-8")
+    digits, growth, steps = (pages.read(FOLDER / name) for name in ("digits.json", "growth.json", "sparse_step.json"))
+    (FOLDER / "README.md").write_text(page(digits, growth, steps), encoding="utf-8")
     draw(digits, FOLDER / "chart.svg")
 
 

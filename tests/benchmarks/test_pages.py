@@ -31,8 +31,9 @@ def pages(module):
 
 def test_the_page_of_training_is_made_of_its_results(module):
     page = module("training", "page")
-    digits, growth = (page.pages.read(page.FOLDER / name) for name in ("digits.json", "growth.json"))
-    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(digits, growth)
+    names = ("digits.json", "growth.json", "sparse_step.json")
+    digits, growth, steps = (page.pages.read(page.FOLDER / name) for name in names)
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(digits, growth, steps)
     assert page.chart_key(digits) in (page.FOLDER / "chart.svg").read_text(encoding="utf-8")
 
 
