@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from sift_onnx.operators.windows import explicit_pads
-from sift_onnx.training.kernels.matrix import matmul
+from sift_onnx.training.kernels.matrix import gemm, matmul
 from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
 from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
@@ -41,6 +41,11 @@ class Product:
     is_convolution: bool
     outputs_first: bool
     transposed: bool = False
+
+    @property
+    def is_per_image(self) -> bool:
+        """Whether lanes are images of a batch; they are tokens, of which there are mostly more, otherwise."""
+        return self.is_convolution or self.run is gemm
 
     @property
     def takes_bias(self) -> bool:

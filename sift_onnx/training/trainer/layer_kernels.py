@@ -39,6 +39,7 @@ def choose_kernels(
     setting: KernelSetting,
     ranks: Ranks,
     *,
+    batch_size: int,
     is_sharded: bool,
     saved: Mapping[str, Any] | None,
 ) -> Kernels:
@@ -50,6 +51,7 @@ def choose_kernels(
         algorithm: attached to both; None if nothing is masked.
         setting: of the training.
         ranks: that train together; all of them get what the first one chooses.
+        batch_size: of one rank's step.
         is_sharded: whether they share out the parameters.
         saved: the kernels of the run that is resumed, as its checkpoint has them. Layers get the same kernels if the
             setting is the same, since the other kernels round otherwise.
@@ -73,17 +75,20 @@ def choose_kernels(
         return Kernels(setting=setting, layers=tuple(layers))
     if saved is not None and saved["setting"] == setting:
         layers = [LayerKernels(**layer) for layer in saved["layers"]]
-        _replace(module, optimizer, {layer.name: layer.kernels for layer in layers})
+        _replace(module, optimizer, {layer.name: layer.kernels for layer in layers}, batch_size)
     else:
-        layers = ranks.of_leader(_replace(module, optimizer, setting) if ranks.leads else None)
+        layers = ranks.of_leader(_replace(module, optimizer, setting, batch_size) if ranks.leads else None)
         if not ranks.leads:
-            _replace(module, optimizer, {layer.name: layer.kernels for layer in layers})
+            _replace(module, optimizer, {layer.name: layer.kernels for layer in layers}, batch_size)
     return Kernels(setting=setting, layers=tuple(layers))
 
 
 def _replace(
-    module: ImportedModule, optimizer: torch.optim.Optimizer, kernels: KernelSetting | Mapping[str, str]
+    module: ImportedModule,
+    optimizer: torch.optim.Optimizer,
+    kernels: KernelSetting | Mapping[str, str],
+    batch_size: int,
 ) -> list[LayerKernels]:
     found: list[LayerChoice] = []
-    sparsify_layers(module, optimizer, kernels=kernels, report=found.append)
+    sparsify_layers(module, optimizer, kernels=kernels, report=found.append, batch_size=batch_size)
     return [LayerKernels(name=layer.name, kernels=layer.kernels, reason=layer.reason) for layer in found]

@@ -121,6 +121,7 @@ class Trainer:
             self.sparsity,
             settings.kernels,
             ranks,
+            batch_size=batch.size,
             is_sharded=self._shared.is_sharded,
             saved=saved_kernels,
         )

@@ -10,7 +10,7 @@ from nets import Net
 from training.sparse_layers.masked_models import sparsified, with_masks
 
 from sift_onnx.errors import UsageError
-from sift_onnx.training import LayerChoice, densify_layers, sparsify_layers, to_torch
+from sift_onnx.training import ImportedModule, LayerChoice, densify_layers, sparsify_layers, to_torch
 from sift_onnx.training.sparse import Static, attach
 
 
@@ -99,11 +99,36 @@ def test_weights_of_other_types_and_without_active_elements_stay_dense() -> None
 
 
 def test_auto_takes_what_is_sparse_enough_and_says_how_sparse() -> None:
-    module = with_masks(to_torch(two_products().model()), 0.3)
+    module = with_masks(to_torch(two_products().model()), 0.2)
     module.masks["two.weight"].fill_(True)
     _, found = sparsified(module, "auto")
     assert found["one.weight"].kernels == "sparse"
     assert found["two.weight"] == LayerChoice("two.weight", "dense", "100% of its weights are active")
+
+
+def small_convolution(density: float) -> ImportedModule:
+    net = Net()
+    net.output(net.conv(images(net), 6, 5, 3, name="conv"))
+    return with_masks(to_torch(net.model()), density)
+
+
+@pytest.mark.parametrize(("batch_size", "kernels"), [(None, "sparse"), (16, "sparse"), (33, "sparse"), (4, "dense")])
+def test_auto_counts_the_lanes_that_a_small_batch_leaves_idle(batch_size: int | None, kernels: str) -> None:
+    module = small_convolution(0.15)
+    _, found = sparsified(module, "auto", batch_size=batch_size)
+    assert {choice.kernels for choice in found.values()} == {kernels}
+    if batch_size == 4:
+        assert all(choice.reason.endswith("25% of the lanes are used in batches of 4") for choice in found.values())
+
+
+def test_auto_does_not_count_images_where_lanes_are_tokens() -> None:
+    _, found = sparsified(with_masks(to_torch(two_products().model()), 0.15), "auto", batch_size=1)
+    assert {choice.kernels for choice in found.values()} == {"sparse"}
+
+
+def test_a_batch_size_is_positive() -> None:
+    with pytest.raises(UsageError, match="batch_size is 0; it has to be positive"):
+        sparsified(small_convolution(0.3), batch_size=0)
 
 
 def test_kernels_can_be_given_by_name() -> None:

@@ -32,6 +32,8 @@ class StandIn:
         optimizer: torch.optim.Optimizer | None = None,
         kernels: str | Mapping[str, str] = "auto",
         report: Callable[[Choice], None] = lambda choice: None,
+        *,
+        batch_size: int | None = None,
     ) -> ImportedModule:
         self.asked.append(kernels)
         names = [name for name, _ in module.named_parameters() if f"{name}_mask" in dict(module.named_buffers())]

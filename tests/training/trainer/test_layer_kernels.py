@@ -1,4 +1,4 @@
-"""The setting ``kernels``: which layers it gives sparse kernels, and what is told of it."""
+"""The setting ``kernels``: which layers it gives sparse kernels, and what the log says of them."""
 
 from __future__ import annotations
 
@@ -171,7 +171,14 @@ def choose(setting: Any, device: str = "cpu", ranks: int = 1, is_sharded: bool =
     algorithm.apply(module)
     where = Ranks(0, ranks, torch.device(device))
     return choose_kernels(
-        module, torch.optim.SGD([weights["a"]]), algorithm, setting, where, is_sharded=is_sharded, saved=None
+        module,
+        torch.optim.SGD([weights["a"]]),
+        algorithm,
+        setting,
+        where,
+        batch_size=16,
+        is_sharded=is_sharded,
+        saved=None,
     )
 
 

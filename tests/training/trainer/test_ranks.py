@@ -135,7 +135,7 @@ def test_sparse_kernels_have_the_same_masks_on_both_ranks_and_on_one(ranks: list
     assert ranks[0]["kernels"] == ranks[1]["kernels"]
     assert [layer["kernels"] for layer in ranks[0]["kernels"]["layers"]] == ["sparse", "sparse"]
     assert ranks[0]["sparse kernels"] == ranks[1]["sparse kernels"]
-    settings = two_ranks.recipe(folder, steps=30)
+    settings = two_ranks.recipe(folder, steps=30, kernels="sparse")
     masks = two_ranks.train(folder, Ranks(0, 1, torch.device("cpu")), settings, net="net32.onnx")[1]
     assert ranks[0]["sparse kernels"] == masks
     assert len(set(masks)) > 2

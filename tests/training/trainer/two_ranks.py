@@ -105,7 +105,8 @@ def main(folder: Path) -> None:
                 again, rest = train(folder, ranks, chosen, None, checkpoints_in(kept)[0])
                 same = all(torch.equal(a, b) for a, b in zip(final(whole), final(again), strict=True))
                 found[f"{parallelism} {name} resumed"] = same and digests[12:] == rest
-        trainer, found["sparse kernels"] = train(folder, ranks, recipe(folder, steps=30), net="net32.onnx")
+        sparse = recipe(folder, steps=30, kernels="sparse")
+        trainer, found["sparse kernels"] = train(folder, ranks, sparse, net="net32.onnx")
         found["kernels"] = trainer.kernels.to_dict()
         written = recipe(folder, parallelism="fsdp2", steps=20)
         train_file(folder / "net.onnx", folder / "written.onnx", folder / "d.npz", written, device="cpu")

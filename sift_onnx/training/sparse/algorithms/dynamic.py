@@ -109,8 +109,8 @@ class DynamicSparsityAlgorithm(SparsityAlgorithm):
     def growth_limit(self, name: str) -> int | None:
         """The most weights of a parameter that can grow at the coming update; None if that is not known.
 
-        Where it is known, of a compact parameter's :meth:`dense_gradient` only so many inactive elements are kept,
-        those of the largest magnitude; the others are zero.
+        Where it is known, :meth:`dense_gradient` of a compact parameter keeps that number of inactive elements, those
+        of the largest magnitude; the others are zero.
         """
         return None
 

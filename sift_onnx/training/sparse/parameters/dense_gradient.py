@@ -69,9 +69,9 @@ class KeptGradient:
 class DenseGradient:
     """The dense gradient of one compact weight.
 
-    On update steps a layer's backward pass hands over its dense gradient. Where one backward pass makes a step and the
-    number of weights that can grow is known, only so many of the largest magnitude are kept: no other can enter the
-    mask. Otherwise the tensor is kept: to be summed, averaged over ranks, or looked at by rules of another kind.
+    On update steps a layer's backward pass hands over its dense gradient. Where one backward pass makes a step and at
+    most n weights can grow, the n entries of largest magnitude are kept: no other can enter the mask. Otherwise the
+    whole tensor is kept: it is summed over passes, averaged over ranks, or read by other rules.
     """
 
     def __init__(self, rule: GrowthRule, name: str) -> None:
