@@ -76,13 +76,13 @@ class ImagesInMemory:
         return channels, height, width
 
     def pixels(self, rows: npt.NDArray[np.int64], shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
-        """See :class:`Images`; images are not resized."""
-        if self.shape != shape:
+        """See :class:`Images`; images are not resized, and gray ones are repeated for models of three channels."""
+        if self.shape != shape and self.shape != (1, *shape[1:]):
             raise UsageError(
                 f"{self._where}: images are {list(self.shape)}, channels, height and width, and the model "
                 f"takes {list(shape)}; export the model for this size, or write FILE.py:FUNCTION that resizes"
             )
-        return self._pixels[rows]
+        return np.broadcast_to(self._pixels[rows], (len(rows), *shape))
 
 
 class ImagesInFiles:

@@ -66,6 +66,8 @@ def test_idx_files_are_found_by_their_published_names(tmp_path: Path, packed: bo
     assert found.held_out.labels.tolist() == LABELS[:3].tolist()
     assert found.train.shape == (1, 4, 3)
     np.testing.assert_array_equal(found.train.pixels(rows(4, 1), (1, 4, 3)), PIXELS[[4, 1], None])
+    gray = found.train.pixels(rows(4, 1), (3, 4, 3))
+    np.testing.assert_array_equal(gray, PIXELS[[4, 4, 4, 1, 1, 1]].reshape(2, 3, 4, 3))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class ImageExamples:
         pixels = self._images.pixels(rows.numpy(), self._shape)
         if self._dtype.kind == "f":
             pixels = pixels.astype(self._dtype) / self._dtype.type(255)
-        return Batch((torch.from_numpy(np.ascontiguousarray(pixels)),), self._labels[rows])
+        return Batch((torch.from_numpy(np.array(pixels)),), self._labels[rows])
 
     def targets(self) -> Iterable[torch.Tensor]:
         """All labels."""

@@ -68,7 +68,8 @@ def test_pixels_are_from_0_to_1_or_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
-        ([spec("n", 3, 6, 6)], r"images are \[1, 6, 6\], .*, and the model takes \[3, 6, 6\]"),
+        ([spec("n", 3, 8, 6)], r"images are \[1, 6, 6\], .*, and the model takes \[3, 8, 6\]"),
+        ([spec("n", "c", 8, 8)], r"images are \[1, 6, 6\], .*, and the model takes \[1, 8, 8\]"),
         ([spec("n", 36)], r"one input \[N, channels, height, width\]; this one takes x n,36"),
         ([spec("n", 1, 6, 6), spec("n", 1)], "for a model with one input"),
         ([spec("n", 1, 6, 6, dtype="int64")], "input 'x' is int64"),
