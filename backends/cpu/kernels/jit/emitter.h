@@ -20,6 +20,11 @@ enum class Pointer : std::uint8_t {
   place,  // of a row's sums, biases or outputs, from the last row to the first
   step,   // bytes from one row to the next
   residual,
+  gradients,  // from here on those of code that sums gradients
+  positions,  // that are left of a line
+  line,
+  lines,  // that are left
+  sums,   // live only between lines
 };
 
 struct Address {
@@ -27,8 +32,9 @@ struct Address {
   std::int32_t displacement;
 };
 
-// The number of a vector register.
+// The number of a vector register, and that of a mask.
 using VectorRegister = int;
+using MaskRegister = int;
 
 // What is read back of generated code.
 struct Instruction {
@@ -41,7 +47,8 @@ struct Instruction {
 };
 
 template <typename T>
-concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address address, Pointer pointer) {
+concept Emitter = requires(T code, std::byte* at, VectorRegister vector, MaskRegister mask, Address address,
+                           Pointer pointer) {
   // Writes instructions to `at` and on; the caller provides the room.
   T(at);
   { code.at() } -> std::same_as<std::byte*>;
@@ -58,8 +65,15 @@ concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address
   code.load(vector, address);                  // aligned
   code.broadcast(vector, address);             // one float to all lanes
   code.multiply_add(vector, vector, address);  // first += second * the float at the address
-  code.add(vector, vector, address);           // first = second + the vector at the address
-  code.max(vector, vector, vector);            // first = max(second, third); of a NaN and a bound the third
+  code.multiply_add(vector, vector, vector);   // first += second * third
+  code.multiply_add_vector(vector, vector, address);
+  code.clear(vector);
+  code.set_mask(mask, std::uint16_t{});      // the lanes in it; overwrites `positions`
+  code.blend(vector, mask, vector, vector);  // of the lanes in the mask from the last, of others from the one before
+  code.exchange(vector, vector, int{});      // lane i of the first = lane i ^ step of the second; step is 1, 2, 4 or 8
+  code.add(vector, vector, vector);
+  code.add(vector, vector, address);  // first = second + the vector at the address
+  code.max(vector, vector, vector);   // first = max(second, third); of a NaN and a bound the third
   code.min(vector, vector, vector);
   code.store(address, vector);
   code.store_aligned(address, vector);
@@ -67,11 +81,15 @@ concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address
   code.prefetch(address);
 
   code.load(pointer, address);
+  code.store(address, pointer);
   code.move(pointer, pointer);            // first = second
   code.advance(pointer, std::int32_t{});  // by this many bytes
   code.subtract(pointer, pointer);        // first -= second
   code.jump(address);                     // to the address that is stored there
-  code.finish();                          // returns to the caller
+  code.repeat(pointer, at);               // decrements, and jumps back unless that makes zero
+  code.call(at);                          // of a piece that ends in `leave`
+  code.leave();
+  code.finish();  // returns to the caller, which is compiled
 
   // The instruction at an address; of those that a body consists of.
   { T::decode(at) } -> std::same_as<Instruction>;

@@ -3,36 +3,44 @@
 #include <algorithm>
 #include <utility>
 
+#include "train/gradient_blocks.h"
+
 namespace sift::cpu {
 namespace {
+
+constexpr std::size_t kPieceBlocks = 8;  // of code
 
 class Packer {
  public:
   Packer(const GradientWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
-         const KernelTable& kernels)
+         const KernelTable& kernels, GradientCode* code)
       : weights_(weights),
         down_(taps_of_rows(geometry)),
         across_(taps_of_columns(geometry)),
         taps_(down_.count * across_.count),
         phases_(down_.phases() * across_.phases()),
         tile_(tile),
-        kernels_(kernels) {}
+        kernels_(kernels),
+        code_(code) {}
 
-  // Weights of the rows from `cursors` on, as far as they are in the columns before `column_end`; moves the cursors.
-  GradientSlice slice(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_end) {
+  // Weights of the rows from `cursors` on, as far as they are in the slice of columns; moves the cursors.
+  GradientSlice slice(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_begin) {
     GradientSlice slice;
-    cut_rows(row_begin, cursors, column_end);
+    cut_rows(row_begin, cursors, column_begin + tile_.slice_columns);
     for (const std::int64_t plane : planes_) slice.planes.push_back(place_of(plane));
-    std::ranges::stable_sort(pieces_, [](const Piece& a, const Piece& b) { return a.count > b.count; });
-    for (std::size_t first = 0; first < pieces_.size();) first = add_block(first, slice);
+    std::ranges::stable_sort(pieces_, std::ranges::greater{}, &GradientPiece::count);
+    if (code_ != nullptr) {
+      add_code(slice, column_begin);
+    } else {
+      for (std::size_t first = 0; first < pieces_.size();) first = add_block(first, slice);
+    }
     return slice;
   }
 
  private:
-  struct Piece {  // of a row
-    std::uint32_t row;
-    std::uint32_t begin;
-    std::uint32_t count;
+  struct Product {
+    GradientProduct code;
+    std::uint32_t place;
   };
 
   void cut_rows(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_end) {
@@ -89,7 +97,7 @@ class Packer {
     }
     ++slice.runs.back().blocks;
     for (std::size_t i = first; i < first + together; ++i) {
-      const Piece piece = i < pieces_.size() ? pieces_[i] : Piece{};
+      const GradientPiece piece = i < pieces_.size() ? pieces_[i] : GradientPiece{};
       slice.rows.push_back(piece.row * static_cast<std::uint32_t>(tile_.positions() * kLanes));
       for (std::uint32_t slot = 0; slot < static_cast<std::uint32_t>(slots); ++slot) {
         const bool is_filler = slot >= piece.count;
@@ -102,6 +110,39 @@ class Packer {
     return first + together;
   }
 
+  void add_code(GradientSlice& slice, std::int64_t column_begin) {
+    constexpr std::uint32_t kFloat = sizeof(float);
+    const GradientPiece* piece = nullptr;
+    const std::vector<std::uint32_t> sizes =
+        group_pieces(pieces_, weights_.columns_of, static_cast<std::uint32_t>(column_begin),
+                     static_cast<std::uint32_t>(tile_.slice_columns));
+    std::vector<Product> products;
+    std::vector<GradientProduct> written;
+    std::vector<std::uint32_t> rows;
+    piece = pieces_.data();
+    for (std::size_t block = 0; block < sizes.size(); ++block) {
+      products.clear();
+      written.clear();
+      rows.clear();
+      for (std::uint32_t row = 0; row < sizes[block]; ++row, ++piece) {
+        rows.push_back(piece->row * static_cast<std::uint32_t>(tile_.positions() * kLanes) * kFloat);
+        for (std::uint32_t i = piece->begin; i < piece->begin + piece->count; ++i) {
+          products.push_back({{offset_of(weights_.columns_of[i]) * kFloat, row}, weights_.places[i]});
+        }
+      }
+      std::ranges::stable_sort(products, {}, [](const Product& product) { return product.code.operand; });
+      for (const Product& product : products) {
+        written.push_back(product.code);
+        slice.places.push_back(product.place);
+      }
+      slice.places.resize((block + 1) * kGradientCodeFloats, GradientSlice::kNoPlace);
+      if (block % kPieceBlocks == 0) slice.pieces.push_back({code_->begin(), 0});
+      ++slice.pieces.back().blocks;
+      code_->add_block(written, rows);
+      if ((block + 1) % kPieceBlocks == 0 || block + 1 == sizes.size()) code_->end();
+    }
+  }
+
   const GradientWeights& weights_;
   GradientTaps down_;
   GradientTaps across_;
@@ -109,32 +150,42 @@ class Packer {
   std::int64_t phases_;
   const GradientTile& tile_;
   const KernelTable& kernels_;
+  GradientCode* code_;  // null for lists
   // Of the slice at hand.
-  std::vector<Piece> pieces_;
+  std::vector<GradientPiece> pieces_;
   std::vector<std::int64_t> planes_;
 };
 
 }  // namespace
 
-std::vector<GradientChunk> pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry,
-                                         const GradientTile& tile, const KernelTable& kernels) {
-  Packer packer(weights, geometry, tile, kernels);
+PackedGradient pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
+                             const KernelTable& kernels, bool generates) {
+  PackedGradient packed;
+  std::shared_ptr<GradientCode> code;
+  if (generates) {
+    const auto nnz = static_cast<std::size_t>(weights.nnz());
+    const auto most_pieces =
+        std::min(nnz, static_cast<std::size_t>(weights.rows * ceil_div(weights.columns, tile.slice_columns)) +
+                          nnz / kMostGradientSlots);
+    packed.code = code = std::make_shared<GradientCode>(nnz, most_pieces, most_pieces);
+  }
+  Packer packer(weights, geometry, tile, kernels, code.get());
   const std::int64_t group_rows = weights.rows / geometry.groups;
-  std::vector<GradientChunk> chunks;
   for (std::int64_t group = 0; group < geometry.groups; ++group) {
     for (std::int64_t first = 0; first < group_rows; first += tile.chunk_rows) {
       const std::int64_t row_begin = group * group_rows + first;
-      GradientChunk& chunk = chunks.emplace_back(
+      GradientChunk& chunk = packed.chunks.emplace_back(
           GradientChunk{.row_begin = row_begin, .rows = std::min(tile.chunk_rows, group_rows - first), .slices = {}});
       const auto from = weights.starts.begin() + row_begin;
       std::vector<std::uint32_t> cursors(from, from + chunk.rows);
       for (std::int64_t column = 0; column < weights.columns; column += tile.slice_columns) {
-        GradientSlice slice = packer.slice(row_begin, cursors, column + tile.slice_columns);
+        GradientSlice slice = packer.slice(row_begin, cursors, column);
         if (!slice.planes.empty()) chunk.slices.push_back(std::move(slice));
       }
     }
   }
-  return chunks;
+  if (code) code->seal();
+  return packed;
 }
 
 }  // namespace sift::cpu

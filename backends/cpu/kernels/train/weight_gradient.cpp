@@ -27,7 +27,7 @@ struct WeightGradient::Packing {
   std::int64_t h;  // of the output
   std::int64_t w;
   GradientTile tile;
-  std::vector<GradientChunk> chunks;
+  PackedGradient packed;
 };
 
 WeightGradient::~WeightGradient() = default;
@@ -95,8 +95,17 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
       static_cast<double>(nnz()) / static_cast<double>(weights_.rows) / static_cast<double>(weights_.columns);
   const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns, density,
                                                  flat ? 1 : out.h, flat ? out.h * out.w : out.w);
-  auto packing =
-      std::make_shared<const Packing>(Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_)});
+  const auto pack = [&](bool generates) {
+    return std::make_shared<const Packing>(
+        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_, generates)});
+  };
+  const bool generates = kernels_.runs_generated && may_execute_code();
+  std::shared_ptr<const Packing> packing;
+  try {
+    packing = pack(generates);
+  } catch (const CodeMemoryError&) {
+    packing = pack(false);
+  }
   if (packings_.size() == kMostPackings) packings_.erase(packings_.begin());
   packings_.push_back(packing);
   return packing;
@@ -150,12 +159,13 @@ struct TilePlace {
 };
 
 // Where the lines of a tile's pixels lie in a plane, and in a row of gradients.
-void list_lines(const GradientTile& tile, const TilePlace& place, std::vector<GradientLine>& lines) {
+void list_lines(const GradientTile& tile, const TilePlace& place, const float* panel, const float* gradients,
+                std::vector<GradientLine>& lines) {
   lines.clear();
   for (std::int64_t line = 0; line < place.groups * place.h; ++line) {
     const std::int64_t at = (line / place.h * tile.plane_h + line % place.h) * tile.plane_w;
-    const GradientLine next{static_cast<std::uint32_t>(at * kLanes),
-                            static_cast<std::uint32_t>(line * place.w * kLanes), static_cast<std::uint32_t>(place.w)};
+    const GradientLine next{panel + at * kLanes, gradients + line * place.w * kLanes,
+                            static_cast<std::uint64_t>(place.w)};
     if (!lines.empty() && lines.back().x + lines.back().count * kLanes == next.x) {
       lines.back().count += next.count;
     } else {
@@ -205,13 +215,12 @@ class WeightGradient::Task {
                                 std::min(tile_.groups, image_groups - group),
                                 std::min(tile_.h, out_.h - y),
                                 std::min(tile_.w, out_.w - left)};
-          list_lines(tile_, place, scratch.lines);
+          list_lines(tile_, place, panel, gradients, scratch.lines);
           copy_gradients(place, dy, gradients);
           float* slice_sums = sums;
           for (const GradientSlice& slice : slices_) {
             copy_operands(place, slice, x, panel);
-            multiply(slice, {panel, gradients, scratch.lines.data(), scratch.lines.data() + scratch.lines.size()},
-                     slice_sums);
+            multiply(slice, scratch.lines, slice_sums);
             slice_sums += slice.places.size();
           }
         }
@@ -274,7 +283,11 @@ class WeightGradient::Task {
     }
   }
 
-  void multiply(const GradientSlice& slice, const GradientArgs& args, float* sums) const {
+  void multiply(const GradientSlice& slice, std::span<const GradientLine> lines, float* sums) const {
+    for (const GradientSlice::Piece& piece : slice.pieces) {
+      run_gradient_code(piece.code, lines, sums);
+      sums += piece.blocks * std::size_t{kGradientCodeFloats};
+    }
     const std::uint32_t* offsets = slice.offsets.data();
     const std::uint32_t* rows = slice.rows.data();
     for (GradientRun run : slice.runs) {
@@ -282,7 +295,7 @@ class WeightGradient::Task {
       run.offsets = offsets;
       run.rows = rows;
       run.sums = sums;
-      kernels_.weight_gradient(args, run);
+      kernels_.weight_gradient(lines, run);
       offsets += run.blocks * together * run.slots;
       rows += run.blocks * together;
       sums += run.blocks * ceil_div(together * run.slots, kLanes) * kLanes;
@@ -314,11 +327,11 @@ void WeightGradient::run(ThreadPool& pool, const Shape& shape, const float* x, c
     out = {out.n, out.c, 1, out.h * out.w};
   }
   // Each task copies the gradients of its chunk, so that there are no more of them than keep all threads at work.
-  const auto chunk_count = static_cast<std::int64_t>(packing->chunks.size());
+  const auto chunk_count = static_cast<std::int64_t>(packing->packed.chunks.size());
   std::int64_t parts = 1;
   while (chunk_count * parts % pool.threads() != 0 && chunk_count * parts < kManyTasks * pool.threads()) ++parts;
   pool.parallel_for(chunk_count * parts, [&](std::int64_t i) {
-    const GradientChunk& chunk = packing->chunks[static_cast<std::size_t>(i / parts)];
+    const GradientChunk& chunk = packing->packed.chunks[static_cast<std::size_t>(i / parts)];
     const auto slices = static_cast<std::int64_t>(chunk.slices.size());
     const auto begin = static_cast<std::size_t>(slices * (i % parts) / parts);
     const auto end = static_cast<std::size_t>(slices * (i % parts + 1) / parts);

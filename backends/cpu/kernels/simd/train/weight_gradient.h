@@ -5,6 +5,8 @@
 // that a block of 16 lanes is as many positions as it has vectors.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <utility>
 
 #include "simd/kernel_table.h"
@@ -71,7 +73,7 @@ template <int Rows, int Slots, int Vecs>
 }
 
 template <int Slots>
-void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
+void gradient_blocks(std::span<const GradientLine> lines, const GradientRun& run) {
   constexpr int kRows = gradient_rows_of(Slots);
   constexpr int kSums = kRows * Slots;
   constexpr int kVectors = (kSums + kVecLanes - 1) / kVecLanes;
@@ -81,10 +83,10 @@ void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
   float* out = run.sums;
   for (std::uint32_t block = 0; block < run.blocks; ++block, offsets += kSums, rows += kRows) {
     Vec sums[kVectors * kVecLanes]{};
-    for (const GradientLine* line = args.lines; line != args.lines_end; ++line) {
-      const float* x = args.x + line->x;
-      const float* dy = args.dy + line->dy;
-      std::uint32_t left = line->count;
+    for (const GradientLine& line : lines) {
+      const float* x = line.x;
+      const float* dy = line.dy;
+      std::uint64_t left = line.count;
       // Offsets come from the list each time: kept over the loop, more of them than registers hold, they would be
       // copied to the stack and read from there.
 #pragma GCC unroll 1
@@ -103,15 +105,15 @@ void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
   }
 }
 
-inline void weight_gradient(const GradientArgs& args, const GradientRun& run) {
-  using Blocks = void (*)(const GradientArgs&, const GradientRun&);
+inline void weight_gradient(std::span<const GradientLine> lines, const GradientRun& run) {
+  using Blocks = void (*)(std::span<const GradientLine>, const GradientRun&);
   static constexpr auto kBySlots = []<int... Less>(std::integer_sequence<int, Less...>) {
     struct Table {
       Blocks of[kMostGradientSlots];
     };
     return Table{{&gradient_blocks<Less + 1>...}};
   }(std::make_integer_sequence<int, kMostGradientSlots>{});
-  kBySlots.of[run.slots - 1](args, run);
+  kBySlots.of[run.slots - 1](lines, run);
 }
 
 }  // namespace sift::cpu::SIFT_ISA
