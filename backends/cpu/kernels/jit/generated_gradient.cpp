@@ -89,18 +89,18 @@ GradientCode::GradientCode(std::size_t products, std::size_t rows, std::size_t b
   at_ = code.at();
 }
 
-const std::byte* GradientCode::begin() {
-  const std::byte* const piece = at_;
+void GradientCode::begin() {
+  piece_ = at_;
   HostEmitter code(at_);
   code.call(enter_);
   at_ = code.at();
-  return piece;
 }
 
-void GradientCode::end() {
+std::span<const std::byte> GradientCode::end() {
   HostEmitter code(at_);
   code.finish();
   at_ = code.at();
+  return {piece_, static_cast<const std::byte*>(at_)};
 }
 
 void GradientCode::add_block(std::span<const GradientProduct> products, std::span<const std::uint32_t> rows) {

@@ -14,6 +14,8 @@
 namespace sift::cpu {
 
 inline constexpr int kGradientCodeSums = 28;  // of 32 registers
+// Sums of a row in a block: more rows have more operands in common.
+inline constexpr int kGradientCodeSlots = 8;
 // Floats that the sums of a block take, the last ones of which mean nothing.
 inline constexpr int kGradientCodeFloats = 32;
 
@@ -34,12 +36,12 @@ class GradientCode {
   // With room for this many products, pieces of rows, and blocks. Throws CodeMemoryError.
   GradientCode(std::size_t products, std::size_t rows, std::size_t blocks);
 
-  // What follows is a piece that begins here.
-  const std::byte* begin();
+  void begin();
   // Products in ascending order of their operands, which is that of the sums; `rows` are in bytes from
   // GradientLine::dy to the gradients of each.
   void add_block(std::span<const GradientProduct> products, std::span<const std::uint32_t> rows);
-  void end();
+  // The piece since `begin`, which is run as `run_gradient_code`.
+  std::span<const std::byte> end();
 
   // Makes all pieces ready to run, and writes no more. Throws CodeMemoryError.
   void seal() { memory_.seal(static_cast<std::size_t>(at_ - memory_.begin())); }
@@ -47,6 +49,7 @@ class GradientCode {
  private:
   CodeMemory memory_;
   std::byte* at_;
+  const std::byte* piece_ = nullptr;
   const std::byte* enter_;
   const std::byte* start_;
   const std::byte* finish_;

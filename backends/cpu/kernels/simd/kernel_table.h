@@ -303,6 +303,15 @@ struct DenseFinishArgs {
   bool non_temporal;  // stores
 };
 
+// Blocks of 16 floats, aligned to 64 bytes; steps, in floats, are from one to the next.
+struct BlockCopy {
+  const float* from;  // null: zeros
+  float* to;
+  std::int64_t count;
+  std::ptrdiff_t from_step;
+  std::ptrdiff_t to_step;
+};
+
 // Sums of a weight gradient: adjacent positions of a tile, in panels that are aligned to 64 bytes.
 inline constexpr int kMostGradientSlots = 12;
 struct GradientLine {
@@ -379,6 +388,7 @@ struct KernelTable {
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
 
+  void (*copy_blocks)(std::span<const BlockCopy> copies);
   void (*weight_gradient)(std::span<const GradientLine> lines, const GradientRun& run);
   int (*gradient_rows)(int slots);  // up to kMostGradientSlots
 

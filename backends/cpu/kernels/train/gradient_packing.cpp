@@ -8,7 +8,7 @@
 namespace sift::cpu {
 namespace {
 
-constexpr std::size_t kPieceBlocks = 8;  // of code
+constexpr std::size_t kPieceBlocks = 16;  // of code
 
 class Packer {
  public:
@@ -27,7 +27,7 @@ class Packer {
   GradientSlice slice(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_begin) {
     GradientSlice slice;
     cut_rows(row_begin, cursors, column_begin + tile_.slice_columns);
-    for (const std::int64_t plane : planes_) slice.planes.push_back(place_of(plane));
+    list_planes(slice);
     std::ranges::stable_sort(pieces_, std::ranges::greater{}, &GradientPiece::count);
     if (code_ != nullptr) {
       add_code(slice, column_begin);
@@ -43,6 +43,8 @@ class Packer {
     std::uint32_t place;
   };
 
+  std::uint32_t most_slots() const { return code_ != nullptr ? kGradientCodeSlots : kMostGradientSlots; }
+
   void cut_rows(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_end) {
     pieces_.clear();
     planes_.clear();
@@ -53,7 +55,8 @@ class Packer {
       for (; at < end && weights_.columns_of[at] < column_end; ++at)
         planes_.push_back(plane_of(weights_.columns_of[at]));
       // Pieces of about one size.
-      const std::uint32_t parts = (at - begin + kMostGradientSlots - 1) / kMostGradientSlots;
+      const std::uint32_t most = most_slots();
+      const std::uint32_t parts = (at - begin + most - 1) / most;
       for (std::uint32_t part = 0; part < parts; ++part) {
         const std::uint32_t from = begin + (at - begin) * part / parts;
         pieces_.push_back({static_cast<std::uint32_t>(row), from, begin + (at - begin) * (part + 1) / parts - from});
@@ -70,14 +73,29 @@ class Packer {
            across_.phase(tap % across_.count);
   }
 
-  GradientSlice::Plane place_of(std::int64_t plane) const {
+  GradientSlice::Planes place_of(std::int64_t plane) const {
     if (tile_.by_tap) {
       const std::int64_t tap = plane % taps_;
-      return {plane / taps_, tap / across_.count * down_.dilation, tap % across_.count * across_.dilation};
+      return {plane / taps_, 1, tap / across_.count * down_.dilation, tap % across_.count * across_.dilation};
     }
     const std::int64_t phase = plane % phases_;
-    return {plane / phases_, down_.first_pixel(phase / across_.phases()),
+    return {plane / phases_, 1, down_.first_pixel(phase / across_.phases()),
             across_.first_pixel(phase % across_.phases())};
+  }
+
+  void list_planes(GradientSlice& slice) const {
+    slice.plane_count = std::ssize(planes_);
+    for (const std::int64_t plane : planes_) {
+      const GradientSlice::Planes next = place_of(plane);
+      if (!slice.planes.empty()) {
+        GradientSlice::Planes& last = slice.planes.back();
+        if (last.channel + last.count == next.channel && last.y == next.y && last.x == next.x) {
+          ++last.count;
+          continue;
+        }
+      }
+      slice.planes.push_back(next);
+    }
   }
 
   std::uint32_t offset_of(std::int64_t column) const {
@@ -112,14 +130,13 @@ class Packer {
 
   void add_code(GradientSlice& slice, std::int64_t column_begin) {
     constexpr std::uint32_t kFloat = sizeof(float);
-    const GradientPiece* piece = nullptr;
     const std::vector<std::uint32_t> sizes =
         group_pieces(pieces_, weights_.columns_of, static_cast<std::uint32_t>(column_begin),
                      static_cast<std::uint32_t>(tile_.slice_columns));
     std::vector<Product> products;
     std::vector<GradientProduct> written;
     std::vector<std::uint32_t> rows;
-    piece = pieces_.data();
+    const GradientPiece* piece = pieces_.data();
     for (std::size_t block = 0; block < sizes.size(); ++block) {
       products.clear();
       written.clear();
@@ -136,10 +153,11 @@ class Packer {
         slice.places.push_back(product.place);
       }
       slice.places.resize((block + 1) * kGradientCodeFloats, GradientSlice::kNoPlace);
-      if (block % kPieceBlocks == 0) slice.pieces.push_back({code_->begin(), 0});
-      ++slice.pieces.back().blocks;
+      const auto in_piece = static_cast<std::uint32_t>(block % kPieceBlocks);
+      if (in_piece == 0) code_->begin();
       code_->add_block(written, rows);
-      if ((block + 1) % kPieceBlocks == 0 || block + 1 == sizes.size()) code_->end();
+      if (in_piece + 1 == kPieceBlocks || block + 1 == sizes.size())
+        slice.pieces.push_back({code_->end(), in_piece + 1});
     }
   }
 

@@ -29,20 +29,23 @@ struct GradientWeights {
 };
 
 struct GradientSlice {
-  struct Plane {
+  // Of adjacent channels; their planes are adjacent in the panel.
+  struct Planes {
     std::int64_t channel;
+    std::int64_t count;
     std::int64_t y;  // of the first pixel, from that of output pixel 0's first tap
     std::int64_t x;
   };
   static constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
 
-  // Of generated code.
+  // Of generated code; the next one's follows it in memory.
   struct Piece {
-    const std::byte* code;
+    std::span<const std::byte> code;
     std::uint32_t blocks;
   };
 
-  std::vector<Plane> planes;
+  std::vector<Planes> planes;
+  std::int64_t plane_count = 0;
   std::vector<Piece> pieces;      // empty for lists
   std::vector<GradientRun> runs;  // without pointers
   std::vector<std::uint32_t> offsets;

@@ -14,6 +14,24 @@
 
 namespace sift::cpu::SIFT_ISA {
 
+inline void copy_blocks(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    float* to = copy.to;
+    if (copy.from == nullptr) {
+      for (std::int64_t i = 0; i < copy.count; ++i, to += copy.to_step) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecsPerBlock; ++v) store(to + v * kVecLanes, Vec{});
+      }
+      continue;
+    }
+    const float* from = copy.from;
+    for (std::int64_t i = 0; i < copy.count; ++i, from += copy.from_step, to += copy.to_step) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecsPerBlock; ++v) store(to + v * kVecLanes, load(from + v * kVecLanes));
+    }
+  }
+}
+
 inline constexpr int kGradientSums = kRegisters == 32 ? 27 : 12;
 static_assert(kGradientSums >= kMostGradientSlots);
 
