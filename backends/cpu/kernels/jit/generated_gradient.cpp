@@ -21,8 +21,8 @@ constexpr std::size_t kBlockCodeBytes = 128;  // without products and loads
 // What a piece reads.
 struct GradientCall {
   const GradientLine* lines;
-  std::size_t count;
-  float* sums;  // of the next block
+  std::size_t ends;  // of lines, and 1 for the beginning of the first
+  float* sums;       // of the next block
 };
 
 Address field(std::size_t offset) { return {Pointer::call, static_cast<std::int32_t>(offset)}; }
@@ -42,11 +42,10 @@ void fold_lanes(HostEmitter& code, VectorRegister first, int count) {
       const VectorRegister crossed = kCrossed + i % 2;
       if (i + step < count) {
         code.blend(straight, mask, a, b);
-        code.blend(crossed, mask, b, a);
-        code.exchange(crossed, crossed, step);
+        code.cross(crossed, mask, a, b, step);
         code.add(a, straight, crossed);
       } else {
-        code.exchange(crossed, a, step);
+        code.cross(crossed, mask, a, a, step);
         code.add(a, a, crossed);
       }
     }
@@ -71,7 +70,15 @@ GradientCode::GradientCode(std::size_t products, std::size_t rows, std::size_t b
   start_ = code.at();
   for (VectorRegister sum = 0; sum < kGradientCodeSums; ++sum) code.clear(sum);
   code.load(Pointer::line, field(offsetof(GradientCall, lines)));
-  code.load(Pointer::lines, field(offsetof(GradientCall, count)));
+  code.load(Pointer::lines, field(offsetof(GradientCall, ends)));
+  next_line_ = code.at();
+  code.count_down(Pointer::lines);
+  code.leave_if_zero();
+  code.load(Pointer::operands, line_field(offsetof(GradientLine, x)));
+  code.load(Pointer::gradients, line_field(offsetof(GradientLine, dy)));
+  code.load(Pointer::positions, line_field(offsetof(GradientLine, count)));
+  code.advance(Pointer::line, sizeof(GradientLine));
+  code.advance(Pointer::operands, kReach);
   code.leave();
 
   finish_ = code.at();
@@ -109,12 +116,6 @@ void GradientCode::add_block(std::span<const GradientProduct> products, std::spa
   const int operands = HostEmitter::kVectorRegisters - count - static_cast<int>(rows.size());
   HostEmitter code(at_);
   code.call(start_);
-  const std::byte* const line = code.at();
-  code.load(Pointer::operands, line_field(offsetof(GradientLine, x)));
-  code.load(Pointer::gradients, line_field(offsetof(GradientLine, dy)));
-  code.load(Pointer::positions, line_field(offsetof(GradientLine, count)));
-  code.advance(Pointer::line, sizeof(GradientLine));
-  code.advance(Pointer::operands, kReach);
   const std::byte* const position = code.at();
   for (std::uint32_t row = 0; row < rows.size(); ++row) {
     code.load(gradient_of(row), {Pointer::gradients, static_cast<std::int32_t>(rows[row])});
@@ -135,16 +136,18 @@ void GradientCode::add_block(std::span<const GradientProduct> products, std::spa
       }
     }
   }
-  code.advance(Pointer::operands, kBlockBytes);
-  code.advance(Pointer::gradients, kBlockBytes);
-  code.repeat(Pointer::positions, position);
-  code.repeat(Pointer::lines, line);
+  code.advance_vector(Pointer::operands);
+  code.advance_vector(Pointer::gradients);
+  code.count_down(Pointer::positions);
+  code.jump_unless_zero(position);
+  code.call(next_line_);
+  code.jump_unless_zero(position);
   code.call(finish_);
   at_ = code.at();
 }
 
 void run_gradient_code(const std::byte* piece, std::span<const GradientLine> lines, float* sums) {
-  GradientCall call{lines.data(), lines.size(), sums};
+  GradientCall call{lines.data(), lines.size() + 1, sums};
   reinterpret_cast<void (*)(GradientCall*)>(const_cast<std::byte*>(piece))(&call);
 }
 

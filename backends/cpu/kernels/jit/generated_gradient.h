@@ -52,6 +52,7 @@ class GradientCode {
   const std::byte* piece_ = nullptr;
   const std::byte* enter_;
   const std::byte* start_;
+  const std::byte* next_line_;
   const std::byte* finish_;
 };
 

@@ -67,25 +67,35 @@ class X86Emitter {
   void blend(VectorRegister to, MaskRegister mask, VectorRegister a, VectorRegister b) {
     vector({.map = kMap0F38, .prefix = k66, .opcode = 0x65, .unit = kVectorBytes, .mask = mask}, to, a, b);
   }
-  // vshuff32x4 of groups of four lanes, vpermilps within them
-  void exchange(VectorRegister to, VectorRegister from, int step) {
-    const bool moves_fours = step >= 4;
-    vector({kMap0F3A, k66, moves_fours ? 0x23 : 0x04, kVectorBytes}, to, moves_fours ? from : 0, from);
-    bytes({step == 8 || step == 2 ? 0b01'00'11'10 : 0b10'11'00'01});
+  // vshuff32x4, vshufps; of other lanes than these take from the two, vblendmps before vshuff32x4 or vpermilps
+  void cross(VectorRegister to, MaskRegister mask, VectorRegister a, VectorRegister b, int step) {
+    if (step == 8) {
+      vector({kMap0F3A, k66, 0x23, kVectorBytes}, to, a, b), bytes({0b01'00'11'10});
+    } else if (step == 2) {
+      vector({kMap0F, kNone, 0xC6, kVectorBytes}, to, a, b), bytes({0b01'00'11'10});
+    } else {
+      const bool moves_fours = step == 4;
+      blend(to, mask, b, a);
+      vector({kMap0F3A, k66, moves_fours ? 0x23 : 0x04, kVectorBytes}, to, moves_fours ? to : 0, to);
+      bytes({0b10'11'00'01});
+    }
   }
   // prefetcht1
   void prefetch(Address from) { bytes({0x0F, 0x18, 0x80 | 2 << 3 | low(from.base)}), imm32(from.displacement); }
 
-  void advance(Pointer to, std::int32_t value) { bytes({rex(0, to), 0x81, 0xC0 | low(to)}), imm32(value); }
+  // lea, which leaves the flags as they are
+  void advance(Pointer to, std::int32_t value) {
+    bytes({rex(number(to), to), 0x8D, 0x80 | low(to) << 3 | low(to)}), imm32(value);
+  }
+  void advance_vector(Pointer to) { bytes({rex(0, to), 0x83, 0xC0 | low(to), kVectorBytes}); }
   void subtract(Pointer from, Pointer value) { bytes({0x48, 0x29, 0xC0 | low(value) << 3 | low(from)}); }
   void move(Pointer to, Pointer from) { bytes({0x48, 0x89, 0xC0 | low(from) << 3 | low(to)}); }
   void load(Pointer to, Address from) { pointer(0x8B, to, from); }
   void store(Address to, Pointer from) { pointer(0x89, from, to); }
   void jump(Address to) { bytes({0xFF, 0x80 | 4 << 3 | low(to.base)}), imm32(to.displacement); }
-  // dec, jnz
-  void repeat(Pointer count, const std::byte* to) {
-    bytes({rex(0, count), 0xFF, 0xC0 | 1 << 3 | low(count), 0x0F, 0x85}), relative(to);
-  }
+  void count_down(Pointer count) { bytes({rex(0, count), 0xFF, 0xC0 | 1 << 3 | low(count)}); }  // dec
+  void jump_unless_zero(const std::byte* to) { bytes({0x0F, 0x85}), relative(to); }
+  void leave_if_zero() { bytes({0x75, 1}), leave(); }
   void call(const std::byte* to) { bytes({0xE8}), relative(to); }
   void leave() { bytes({0xC3}); }
   void finish() { bytes({0xC5, 0xF8, 0x77, 0xC3}); }  // vzeroupper, ret

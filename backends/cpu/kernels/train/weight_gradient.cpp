@@ -93,9 +93,9 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
   const bool flat = geometry_.is_pointwise();
   const double density =
       static_cast<double>(nnz()) / static_cast<double>(weights_.rows) / static_cast<double>(weights_.columns);
-  const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns, density,
-                                                 flat ? 1 : out.h, flat ? out.h * out.w : out.w);
   const auto pack = [&](bool generates) {
+    const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns,
+                                                   density, flat ? 1 : out.h, flat ? out.h * out.w : out.w, generates);
     return std::make_shared<const Packing>(
         Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_, generates)});
   };
