@@ -43,12 +43,16 @@ def empty(*sizes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Geometry:
-    """A convolution's window, ``(height, width)``; pads are top, left, bottom, right. A product of matrices is 1x1."""
+    """A convolution's window, ``(height, width)``, and its groups of channels. A product of matrices is 1x1.
+
+    Pads are top, left, bottom, right.
+    """
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
 
 
 class ProductKernels:
