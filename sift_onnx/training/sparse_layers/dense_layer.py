@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
-from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels
+from sift_onnx.training.sparse_layers.kernels import DepthwiseKernels, Geometry, LayerKernels, ProductKernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
 from sift_onnx.training.sparse_layers.layer import Product, fits, product_in_lanes
 
@@ -33,7 +33,7 @@ class DenseLayer:
     """
 
     product: Product
-    _kernels: dict[Geometry, ProductKernels] = field(default_factory=dict, repr=False)
+    _kernels: dict[Geometry, LayerKernels] = field(default_factory=dict, repr=False)
 
     def __call__(self, x: Lanes, weight: Tensor, bias: Tensor | None = None) -> Lanes:
         """The layer's output.
@@ -48,14 +48,19 @@ class DenseLayer:
             operands = (weight,) if bias is None else (weight, bias)
             return image_lanes(self.product.run(from_lanes(x), *operands, **self.product.attributes))
         if geometry not in self._kernels:
-            indices = torch.arange(weight.numel())
-            rows = weight.shape[0]
-            self._kernels[geometry] = ProductKernels(rows, weight.numel() // rows, indices, None, geometry)
+            self._kernels[geometry] = _kernels_of(weight.shape, geometry)
         flat = None if bias is None else bias.reshape(-1)
         return product_in_lanes(x, weight.reshape(-1), flat, self._kernels[geometry])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kernels": {}}
+
+
+def _kernels_of(weight: torch.Size, geometry: Geometry) -> LayerKernels:
+    if weight[1] == 1 and geometry.groups > 1:
+        return DepthwiseKernels(weight[0], geometry)
+    indices = torch.arange(weight.numel())
+    return ProductKernels(weight[0], math.prod(weight[1:]), indices, None, geometry)
 
 
 def dense_layers(module: ImportedModule, used: float) -> dict[fx.Node, Product]:

@@ -18,7 +18,7 @@ from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.kernels.matrix import gemm, matmul
 from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
-from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
+from sift_onnx.training.sparse_layers.kernels import Geometry, LayerKernels, ProductKernels, channel_sums
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
 
 __all__ = ["Product", "SparseLayer", "fits", "product_in_lanes"]
@@ -202,7 +202,7 @@ class _Gradient:
 
 
 def product_in_lanes(
-    x: Lanes, values: Tensor, bias: Tensor | None, kernels: ProductKernels, gradient: _Gradient | None = None
+    x: Lanes, values: Tensor, bias: Tensor | None, kernels: LayerKernels, gradient: _Gradient | None = None
 ) -> Lanes:
     """The product of kernels, with its gradients.
 
@@ -227,7 +227,7 @@ class _Product(torch.autograd.Function):
         x: Tensor,
         values: Tensor,
         bias: Tensor | None,
-        kernels: ProductKernels,
+        kernels: LayerKernels,
         shape: tuple[int, int, int, int],
         gradient: _Gradient | None,
     ) -> Tensor:
