@@ -104,7 +104,7 @@ class SparseLayer:
             return self.lanes_of(self.dense(from_lanes(x), values, bias))
         rows, columns = self._sizes(compact.shape)
         geometry = self.product.geometry(x, compact.shape)
-        if x.data.shape[1] * math.prod(geometry.kernel) != columns:
+        if x.data.shape[1] * math.prod(geometry.kernel) != columns * geometry.groups:
             return self.lanes_of(self.dense(from_lanes(x), values, bias))  # torch says what does not fit
         flat = None if bias is None else bias.reshape(rows)
         gradient = _Gradient(compact, self.product, geometry)
@@ -192,9 +192,9 @@ class _Gradient:
             top, left, bottom, right = geometry.pads
             padded = functional.pad(x, (left, right, top, bottom))
             sizes = (*shape[:2], *geometry.kernel)
-            stride, dilation = geometry.stride, geometry.dilation
+            stride, dilation, groups = geometry.stride, geometry.dilation, geometry.groups
             # conv2d_weight wants the input that the windows read, without a rest that no window reaches.
-            gradient = conv2d_weight(padded, sizes, dy, stride, 0, dilation)  # type: ignore[no-untyped-call]
+            gradient = conv2d_weight(padded, sizes, dy, stride, 0, dilation, groups)  # type: ignore[no-untyped-call]
         else:
             rows, columns = dy.flatten(1), x.flatten(1)
             gradient = rows.T @ columns if self.product.outputs_first else columns.T @ rows
