@@ -44,13 +44,13 @@ class DenseLayer:
             bias: one number per output feature.
         """
         geometry = self.product.geometry(x, weight.shape)
-        if not fits(x, weight) or x.data.shape[1] != weight.shape[1] * geometry.groups:
+        fitting = bias is None or bias.shape == weight.shape[:1]
+        if not fits(x, weight) or not fitting or x.data.shape[1] != weight.shape[1] * geometry.groups:
             operands = (weight,) if bias is None else (weight, bias)
             return image_lanes(self.product.run(from_lanes(x), *operands, **self.product.attributes))
         if geometry not in self._kernels:
             self._kernels[geometry] = _kernels_of(weight.shape, geometry)
-        flat = None if bias is None else bias.reshape(-1)
-        return product_in_lanes(x, weight.reshape(-1), flat, self._kernels[geometry])
+        return product_in_lanes(x, weight.reshape(-1), bias, self._kernels[geometry])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kernels": {}}
@@ -78,14 +78,12 @@ def dense_layers(module: ImportedModule, used: float) -> dict[fx.Node, Product]:
 
 
 def _product(module: ImportedModule, node: fx.Node, used: float) -> Product | None:
-    operands = [stored_tensor(module, argument) for argument in node.args]
-    if len(operands) < 2 or operands[0] is not None or any(operand is None for operand in operands[1:]):
+    if len(node.args) < 2 or stored_tensor(module, node.args[0]) is not None:
         return None
-    weight, bias = operands[1], operands[2] if len(operands) > 2 else None
-    assert weight is not None
-    if weight.dim() not in (3, 4) or weight.numel() == 0 or weight.dtype != torch.float32:
+    weight = stored_tensor(module, node.args[1])
+    if weight is None or weight.dim() not in (3, 4) or weight.numel() == 0 or weight.dtype != torch.float32:
         return None
-    if weight.device.type != "cpu" or (bias is not None and bias.shape != weight.shape[:1]):
+    if weight.device.type != "cpu":
         return None
     multiply_adds = math.prod(weight.shape[1:])
     if multiply_adds * (_SLOWNESS / used - 1) > _CONVERSIONS:

@@ -10,19 +10,21 @@ from torch import Tensor, fx
 
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.data_movement.joining import concat
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
+from sift_onnx.training.kernels.reduction import reduce_mean
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.dense_layer import DenseLayer, dense_layers
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
+from sift_onnx.training.sparse_layers.lane_channels import concatenate, flatten, spatial_mean
 from sift_onnx.training.sparse_layers.lane_operators import (
     BINARY,
     ELEMENTWISE,
     average,
     combine,
     elementwise,
-    flatten,
     kernel_of,
     name_of,
     with_vector,
@@ -31,7 +33,7 @@ from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lane
 from sift_onnx.training.sparse_layers.layer import SparseLayer
 from sift_onnx.training.sparse_layers.layer_norm import layer_norm
 from sift_onnx.training.sparse_layers.max_pool import max_pool
-from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes
+from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes, readers
 from sift_onnx.training.sparse_layers.spelled_gelu import fuse_gelu, gelu, spell_gelu
 
 __all__ = ["HOLDER", "keep_layer", "layer_at", "put_in_lanes", "take_out_of_lanes"]
@@ -121,7 +123,10 @@ class _Rewriting:
             if target in BINARY:
                 self._binary(node)
                 return
-            kind: Kind = "images" if target is layout.flatten else self._inside[node]
+            if target is concat:
+                self._put(node, concatenate, tuple(self._lanes(part, "images") for part in node.args), {})
+                return
+            kind: Kind = "images" if target in (layout.flatten, reduce_mean) else self._inside[node]
             x, *rest = self._lanes(node.args[0], kind), *node.args[1:]
             if target is operator.getitem:
                 self._new[node] = x
@@ -133,6 +138,8 @@ class _Rewriting:
                 self._put(node, layer_norm, (x, *rest), {"epsilon": node.kwargs.get("epsilon", 1e-5)})
             elif target is pooling.global_average_pool:
                 self._put(node, average, (x,), {})
+            elif target is reduce_mean:
+                self._put(node, spatial_mean, (x, *rest), attributes)
             elif target is layout.flatten:
                 self._put(node, flatten, (x,), {})
             else:
@@ -142,7 +149,10 @@ class _Rewriting:
     def finish(self) -> None:
         """Give tensors to what lies outside, and drop the nodes that were replaced."""
         for node, new in self._new.items():
-            outside = [user for user in node.users if user not in self._new]
+            reading = readers(node)
+            outside = [user for user in reading if user not in self._new]
+            for user in [user for user in node.users if user not in reading]:
+                user.replace_input_with(node, new)
             if outside:
                 with self._graph.inserting_after(new):
                     tensor = self._graph.call_function(from_lanes, (new,))
@@ -286,6 +296,10 @@ def _plain(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
         return graph.call_function(pooling.global_average_pool, args)
     if target is flatten:
         return graph.call_function(layout.flatten, args, {"axis": 1})
+    if target is spatial_mean:
+        return graph.call_function(reduce_mean, args, _attributes(kwargs))
+    if target is concatenate:
+        return graph.call_function(concat, args, {"axis": 1})
     if target is normalize:
         place, x, scale, shift, mean, variance, *residual = args
         assert isinstance(place, fx.Node)

@@ -16,17 +16,22 @@ from typing import Any, Literal
 
 from torch import Tensor, fx
 
+from sift_onnx.training.host_kernels import shape
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.data_movement.joining import concat
 from sift_onnx.training.kernels.elementwise import arithmetic
+from sift_onnx.training.kernels.elementwise.casting import cast_like
 from sift_onnx.training.kernels.normalization import BatchNormalization
+from sift_onnx.training.kernels.reduction import reduce_mean
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
+from sift_onnx.training.sparse_layers.lane_channels import is_over_space
 from sift_onnx.training.sparse_layers.lane_operators import BINARY, ELEMENTWISE
 
-__all__ = ["Kind", "nodes_in_lanes"]
+__all__ = ["Kind", "nodes_in_lanes", "readers"]
 
 Kind = Literal["images", "tokens"]
 
@@ -86,7 +91,7 @@ class _Region:
         for node in reversed(self._order):
             if node in inside or node.op not in ("call_function", "call_module"):
                 continue
-            kinds = {self._read_kind(user, node, inside.get(user) or possible.get(user)) for user in node.users}
+            kinds = {self._read_kind(user, node, inside.get(user) or possible.get(user)) for user in readers(node)}
             kind = kinds.pop() if len(kinds) == 1 else None
             if kind is not None and self._result(node, kind) == kind:
                 possible[node] = kind
@@ -95,7 +100,7 @@ class _Region:
             for node in self._order:
                 if node in possible and (self._starts(node) or self._reads_all(node, inside, joined)):
                     joined[node] = possible[node]
-            alone = {node for node in joined if all(user in inside or user in joined for user in node.users)}
+            alone = {node for node in joined if all(user in inside or user in joined for user in readers(node))}
             if len(alone) == len(joined):
                 return joined
             possible = {node: kind for node, kind in joined.items() if node in alone}
@@ -109,7 +114,7 @@ class _Region:
         result = result or self._kinds.get(user)
         if node not in _activations(self._module, user):
             return None
-        return "images" if result is not None and user.target is layout.flatten else result
+        return "images" if result is not None and user.target in (layout.flatten, reduce_mean) else result
 
     def _possible(self, node: fx.Node) -> Kind | None:
         if node in self._layers:
@@ -141,6 +146,15 @@ class _Region:
         return weight.shape[1] * window.group * pixels <= weight.shape[0]
 
 
+def readers(node: fx.Node) -> list[fx.Node]:
+    """The users of a node that read its values, not the type or the shape alone."""
+    return [
+        user
+        for user in node.users
+        if not (user.target is shape or (user.target is cast_like and user.args[0] is not node))
+    ]
+
+
 def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
     """The kind of a node's result if it reads lanes of this kind, or None if it cannot."""
     target, attributes = node.target, _attributes(node)
@@ -166,6 +180,14 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
         return kind if kind == "images" else None
     if target is layout.flatten:
         return "tokens" if kind == "images" and attributes.get("axis", 1) == 1 else None
+    if target is reduce_mean:
+        # Images of one spatial axis are not told apart before they come.
+        is_mean = kind == "images" and len(node.args) == 2 and is_over_space(node.args[1], 4)
+        return ("images" if attributes.get("keepdims", 1) else "tokens") if is_mean else None
+    if target is concat:
+        stored = [stored_tensor(module, argument) for argument in node.args]
+        is_of_images = kind == "images" and attributes["axis"] == 1 and len(node.args) > 0
+        return kind if is_of_images and all(tensor is None for tensor in stored) else None
     return None
 
 
@@ -198,6 +220,6 @@ def _is_vector(tensor: Tensor, kind: Kind) -> bool:
 
 def _activations(module: ImportedModule, node: fx.Node) -> list[fx.Node]:
     """What a node reads that may be in lanes."""
-    if node.target in BINARY:
+    if node.target in BINARY or node.target is concat:
         return [read for read in node.all_input_nodes if stored_tensor(module, read) is None]
     return [node.args[0]] if node.args and isinstance(node.args[0], fx.Node) else []
