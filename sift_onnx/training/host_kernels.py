@@ -17,12 +17,13 @@ from sift_onnx.operators.registry import Registry
 from sift_onnx.shapes.numpy_ops import KERNELS
 from sift_onnx.training.host import Host, array
 
-__all__ = ["HOST_KERNELS"]
+__all__ = ["HOST_KERNELS", "shape"]
 
 Array = npt.NDArray[Any]
 
 
 def shape(x: Any, start: int = 0, end: int | None = None) -> Array:
+    """Sizes of a tensor's axes, those from ``start`` to ``end``."""
     return np.array(tuple(x.shape)[start:end], dtype=np.int64)
 
 

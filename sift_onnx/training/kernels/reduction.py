@@ -12,7 +12,7 @@ from torch import Tensor
 from sift_onnx.training.host import ints, number
 from sift_onnx.training.registry import kernel
 
-__all__: list[str] = []
+__all__ = ["reduce_mean"]
 
 Reduce = Callable[[Tensor, list[int]], Tensor]
 
@@ -85,8 +85,8 @@ def _kernel_of(op: str, reduce: Reduce) -> Callable[..., Tensor]:
     return run
 
 
-for _op, _reduce in _REDUCTIONS.items():
-    kernel(_op, host=(1,))(_kernel_of(_op, _reduce))
+_RUNS = {op: kernel(op, host=(1,))(_kernel_of(op, reduce)) for op, reduce in _REDUCTIONS.items()}
+reduce_mean = _RUNS["ReduceMean"]
 
 
 def _position(x: Tensor, axis: int, keepdims: int, last: int, function: Callable[..., Tensor]) -> Tensor:

@@ -65,8 +65,8 @@ def _convolution(node: fx.Node, weight: Tensor) -> Product | str:
     if rank not in (1, 2):
         return f"it is a convolution of {rank} spatial axes"
     attributes: dict[str, Any] = dict(node.kwargs)
-    if (groups := Convolution(**attributes).group) != 1:
-        return "it is a depthwise convolution" if weight.shape[1] == 1 else f"it is a convolution of {groups} groups"
+    if Convolution(**attributes).group != 1 and weight.shape[1] == 1:
+        return "it is a depthwise convolution"
     return Product(convolve, attributes, is_convolution=True, outputs_first=True)
 
 

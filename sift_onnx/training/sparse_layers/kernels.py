@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,10 +13,15 @@ from torch import Tensor
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
-__all__ = ["CPU", "Geometry", "ProductKernels", "channel_sums", "empty", "pool", "runs_on_kernels"]
+__all__ = [
+    "CPU", "DepthwiseKernels", "Geometry", "LayerKernels", "ProductKernels", "channel_sums", "empty", "pool",
+    "runs_on_kernels",
+]  # fmt: skip
 
 # Kernels take the memory of tensors of torch as well, which their types do not say.
 CPU: Any = _kernels
+
+Shape = tuple[int, int, int, int]
 
 _pools: dict[int, ThreadPool] = {}
 # Activations and their gradients have the same sizes in each step. Fresh pages, which the system clears one by one,
@@ -43,12 +48,38 @@ def empty(*sizes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Geometry:
-    """A convolution's window, ``(height, width)``; pads are top, left, bottom, right. A product of matrices is 1x1."""
+    """A convolution's window, ``(height, width)``, and its groups of channels. A product of matrices is 1x1.
+
+    Pads are top, left, bottom, right.
+    """
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
+
+
+class LayerKernels(Protocol):
+    """Forward pass and gradients of a layer; tensors are in lanes."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Shape of the output for an input's."""
+
+    def take(self, values: Tensor) -> None:
+        """Compute with these values of the weights from now on."""
+
+    def take_again(self, values: Tensor) -> None:
+        """Compute with the values of an earlier call, which the backward pass has kept, if others came between."""
+
+    def forward(self, shape: Shape, x: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer's output."""
+
+    def input_gradient(self, shape: Shape, dy: Tensor) -> Tensor:
+        """The gradient of ``x``."""
+
+    def weight_gradient(self, shape: Shape, x: Tensor, dy: Tensor, count: int) -> Tensor:
+        """The gradients of the ``count`` values; idle lanes of ``dy`` are zero."""
 
 
 class ProductKernels:
@@ -69,7 +100,7 @@ class ProductKernels:
         self._weight_gradient: Any = None
         self._taken: tuple[int, int] | None = None
 
-    def output_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    def output_shape(self, shape: Shape) -> Shape:
         """Shape of the output for an input's."""
         n, c, h, w = self._product.output_shape(shape)
         return n, c, h, w
@@ -88,20 +119,20 @@ class ProductKernels:
         if self._taken != (values.data_ptr(), values._version):
             self.take(values)
 
-    def forward(self, shape: tuple[int, int, int, int], x: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, shape: Shape, x: Tensor, bias: Tensor | None) -> Tensor:
         """The product, and the bias."""
         _, c, h, w = self.output_shape(shape)
         out = empty(x.shape[0], c, h, w, x.shape[4])
         self._product.forward(pool().kernels, shape, x.detach(), out, None if bias is None else bias.detach())
         return out
 
-    def input_gradient(self, shape: tuple[int, int, int, int], dy: Tensor) -> Tensor:
+    def input_gradient(self, shape: Shape, dy: Tensor) -> Tensor:
         """The gradient of ``x``."""
         dx = empty(dy.shape[0], *shape[1:], dy.shape[4])
         self._product.input_gradient(pool().kernels, shape, dy, dx)
         return dx
 
-    def weight_gradient(self, shape: tuple[int, int, int, int], x: Tensor, dy: Tensor, count: int) -> Tensor:
+    def weight_gradient(self, shape: Shape, x: Tensor, dy: Tensor, count: int) -> Tensor:
         """The gradients of the ``count`` values; idle lanes of ``dy`` are zero."""
         if self._weight_gradient is None:
             self._weight_gradient = CPU.WeightGradient(*self._arguments, **self._window)
@@ -110,7 +141,47 @@ class ProductKernels:
         return gradient
 
 
-def channel_sums(shape: tuple[int, int, int, int], x: Tensor) -> Tensor:
+class DepthwiseKernels:
+    """Forward pass and gradients of a convolution with a group for each input channel, of dense weights."""
+
+    def __init__(self, rows: int, geometry: Geometry) -> None:
+        """Kernels of a convolution of so many output channels."""
+        self._conv = CPU.DepthwiseConv(rows, **asdict(geometry))
+        self._values = torch.empty(0)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Shape of the output for an input's."""
+        n, c, h, w = self._conv.output_shape(shape)
+        return n, c, h, w
+
+    def take(self, values: Tensor) -> None:
+        """Compute with these values of the weights from now on."""
+        self._values = values.detach().contiguous()
+
+    take_again = take
+
+    def forward(self, shape: Shape, x: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution, and the bias."""
+        _, c, h, w = self.output_shape(shape)
+        out = empty(x.shape[0], c, h, w, x.shape[4])
+        numbers = None if bias is None else bias.detach()
+        self._conv.forward(pool().kernels, shape, x.detach(), self._values, out, numbers)
+        return out
+
+    def input_gradient(self, shape: Shape, dy: Tensor) -> Tensor:
+        """The gradient of ``x``."""
+        dx = empty(dy.shape[0], *shape[1:], dy.shape[4])
+        self._conv.input_gradient(pool().kernels, shape, dy, self._values, dx)
+        return dx
+
+    def weight_gradient(self, shape: Shape, x: Tensor, dy: Tensor, count: int) -> Tensor:
+        """The gradients of the ``count`` weights; idle lanes of ``dy`` are zero."""
+        gradient = torch.empty(count)
+        self._conv.weight_gradient(pool().kernels, shape, x, dy, gradient)
+        return gradient
+
+
+def channel_sums(shape: Shape, x: Tensor) -> Tensor:
     """The sum of each channel over images and pixels."""
     sums = torch.empty(shape[1])
     CPU.channel_sums(pool().kernels, shape, x, sums)

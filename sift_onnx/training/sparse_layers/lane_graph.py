@@ -10,18 +10,21 @@ from torch import Tensor, fx
 
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.data_movement.joining import concat
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
+from sift_onnx.training.kernels.reduction import reduce_mean
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.batch_norm import normalize
-from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, stored_tensor
+from sift_onnx.training.sparse_layers.dense_layer import DenseLayer, dense_layers
+from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
+from sift_onnx.training.sparse_layers.lane_channels import concatenate, flatten, spatial_mean
 from sift_onnx.training.sparse_layers.lane_operators import (
     BINARY,
     ELEMENTWISE,
     average,
     combine,
     elementwise,
-    flatten,
     kernel_of,
     name_of,
     with_vector,
@@ -30,34 +33,62 @@ from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lane
 from sift_onnx.training.sparse_layers.layer import SparseLayer
 from sift_onnx.training.sparse_layers.layer_norm import layer_norm
 from sift_onnx.training.sparse_layers.max_pool import max_pool
-from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes
+from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes, readers
 from sift_onnx.training.sparse_layers.spelled_gelu import fuse_gelu, gelu, spell_gelu
 
-__all__ = ["put_in_lanes", "take_out_of_lanes"]
+__all__ = ["HOLDER", "keep_layer", "layer_at", "put_in_lanes", "take_out_of_lanes"]
+
+# Attribute of an imported module that holds what its nodes have, and so its layers in lanes.
+HOLDER = "layers"
+# Attribute of that one: the share of lanes that batches of images fill.
+_USED = "used_lanes"
 
 _CONVERSIONS = {"images": image_lanes, "tokens": token_lanes}
 
 
-def run_layer(layer: SparseLayer, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
+def keep_layer(module: ImportedModule, layer: SparseLayer | DenseLayer) -> str:
+    """Keep a layer in an attribute of its own; its path in the module."""
+    holder = module.get_submodule(HOLDER)
+    kind = "sparse" if isinstance(layer, SparseLayer) else "dense"
+    number = 0
+    while hasattr(holder, f"{kind}_{number}"):
+        number += 1
+    setattr(holder, f"{kind}_{number}", layer)
+    return f"{HOLDER}.{kind}_{number}"
+
+
+def layer_at(module: ImportedModule, place: str) -> SparseLayer:
+    """The sparse layer at an attribute path."""
+    layer: SparseLayer = operator.attrgetter(place)(module)
+    return layer
+
+
+def run_layer(layer: SparseLayer | DenseLayer, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
     """The layer's output, as the graph calls for it."""
     return layer(x, values, bias)
 
 
-def put_in_lanes(module: ImportedModule, layers: Mapping[str, GraphLayer], places: Mapping[str, str]) -> None:
-    """Rewrite a module's graph so that layers run on lanes.
+def put_in_lanes(module: ImportedModule, places: Mapping[fx.Node, str], used: float | None = None) -> None:
+    """Rewrite a module's graph so that layers run on lanes; none does before.
 
     Args:
         module: the module.
-        layers: the layers by name.
-        places: the attribute path of each :class:`SparseLayer`, by name.
+        places: the nodes of the layers, and the attribute path of the :class:`SparseLayer` of each.
+        used: share of lanes that batches of images fill; None: as in the last call.
     """
     graph: fx.Graph = module.graph
-    sparse = {found.node: name for name, found in layers.items()}
-    inside = nodes_in_lanes(module, {node: layers[name].product.is_convolution for node, name in sparse.items()})
+    convolutions = {node: layer_at(module, place).product.is_convolution for node, place in places.items()}
+    holder = module.get_submodule(HOLDER)
+    if used is not None:
+        vars(holder)[_USED] = used
+    dense = dense_layers(module, vars(holder).get(_USED, 1.0))
+    inside = nodes_in_lanes(module, convolutions, dense)
     rewriting = _Rewriting(module, inside)
     for node in list(graph.nodes):
-        if node in sparse:
-            rewriting.layer(node, places[sparse[node]])
+        if node in places:
+            rewriting.layer(node, places[node])
+        elif node in dense and node in inside:
+            rewriting.layer(node, keep_layer(module, DenseLayer(dense[node])))
         elif node in inside:
             rewriting.operator(node)
     rewriting.finish()
@@ -75,7 +106,7 @@ class _Rewriting:
         self._converted: dict[tuple[fx.Node, Kind], fx.Node] = {}
 
     def layer(self, node: fx.Node, place: str) -> None:
-        """Put the sparse layer in the node's place."""
+        """Put a layer in the node's place."""
         x, weight, *bias = node.args
         if isinstance(weight, fx.Node) and weight.target is layout.transpose:
             self._transposes.append(weight)
@@ -92,7 +123,10 @@ class _Rewriting:
             if target in BINARY:
                 self._binary(node)
                 return
-            kind: Kind = "images" if target is layout.flatten else self._inside[node]
+            if target is concat:
+                self._put(node, concatenate, tuple(self._lanes(part, "images") for part in node.args), {})
+                return
+            kind: Kind = "images" if target in (layout.flatten, reduce_mean) else self._inside[node]
             x, *rest = self._lanes(node.args[0], kind), *node.args[1:]
             if target is operator.getitem:
                 self._new[node] = x
@@ -104,6 +138,8 @@ class _Rewriting:
                 self._put(node, layer_norm, (x, *rest), {"epsilon": node.kwargs.get("epsilon", 1e-5)})
             elif target is pooling.global_average_pool:
                 self._put(node, average, (x,), {})
+            elif target is reduce_mean:
+                self._put(node, spatial_mean, (x, *rest), attributes)
             elif target is layout.flatten:
                 self._put(node, flatten, (x,), {})
             else:
@@ -113,7 +149,10 @@ class _Rewriting:
     def finish(self) -> None:
         """Give tensors to what lies outside, and drop the nodes that were replaced."""
         for node, new in self._new.items():
-            outside = [user for user in node.users if user not in self._new]
+            reading = readers(node)
+            outside = [user for user in reading if user not in self._new]
+            for user in [user for user in node.users if user not in reading]:
+                user.replace_input_with(node, new)
             if outside:
                 with self._graph.inserting_after(new):
                     tensor = self._graph.call_function(from_lanes, (new,))
@@ -168,7 +207,7 @@ def _fuse_bias(module: ImportedModule, node: fx.Node) -> None:
         return
     place = product.args[0]
     assert isinstance(place, fx.Node)
-    layer: SparseLayer = operator.attrgetter(str(place.target))(module)
+    layer = layer_at(module, str(place.target))
     if layer.product.is_convolution or stored.dim() != 1 or stored.numel() != layer.features:
         return
     with module.graph.inserting_before(node):
@@ -200,14 +239,19 @@ def _fuse(graph: fx.Graph, node: fx.Node) -> None:
         graph.erase_node(old)
 
 
-def take_out_of_lanes(module: ImportedModule) -> None:
-    """Put the kernels of torch back into a module's graph."""
+def take_out_of_lanes(module: ImportedModule) -> dict[fx.Node, str]:
+    """Put the kernels of torch back into a module's graph.
+
+    Returns:
+        The nodes of its sparse layers and their places, as :func:`put_in_lanes` takes them.
+    """
     graph: fx.Graph = module.graph
+    places: dict[fx.Node, str] = {}
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         with graph.inserting_before(node):
-            plain = _plain(module, graph, node)
+            plain = _layer_node(module, graph, node, places) if node.target is run_layer else _plain(graph, node)
         if plain is not None:
             if "onnx_node" in node.meta:
                 plain.meta["onnx_node"] = node.meta["onnx_node"]
@@ -216,22 +260,31 @@ def take_out_of_lanes(module: ImportedModule) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
+    holder = vars(module.get_submodule(HOLDER))
+    for name in [name for name, value in holder.items() if isinstance(value, DenseLayer)]:
+        del holder[name]
+    return places
 
 
-def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | None:
+def _layer_node(module: ImportedModule, graph: fx.Graph, node: fx.Node, places: dict[fx.Node, str]) -> fx.Node:
+    """The result of a layer by torch's kernel, whose node is noted if it is sparse."""
+    place, x, weight, *bias = node.args
+    assert isinstance(place, fx.Node)
+    layer = layer_at(module, str(place.target))
+    product = layer.product
+    added = bias if product.takes_bias else []
+    if product.transposed:
+        weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
+    plain = graph.call_function(product.run, (x, weight, *added), dict(product.attributes))
+    if isinstance(layer, SparseLayer):
+        places[plain] = str(place.target)
+    return plain if added or not bias else graph.call_function(arithmetic.add, (plain, *bias))
+
+
+def _plain(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
     target, args, kwargs = node.target, node.args, node.kwargs
     if target in (image_lanes, token_lanes, from_lanes):
         return args[0] if isinstance(args[0], fx.Node) else None
-    if target is run_layer:
-        place, x, weight, *bias = args
-        assert isinstance(place, fx.Node)
-        layer: SparseLayer = operator.attrgetter(str(place.target))(module)
-        if layer.product.transposed:
-            weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
-        if bias and not layer.product.takes_bias:
-            product = graph.call_function(layer.product.run, (x, weight))
-            return graph.call_function(arithmetic.add, (product, *bias))
-        return graph.call_function(layer.product.run, (x, weight, *bias), dict(layer.product.attributes))
     if target is elementwise:
         return graph.call_function(kernel_of(str(args[0])), args[1:], _attributes(kwargs))
     if target is combine:
@@ -243,6 +296,10 @@ def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | 
         return graph.call_function(pooling.global_average_pool, args)
     if target is flatten:
         return graph.call_function(layout.flatten, args, {"axis": 1})
+    if target is spatial_mean:
+        return graph.call_function(reduce_mean, args, _attributes(kwargs))
+    if target is concatenate:
+        return graph.call_function(concat, args, {"axis": 1})
     if target is normalize:
         place, x, scale, shift, mean, variance, *residual = args
         assert isinstance(place, fx.Node)

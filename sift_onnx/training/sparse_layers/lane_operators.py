@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from sift_onnx.training.kernels.data_movement import layout
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
-from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined
+from sift_onnx.training.sparse_layers.lanes import Lanes, combined
 
 __all__ = [
-    "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "flatten", "kernel_of", "name_of", "with_vector",
+    "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "kernel_of", "name_of", "with_vector",
 ]  # fmt: skip
 
 Run = Callable[..., Any]
@@ -69,9 +69,3 @@ def with_vector(kernel: str, x: Lanes, vector: Tensor, *, is_first: bool) -> Lan
 def average(x: Lanes) -> Lanes:
     """Mean over the spatial axes of images."""
     return x.map(torch.mean, (2, 3), keepdim=True)
-
-
-def flatten(x: Lanes) -> Lanes:
-    """Images as tokens, one each, with all their features."""
-    data = x.data.reshape(x.data.shape[0], -1, 1, 1, LANES)
-    return Lanes(data, x.n, (x.n, data.shape[1]), is_tokens=True)

@@ -45,6 +45,11 @@ class Lanes:
         _, c, h, w, _ = self.data.shape
         return self.n, c, h, w
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The data type."""
+        return self.data.dtype
+
     def with_data(self, data: Tensor) -> Lanes:
         """The same images or tokens with other features, whose counts ``data`` tells."""
         _, c, h, w, _ = data.shape

@@ -18,10 +18,10 @@ from sift_onnx.operators.windows import explicit_pads
 from sift_onnx.training.kernels.matrix import gemm, matmul
 from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
-from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels, channel_sums
+from sift_onnx.training.sparse_layers.kernels import Geometry, LayerKernels, ProductKernels, channel_sums
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
 
-__all__ = ["Product", "SparseLayer"]
+__all__ = ["Product", "SparseLayer", "fits", "product_in_lanes"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ class Product:
         strides, dilations = window.steps(rank)
         pads = explicit_pads(window.auto_pad, window.pads, x.shape[2:], extents, strides, dilations)
         if rank == 1:
-            return Geometry((1, extents[0]), (1, strides[0]), (1, dilations[0]), (0, pads[0], 0, pads[1]))
+            one = (1, extents[0]), (1, strides[0]), (1, dilations[0]), (0, pads[0], 0, pads[1])
+            return Geometry(*one, window.group)
         top, left, bottom, right = pads
-        return Geometry(_pair(extents), _pair(strides), _pair(dilations), (top, left, bottom, right))
+        return Geometry(_pair(extents), _pair(strides), _pair(dilations), (top, left, bottom, right), window.group)
 
 
 @dataclass(eq=False)
@@ -98,19 +99,16 @@ class SparseLayer:
         """
         compact = self.weight()
         # A mask may lose its last weight in training, as gradual pruning's does; kernels have no layer without weights.
-        if not self.is_sparse or not _fits(x, values) or values.dim() != 1 or compact.nnz == 0:
+        if not self.is_sparse or not fits(x, values) or values.dim() != 1 or compact.nnz == 0:
             self._warn_if_moved(values)
             return self.lanes_of(self.dense(from_lanes(x), values, bias))
         rows, columns = self._sizes(compact.shape)
         geometry = self.product.geometry(x, compact.shape)
-        if x.data.shape[1] * math.prod(geometry.kernel) != columns:
+        if x.data.shape[1] * math.prod(geometry.kernel) != columns * geometry.groups:
             return self.lanes_of(self.dense(from_lanes(x), values, bias))  # torch says what does not fit
-        kernels = self._kernels_for(compact, geometry)
         flat = None if bias is None else bias.reshape(rows)
-        data: Tensor = _SparseProduct.apply(  # type: ignore[no-untyped-call]
-            x.data, values, flat, kernels, x.kernel_shape, _Gradient(compact, self.product, geometry)
-        )
-        return x.with_data(data)
+        gradient = _Gradient(compact, self.product, geometry)
+        return product_in_lanes(x, values, flat, self._kernels_for(compact, geometry), gradient)
 
     def on_tensors(self, x: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
         """The same of a tensor as torch has it."""
@@ -194,16 +192,34 @@ class _Gradient:
             top, left, bottom, right = geometry.pads
             padded = functional.pad(x, (left, right, top, bottom))
             sizes = (*shape[:2], *geometry.kernel)
-            stride, dilation = geometry.stride, geometry.dilation
+            stride, dilation, groups = geometry.stride, geometry.dilation, geometry.groups
             # conv2d_weight wants the input that the windows read, without a rest that no window reaches.
-            gradient = conv2d_weight(padded, sizes, dy, stride, 0, dilation)  # type: ignore[no-untyped-call]
+            gradient = conv2d_weight(padded, sizes, dy, stride, 0, dilation, groups)  # type: ignore[no-untyped-call]
         else:
             rows, columns = dy.flatten(1), x.flatten(1)
             gradient = rows.T @ columns if self.product.outputs_first else columns.T @ rows
         self.compact.take_dense_gradient(gradient.reshape(shape))
 
 
-class _SparseProduct(torch.autograd.Function):
+def product_in_lanes(
+    x: Lanes, values: Tensor, bias: Tensor | None, kernels: LayerKernels, gradient: _Gradient | None = None
+) -> Lanes:
+    """The product of kernels, with its gradients.
+
+    Args:
+        x: the input.
+        values: of the weights, flat.
+        bias: one number per output feature.
+        kernels: of the layer.
+        gradient: asks whether the dense gradient of the weight is wanted besides.
+    """
+    data: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+        x.data, values, bias, kernels, x.kernel_shape, gradient
+    )
+    return x.with_data(data)
+
+
+class _Product(torch.autograd.Function):
     @staticmethod
     @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(
@@ -211,9 +227,9 @@ class _SparseProduct(torch.autograd.Function):
         x: Tensor,
         values: Tensor,
         bias: Tensor | None,
-        kernels: ProductKernels,
+        kernels: LayerKernels,
         shape: tuple[int, int, int, int],
-        gradient: _Gradient,
+        gradient: _Gradient | None,
     ) -> Tensor:
         x = x.contiguous()
         kernels.take(values)
@@ -233,7 +249,7 @@ class _SparseProduct(torch.autograd.Function):
             dx = kernels.input_gradient(shape, dy)
         if ctx.needs_input_grad[1]:
             dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
-            if ctx.gradient.compact.wants_dense_gradient():
+            if ctx.gradient is not None and ctx.gradient.compact.wants_dense_gradient():
                 n = shape[0]
                 ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
         if ctx.needs_input_grad[2]:
@@ -261,7 +277,8 @@ def _planes(data: Tensor, n: int) -> Tensor:
     return from_lanes(Lanes(data, n, (n, *data.shape[1:4]), is_tokens=False))
 
 
-def _fits(x: Lanes, values: Tensor) -> bool:
+def fits(x: Lanes, values: Tensor) -> bool:
+    """Whether kernels take an input and the values of weights."""
     as_float32 = x.data.dtype == torch.float32 or (torch.is_autocast_enabled("cpu") and x.data.is_floating_point())
     on_cpu = x.data.device.type == values.device.type == "cpu"
     return as_float32 and on_cpu and values.dtype == torch.float32 and x.data.numel() > 0

@@ -46,15 +46,11 @@ def product_of(weight: MaskedWeight) -> Product | str:
     rank = _RANKS.get(type(owner))
     if rank is None:
         return f"it is a {type(owner).__name__}; sparse kernels compute Conv1d, Conv2d and Linear"
-    if owner.groups != 1:
-        return (
-            "it is a depthwise convolution"
-            if owner.weight.shape[1] == 1
-            else f"it is a convolution of {owner.groups} groups"
-        )
+    if owner.groups != 1 and owner.weight.shape[1] == 1:
+        return "it is a depthwise convolution"
     if owner.padding_mode != "zeros":
         return f"its padding is {owner.padding_mode}"
-    attributes: dict[str, Any] = {"strides": owner.stride, "dilations": owner.dilation}
+    attributes: dict[str, Any] = {"strides": owner.stride, "dilations": owner.dilation, "group": owner.groups}
     if isinstance(owner.padding, str):
         attributes["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[owner.padding]
     else:

@@ -3,87 +3,118 @@
 A region grows from the outputs of sparse layers over operators that work on lanes as they are. An operator that reads a
 tensor from outside joins only where its own result reaches another sparse layer: otherwise converting that tensor costs
 as much as converting the region's. Normalizations and pooling before a region, with what stands between, belong to it:
-in lanes they take a fraction of the time.
+in lanes they take a fraction of the time. So do dense convolutions that have no more channels to convert before them
+than behind them. One behind a region belongs to it if its result reaches an operator that is faster in lanes.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from torch import Tensor, fx
 
+from sift_onnx.training.host_kernels import shape
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.kernels.data_movement import layout
+from sift_onnx.training.kernels.data_movement.joining import concat
 from sift_onnx.training.kernels.elementwise import arithmetic
+from sift_onnx.training.kernels.elementwise.casting import cast_like
 from sift_onnx.training.kernels.normalization import BatchNormalization
+from sift_onnx.training.kernels.reduction import reduce_mean
 from sift_onnx.training.kernels.spatial import pooling
+from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
+from sift_onnx.training.sparse_layers.lane_channels import is_over_space
 from sift_onnx.training.sparse_layers.lane_operators import BINARY, ELEMENTWISE
 
-__all__ = ["Kind", "nodes_in_lanes"]
+__all__ = ["Kind", "nodes_in_lanes", "readers"]
 
 Kind = Literal["images", "tokens"]
 
 
-def nodes_in_lanes(module: ImportedModule, layers: Mapping[fx.Node, bool]) -> dict[fx.Node, Kind]:
+def nodes_in_lanes(
+    module: ImportedModule, layers: Mapping[fx.Node, bool], dense: Collection[fx.Node] = ()
+) -> dict[fx.Node, Kind]:
     """The nodes whose results are in lanes, and whether these are of images or of tokens.
 
     Args:
         module: the module.
         layers: its sparse layers; true for convolutions.
+        dense: convolutions of dense weights that may be among them.
     """
-    return _Region(module, layers).nodes()
+    return _Region(module, layers, dense).nodes()
 
 
 class _Region:
     """Which nodes lie in lanes, and whether these are of images or of tokens."""
 
-    def __init__(self, module: ImportedModule, layers: Mapping[fx.Node, bool]) -> None:
+    def __init__(self, module: ImportedModule, layers: Mapping[fx.Node, bool], dense: Collection[fx.Node]) -> None:
         self._module = module
         self._layers = layers
+        self._dense = dense
+        self._order: list[fx.Node] = list(module.graph.nodes)
         self._kinds: dict[fx.Node, Kind] = {}
 
     def nodes(self) -> dict[fx.Node, Kind]:
         """The nodes in lanes."""
-        order = list(self._module.graph.nodes)
-        for node in order:
+        for node in self._order:
             if (kind := self._possible(node)) is not None:
                 self._kinds[node] = kind
-        reaching: set[fx.Node] = set()
-        for node in reversed(order):
-            used = any(user in reaching or self._reads_lanes(user, node) for user in node.users)
-            if node in self._kinds and used:
-                reaching.add(node)
+        to_layers = self._reaching(set(self._layers))
+        to_gains = self._reaching({*self._layers, *(node for node in self._kinds if self._pays(node))})
         inside: dict[fx.Node, Kind] = {}
         for node, kind in self._kinds.items():
             reads = [read in inside for read in _activations(self._module, node)]
-            if node in self._layers or (any(reads) and (all(reads) or node in reaching)):
+            joins = any(reads) and (all(reads) or node in to_layers)
+            if node in self._layers or (joins and (node in to_gains or node not in self._dense)):
                 inside[node] = kind
-        for node in order:
-            if node in self._layers:
-                inside.update(self._before(node, inside))
-        return inside
+        return inside | self._before(inside)
 
-    def _before(self, layer: fx.Node, inside: Mapping[fx.Node, Kind]) -> dict[fx.Node, Kind]:
-        """The operators before a layer, each read by the region alone, from the first one that pays on."""
-        kind = self._kinds[layer]
-        chain: list[fx.Node] = []
-        node = layer.args[0]
-        while isinstance(node, fx.Node) and node not in inside and _has_one_input(node):
-            read_inside = all(user in inside or user in chain for user in node.users)
-            if not read_inside or _result(self._module, node, kind) != kind:
-                break
-            chain.append(node)
-            node = node.args[0]
-        while chain and not _pays(self._module, chain[-1]):
-            chain.pop()
-        return dict.fromkeys(chain, kind)
+    def _reaching(self, ends: set[fx.Node]) -> set[fx.Node]:
+        """The nodes whose results reach one of these in lanes."""
+        found: set[fx.Node] = set()
+        for node in reversed(self._order):
+            kind = self._kinds.get(node)
+            if kind is None:
+                continue
+            if any(user in found or (user in ends and self._read_kind(user, node) == kind) for user in node.users):
+                found.add(node)
+        return found
 
-    def _reads_lanes(self, user: fx.Node, node: fx.Node) -> bool:
-        return user in self._layers and user.args[0] is node and self._kinds[user] == self._kinds.get(node)
+    def _before(self, inside: Mapping[fx.Node, Kind]) -> dict[fx.Node, Kind]:
+        """The operators that are read by the region alone, from those on that pay."""
+        possible: dict[fx.Node, Kind] = {}
+        for node in reversed(self._order):
+            if node in inside or node.op not in ("call_function", "call_module"):
+                continue
+            kinds = {self._read_kind(user, node, inside.get(user) or possible.get(user)) for user in readers(node)}
+            kind = kinds.pop() if len(kinds) == 1 else None
+            if kind is not None and self._result(node, kind) == kind:
+                possible[node] = kind
+        while True:
+            joined: dict[fx.Node, Kind] = {}
+            for node in self._order:
+                if node in possible and (self._starts(node) or self._reads_all(node, inside, joined)):
+                    joined[node] = possible[node]
+            alone = {node for node in joined if all(user in inside or user in joined for user in readers(node))}
+            if len(alone) == len(joined):
+                return joined
+            possible = {node: kind for node, kind in joined.items() if node in alone}
+
+    def _reads_all(self, node: fx.Node, *regions: Collection[fx.Node]) -> bool:
+        reads = _activations(self._module, node)
+        return bool(reads) and all(any(read in region for region in regions) for read in reads)
+
+    def _read_kind(self, user: fx.Node, node: fx.Node, result: Kind | None = None) -> Kind | None:
+        """The kind of lanes as which a node in lanes reads another; None if it does not read it as activations."""
+        result = result or self._kinds.get(user)
+        if node not in _activations(self._module, user):
+            return None
+        return "images" if result is not None and user.target in (layout.flatten, reduce_mean) else result
 
     def _possible(self, node: fx.Node) -> Kind | None:
         if node in self._layers:
@@ -92,7 +123,36 @@ class _Region:
         if len(kinds) != 1:
             return None
         (kind,) = kinds
+        return self._result(node, kind)
+
+    def _result(self, node: fx.Node, kind: Kind) -> Kind | None:
+        """The kind of a node's result if it reads lanes of this kind, or None if it cannot."""
+        if node.target is convolve:
+            return kind if node in self._dense and kind == "images" else None
         return _result(self._module, node, kind)
+
+    def _pays(self, node: fx.Node) -> bool:
+        """Whether an operator takes so much less time in lanes that its input is converted for it."""
+        return _is_batch_norm(self._module, node) or node.target in (pooling.max_pool, normalization.layer_norm)
+
+    def _starts(self, node: fx.Node) -> bool:
+        """Whether a region may start with an operator."""
+        if node not in self._dense:
+            return self._pays(node) and len(_activations(self._module, node)) == 1
+        weight = stored_tensor(self._module, node.args[1])
+        assert weight is not None
+        window = Convolution(**_attributes(node))
+        pixels = math.prod(window.steps(weight.dim() - 2)[0])
+        return weight.shape[1] * window.group * pixels <= weight.shape[0]
+
+
+def readers(node: fx.Node) -> list[fx.Node]:
+    """The users of a node that read its values, not the type or the shape alone."""
+    return [
+        user
+        for user in node.users
+        if not (user.target is shape or (user.target is cast_like and user.args[0] is not node))
+    ]
 
 
 def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
@@ -120,6 +180,14 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
         return kind if kind == "images" else None
     if target is layout.flatten:
         return "tokens" if kind == "images" and attributes.get("axis", 1) == 1 else None
+    if target is reduce_mean:
+        # Images of one spatial axis are not told apart before they come.
+        is_mean = kind == "images" and len(node.args) == 2 and is_over_space(node.args[1], 4)
+        return ("images" if attributes.get("keepdims", 1) else "tokens") if is_mean else None
+    if target is concat:
+        stored = [stored_tensor(module, argument) for argument in node.args]
+        is_of_images = kind == "images" and attributes["axis"] == 1 and len(node.args) > 0
+        return kind if is_of_images and all(tensor is None for tensor in stored) else None
     return None
 
 
@@ -129,15 +197,6 @@ def _attributes(node: fx.Node) -> dict[str, Any]:
 
 def _is_batch_norm(module: ImportedModule, node: fx.Node) -> bool:
     return node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), BatchNormalization)
-
-
-def _has_one_input(node: fx.Node) -> bool:
-    return node.target not in BINARY and bool(node.args) and node.op in ("call_function", "call_module")
-
-
-def _pays(module: ImportedModule, node: fx.Node) -> bool:
-    """Whether an operator takes so much less time in lanes that its input is converted for it."""
-    return _is_batch_norm(module, node) or node.target in (pooling.max_pool, normalization.layer_norm)
 
 
 def _is_over_features(module: ImportedModule, node: fx.Node) -> bool:
@@ -161,6 +220,6 @@ def _is_vector(tensor: Tensor, kind: Kind) -> bool:
 
 def _activations(module: ImportedModule, node: fx.Node) -> list[fx.Node]:
     """What a node reads that may be in lanes."""
-    if node.target in BINARY:
+    if node.target in BINARY or node.target is concat:
         return [read for read in node.all_input_nodes if stored_tensor(module, read) is None]
-    return [node.args[0]] if isinstance(node.args[0], fx.Node) else []
+    return [node.args[0]] if node.args and isinstance(node.args[0], fx.Node) else []

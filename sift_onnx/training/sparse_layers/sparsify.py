@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from sift_onnx.errors import UsageError
 from sift_onnx.training.module import ImportedModule
@@ -14,7 +14,7 @@ from sift_onnx.training.sparse.parameters.compact import compact_parameter, dens
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
-from sift_onnx.training.sparse_layers.lane_graph import put_in_lanes, take_out_of_lanes
+from sift_onnx.training.sparse_layers.lane_graph import HOLDER, keep_layer, put_in_lanes, take_out_of_lanes
 from sift_onnx.training.sparse_layers.lanes import LANES
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
@@ -24,8 +24,6 @@ __all__ = ["densify_layers", "sparsify_layers"]
 
 KernelSetting = Literal["auto", "sparse", "dense"]
 
-# Attribute of an imported module that holds what its nodes have, and so its sparse layers.
-_HOLDER = "layers"
 # Of the dense layer's multiply-adds, those that sparse kernels do. A rule and not a time, so that a resumed training
 # chooses the same; it leaves out layers that would be faster rather than take some that are slower.
 _MOST_WORK = 1 / 3
@@ -69,7 +67,10 @@ def sparsify_layers(
     weights = list(masked_weights(root))
     _check(kernels, weights)
     layers: dict[str, GraphLayer | Product | str] = {}
-    if isinstance(root, ImportedModule):
+    places: dict[fx.Node, str] = {}
+    if isinstance(root, ImportedModule) and weights:
+        # The graph is rewritten as a whole, since layers that are sparse already may be neighbors of new ones.
+        places = take_out_of_lanes(root)
         layers.update(graph_layers(root, weights))
     else:
         layers.update((weight.name, weight.obstacle or product_of(weight)) for weight in weights)
@@ -80,8 +81,11 @@ def sparsify_layers(
             taken.append(weight)
         if report is not None:
             report(choice)
-    if taken:
-        _replace(root, taken, layers, optimizer)
+    places.update(_replace(root, taken, layers, optimizer))
+    if places:
+        assert isinstance(root, ImportedModule)
+        put_in_lanes(root, places, _used(batch_size or LANES))
+        root.recompile()
     return module
 
 
@@ -100,7 +104,7 @@ def densify_layers(module: nn.Module, optimizer: torch.optim.Optimizer | None = 
     if isinstance(root, ImportedModule):
         take_out_of_lanes(root)
         root.recompile()
-        holder = root.get_submodule(_HOLDER)
+        holder = root.get_submodule(HOLDER)
         for name, value in list(vars(holder).items()):
             if isinstance(value, SparseLayer):
                 layers.append(value)
@@ -143,9 +147,7 @@ def _choose(
     if setting == "sparse":
         return LayerChoice(weight.name, "sparse", "kernels sparse")
     product = layer.product if isinstance(layer, GraphLayer) else layer
-    used = 1.0
-    if product.is_per_image:
-        used = batch_size / (-(-batch_size // LANES) * LANES)
+    used = _used(batch_size) if product.is_per_image else 1.0
     reason = active if used == 1 else f"{active}, and {used:.0%} of the lanes are used in batches of {batch_size}"
     return LayerChoice(weight.name, "sparse" if weight.density <= _MOST_WORK * used else "dense", reason)
 
@@ -155,29 +157,23 @@ def _replace(
     taken: list[MaskedWeight],
     layers: Mapping[str, GraphLayer | Product | str],
     optimizer: torch.optim.Optimizer | None,
-) -> None:
-    nodes: dict[str, GraphLayer] = {}
-    places: dict[str, str] = {}
+) -> dict[fx.Node, str]:
+    """Make layers sparse; the nodes of those that lie in a graph, and where it keeps the layers."""
+    places: dict[fx.Node, str] = {}
     for weight in taken:
         found = layers[weight.name]
         assert not isinstance(found, str)
         product = found.product if isinstance(found, GraphLayer) else found
         layer = SparseLayer(weight.name, (weight.owner,), weight.parameter, product)
         if isinstance(found, GraphLayer):
-            nodes[weight.name] = found
-            places[weight.name] = _place(root.get_submodule(_HOLDER), layer)
+            assert isinstance(root, ImportedModule)
+            places[found.node] = keep_layer(root, layer)
         else:
             weight.owner.forward = ModuleForward(layer)
         compact_parameter(weight.owner, weight.parameter, weight.mask, optimizer)
-    if isinstance(root, ImportedModule):
-        put_in_lanes(root, nodes, places)
-        root.recompile()
+    return places
 
 
-def _place(holder: nn.Module, layer: SparseLayer) -> str:
-    """Keep a layer in an attribute of its own; its path in the root module."""
-    number = 0
-    while hasattr(holder, f"sparse_{number}"):
-        number += 1
-    setattr(holder, f"sparse_{number}", layer)
-    return f"{_HOLDER}.sparse_{number}"
+def _used(batch_size: int) -> float:
+    """The share of lanes that a batch of images fills."""
+    return batch_size / (-(-batch_size // LANES) * LANES)

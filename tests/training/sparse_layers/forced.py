@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from sift_onnx.training.sparse_layers import batch_norm, layer, layer_norm, max_pool
+from sift_onnx.training.sparse_layers import batch_norm, dense_layer, layer, layer_norm, max_pool
 from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined, from_lanes
 
@@ -91,7 +91,8 @@ def results(call: Call, dtype: torch.dtype, *, idle: float = 0.0, jitter: float 
 def on_torch(patch: Any) -> Iterator[None]:
     """Layers and normalizations by torch's kernels."""
     with patch.context() as patched:
-        patched.setattr(layer, "_fits", lambda *tensors: False)
+        for module in (layer, dense_layer):
+            patched.setattr(module, "fits", lambda *tensors: False)
         for module in (batch_norm, layer_norm, max_pool):
             patched.setattr(module, "runs_on_kernels", lambda x: False)
         yield

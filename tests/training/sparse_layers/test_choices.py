@@ -28,10 +28,6 @@ def two_products() -> Net:
     return net
 
 
-def in_groups(net: Net) -> str:
-    return net.conv(images(net), 4, 6, 3, group=2, name="layer")
-
-
 def depthwise(net: Net) -> str:
     return net.conv(images(net), 4, 4, 3, group=4, name="layer")
 
@@ -68,7 +64,6 @@ def with_a_bias_per_token(net: Net) -> str:
 
 
 @pytest.mark.parametrize(("build", "reason"), [
-    (in_groups, "it is a convolution of 2 groups"),
     (depthwise, "it is a depthwise convolution"),
     (of_three_axes, "it is a convolution of 3 spatial axes"),
     (transposed, "it is no Conv, Gemm or MatMul that reads the weight as it is stored"),

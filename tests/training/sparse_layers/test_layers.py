@@ -25,7 +25,7 @@ def conv(
     net = Net()
     channels, spatial = shape[0], len(shape) - 1
     x = net.input("x", 2, *shape, declared=["n", *shape])
-    weight = net.weight(10, channels, *(kernel,) * spatial, name="w")
+    weight = net.weight(10, channels // attributes.get("group", 1), *(kernel,) * spatial, name="w")
     operands = [x, weight, net.constant([0.1 * i for i in range(10)], "b")] if bias else [x, weight]
     net.output(net.op("Conv", *operands, name="y", **attributes))
     return with_masks(to_torch(net.model()))
@@ -55,6 +55,7 @@ def batches(module: ImportedModule, *sizes: int) -> list[torch.Tensor]:
         {"dilations": [2, 1], "pads": [2, 1, 2, 1], "bias": True},
         {"kernel": 1, "strides": [2, 2]},
         {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"group": 2, "strides": [2, 1], "pads": [1, 1, 1, 1], "bias": True},
     ],
     ids=str,
 )

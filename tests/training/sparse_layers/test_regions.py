@@ -71,6 +71,40 @@ def gated_images() -> Net:
     return net
 
 
+def squeezed() -> Net:
+    """A gate and a classifier on means over space, as torch's ``mean`` is exported."""
+    net = Net()
+    x, space = images(net), net.constant([-1, 2], "space", "int64")
+    gate = net.op("Sigmoid", net.conv(net.op("ReduceMean", x, space), 6, 6, name="gate"))
+    x = net.op("ReduceMean", net.conv(net.op("Mul", x, gate), 6, 9, 3, name="second"), space, keepdims=0)
+    net.output(net.op("Gemm", x, net.weight(9, 4, name="head"), net.constant([0.1, 0.2, 0.3, 0.4])))
+    return net
+
+
+def side_by_side() -> Net:
+    """Channels of a dense branch, and of one before a sparse layer and behind it."""
+    net = Net()
+    x = net.op("Relu", images(net))
+    z = net.op("Softmax", net.input("z", 1, 2, 8, 8), axis=1)
+    x = net.op("Concat", x, net.conv(x, 6, 3, 3, name="second"), axis=1)
+    x = net.conv(net.op("Concat", x, x, axis=1), 18, 4, name="last")
+    net.output(net.op("Add", x, net.op("ReduceMax", z, keepdims=1)))
+    return net
+
+
+def biases_as_exported() -> Net:
+    """A bias of zeros in the type of the input, as torch's exporter writes convolutions without bias."""
+    net = Net()
+    zero, x = net.constant(0.0, "zero"), images(net)
+    for name in ("second", "third"):
+        bias = net.op("Expand", net.op("CastLike", zero, x), net.constant([6], f"size_{name}", "int64"))
+        weight = net.weight(6, 6, 1, 1, name=f"{name}.weight")
+        x = net.op("Relu", net.op("Conv", x, weight, bias))
+    sizes = net.op("Shape", x, start=0, end=2)
+    net.output(net.op("Reshape", net.op("GlobalAveragePool", x), sizes))
+    return net
+
+
 def feed_forward() -> Net:
     net = Net()
     x = net.input("x", 2, 3, 8, declared=["n", 3, 8])
@@ -108,7 +142,9 @@ def pre_norm_halves_first() -> Net:
 
 
 TOKENS = (feed_forward, pre_norm, pre_norm_halves_first)
-NETS = [residual_block, pooled_classifier, flattened_classifier, gated_images, stem, *TOKENS]
+NETS = [
+    residual_block, pooled_classifier, flattened_classifier, gated_images, squeezed, biases_as_exported, stem, *TOKENS,
+]  # fmt: skip
 
 
 def targets(module: Any) -> list[Any]:
@@ -141,6 +177,9 @@ def test_a_region_trains_as_exactly_as_torch(build: Any) -> None:
     (pooled_classifier, (1, 1)),
     (flattened_classifier, (1, 1)),
     (gated_images, (1, 1)),
+    (squeezed, (1, 1)),
+    (side_by_side, (1, 1)),
+    (biases_as_exported, (1, 1)),
     (stem, (1, 1)),
     (feed_forward, (1, 1)),
     (pre_norm, (1, 1)),
@@ -187,6 +226,15 @@ def test_an_operator_beside_a_dense_branch_joins_only_on_the_way_to_another_spar
     x = images(net)
     net.output(net.op("Add", x, net.op("Softmax", net.input("z", 2, 6, 8, 8, declared=["n", 6, 8, 8]), axis=1)))
     assert "combine" not in sparsified(imported(net))[0].code
+
+
+def test_channels_side_by_side_are_those_of_torch() -> None:
+    module = imported(side_by_side())
+    twin, _ = sparsified(module)
+    for n in (1, 16, 21):
+        feeds = torch.randn(n, 5, 8, 8), torch.randn(1, 2, 8, 8)
+        torch.testing.assert_close(twin(*feeds), module(*feeds))
+    torch.testing.assert_close(densify_layers(twin)(*feeds), module(*feeds))
 
 
 def test_a_product_that_reads_images_converts_between_the_two_kinds() -> None:

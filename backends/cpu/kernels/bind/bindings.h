@@ -28,6 +28,9 @@ nanobind::typed<nanobind::dict, nanobind::str, nanobind::any> dict_of(const Conv
 // Normalization, sums and conversions of training.
 void bind_training_ops(nanobind::module_& module);
 
+// Depthwise convolutions of training.
+void bind_depthwise(nanobind::module_& module);
+
 // The gradient of active weights.
 void bind_weight_gradient(nanobind::module_& module);
 

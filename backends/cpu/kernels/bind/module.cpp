@@ -23,6 +23,7 @@ NB_MODULE(_kernels, module) {
   // Daemon threads may still be at work when the process exits: what they use is kept, and that is no mistake.
   nanobind::set_leak_warnings(false);
   detect_machine();
+  sift::cpu::bind_depthwise(module);
   sift::cpu::bind_machine(module);
   sift::cpu::bind_ops(module);
   sift::cpu::bind_products(module);

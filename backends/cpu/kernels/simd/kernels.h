@@ -16,6 +16,7 @@
 #include "simd/rows.h"
 #include "simd/stream.h"
 #include "simd/train/batch_norm.h"
+#include "simd/train/depthwise.h"
 #include "simd/train/lane_sums.h"
 #include "simd/train/layer_norm.h"
 #include "simd/train/max_pool.h"
@@ -64,6 +65,8 @@ const KernelTable* kernels() {
                 .add_runs = &add_runs,
                 .max_pool = &max_pool,
                 .max_pool_gradient = &max_pool_gradient,
+                .depthwise = &depthwise,
+                .depthwise_gradient = &depthwise_gradient,
                 .layer_norm = &layer_norm,
                 .layer_norm_gradient = &layer_norm_gradient},
       .split_pairs = &split_pairs,

@@ -11,11 +11,12 @@ from torch import Tensor
 from sift_onnx.training.host import ints
 from sift_onnx.training.registry import kernel
 
-__all__: list[str] = []
+__all__ = ["concat"]
 
 
 @kernel("Concat", since=4)
 def concat(*parts: Tensor, axis: int) -> Tensor:
+    """Tensors one after the other along an axis."""
     return torch.cat(parts, axis)
 
 

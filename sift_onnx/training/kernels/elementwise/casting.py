@@ -10,7 +10,7 @@ from torch import Tensor
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.tensors import torch_dtype
 
-__all__ = ["cast", "convert"]
+__all__ = ["cast", "cast_like", "convert"]
 
 _WITHOUT_INFINITY = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 # Half a unit above the largest number, and whether what lies right there rounds back to it.
@@ -54,6 +54,7 @@ def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Te
 
 @kernel("CastLike", since=15)
 def cast_like(x: Tensor, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    """``x`` as the type of ``target``."""
     return convert(x, target.dtype, saturate)
 
 

@@ -53,7 +53,7 @@ class HostileTraining(Sources):
 
     def between_products(self) -> None:
         kernels, pool, isa = self.kernels, self.rng.choice(self.pools), self.rng.choice(ISAS)
-        kind = self.rng.choice(("batch norm", "layer norm", "pool", "lanes"))
+        kind = self.rng.choice(("batch norm", "layer norm", "pool", "lanes", "depthwise"))
         shape = self.shape()
         if kind == "layer norm" and self.rng.random() < 0.9:
             shape = (*shape[:2], 1, 1)
@@ -85,6 +85,8 @@ class HostileTraining(Sources):
             kernels.to_lanes(pool, shape, plain, x, isa)
             kernels.from_lanes(pool, shape, x, plain, isa)
             kernels.channel_sums(pool, shape, x, mean, isa)
+        elif kind == "depthwise":
+            self.depthwise(shape, x, dx)
         else:
             window = {"kernel": self.pair(), "stride": self.pair(), "dilation": self.pair(), "pads": self.pads()}
             out_shape = kernels.MaxPool(**window).output_shape(shape)
@@ -97,6 +99,19 @@ class HostileTraining(Sources):
             if self.rng.random() < 0.5:
                 kernels.max_pool_forward(pool, shape, x, out, taps, isa=isa, **window)
             kernels.max_pool_backward(pool, shape, out, taps, dx, isa=isa, **window)
+
+    def depthwise(self, shape: tuple[int, ...], x: Any, dx: Any) -> None:
+        kernel, pool = self.pair(), self.rng.choice(self.pools)
+        rows, groups = self.rng.choice((1, 2, 3, *EDGES)) * shape[1], self.rng.choice((shape[1], *EDGES))
+        window = {"kernel": kernel, "stride": self.pair(), "dilation": self.pair(), "pads": self.pads()}
+        conv = self.kernels.DepthwiseConv(rows, **window, groups=groups, isa=self.rng.choice(ISAS))
+        out_shape, count = conv.output_shape(shape), rows * kernel[0] * kernel[1]
+        if work(out_shape) > MOST_WORK or count > MOST_WORK:
+            return
+        out, weight, dweight = self.floats(count_of(out_shape, "images16")), self.floats(count), self.floats(count)
+        conv.forward(pool, shape, x, weight, out, self.maybe_floats(rows))
+        conv.input_gradient(pool, shape, out, weight, dx)
+        conv.weight_gradient(pool, shape, x, out, dweight)
 
     def maybe_floats(self, count: int) -> Any:
         return self.floats(count) if self.rng.random() < 0.6 else None

@@ -57,7 +57,7 @@ struct GradientSums {
   double dz_x = 0;
 };
 
-// A position along an axis of a pooling, and the positions on the other side that windows join it to: of an output
+// A position along an axis of windows, and the positions on the other side that windows join it to: of an output
 // those of the input, of an input those of the output. Of `count` such positions and their taps, the first.
 struct PoolTaps {
   std::int64_t place;  // floats from the first position
@@ -102,6 +102,40 @@ struct MaxPoolGradientArgs {
   float* dx;                 // the row
 };
 
+// A row of a channel that depthwise windows are summed for: out = sum of weight * x over the taps of each + bias, or the
+// input's gradient, of which `x` is the output's.
+struct DepthwiseArgs {
+  PoolRow row;
+  const float* x;       // a plane
+  const float* weight;  // of the channel's taps, row-major
+  float bias;
+  float* out;  // the row
+  bool adds;   // to what is there, without the bias
+};
+
+// Along an axis, the outputs whose window reads the input at one of its taps: the first of them, their number, and the
+// input that the first one reads.
+struct DepthwiseReach {
+  std::int64_t first;
+  std::int64_t count;
+  std::int64_t input;
+};
+
+// sums[tap] += dy * x over the pixels of a plane, each lane by itself.
+struct DepthwiseGradientArgs {
+  const float* x;                 // a plane
+  const float* dy;                // a plane
+  const DepthwiseReach* rows;     // [kernel_h]
+  const DepthwiseReach* columns;  // [kernel_w]
+  std::int64_t kernel_h;
+  std::int64_t kernel_w;
+  std::int64_t stride_h;
+  std::int64_t stride_w;
+  std::int64_t x_pitch;   // floats of a row
+  std::int64_t dy_pitch;
+  float* sums;  // [taps][16]
+};
+
 // Layer normalization of 16 tokens, [channels][16]: out = (x - mean) * inverse_std * weight + bias. In lanes that
 // belong to no token, mean and inverse_std are zero.
 struct LayerNormArgs {
@@ -142,6 +176,8 @@ struct LaneKernels {
   void (*add_runs)(const float* x, std::int64_t channels, std::int64_t blocks, int lanes, float* sums);
   void (*max_pool)(MaxPoolArgs);
   void (*max_pool_gradient)(MaxPoolGradientArgs);
+  void (*depthwise)(DepthwiseArgs);
+  void (*depthwise_gradient)(const DepthwiseGradientArgs&);
   void (*layer_norm)(LayerNormArgs);
   void (*layer_norm_gradient)(LayerNormGradientArgs);
 };
