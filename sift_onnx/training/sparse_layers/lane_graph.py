@@ -14,7 +14,7 @@ from sift_onnx.training.kernels.elementwise import activation, arithmetic
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.batch_norm import normalize
-from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, stored_tensor
+from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
 from sift_onnx.training.sparse_layers.lane_operators import (
     BINARY,
     ELEMENTWISE,
@@ -33,9 +33,15 @@ from sift_onnx.training.sparse_layers.max_pool import max_pool
 from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes
 from sift_onnx.training.sparse_layers.spelled_gelu import fuse_gelu, gelu, spell_gelu
 
-__all__ = ["put_in_lanes", "take_out_of_lanes"]
+__all__ = ["layer_at", "put_in_lanes", "take_out_of_lanes"]
 
 _CONVERSIONS = {"images": image_lanes, "tokens": token_lanes}
+
+
+def layer_at(module: ImportedModule, place: str) -> SparseLayer:
+    """The sparse layer at an attribute path."""
+    layer: SparseLayer = operator.attrgetter(place)(module)
+    return layer
 
 
 def run_layer(layer: SparseLayer, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
@@ -43,21 +49,20 @@ def run_layer(layer: SparseLayer, x: Lanes, values: Tensor, bias: Tensor | None 
     return layer(x, values, bias)
 
 
-def put_in_lanes(module: ImportedModule, layers: Mapping[str, GraphLayer], places: Mapping[str, str]) -> None:
-    """Rewrite a module's graph so that layers run on lanes.
+def put_in_lanes(module: ImportedModule, places: Mapping[fx.Node, str]) -> None:
+    """Rewrite a module's graph so that layers run on lanes; none does before.
 
     Args:
         module: the module.
-        layers: the layers by name.
-        places: the attribute path of each :class:`SparseLayer`, by name.
+        places: the nodes of the layers, and the attribute path of the :class:`SparseLayer` of each.
     """
     graph: fx.Graph = module.graph
-    sparse = {found.node: name for name, found in layers.items()}
-    inside = nodes_in_lanes(module, {node: layers[name].product.is_convolution for node, name in sparse.items()})
+    convolutions = {node: layer_at(module, place).product.is_convolution for node, place in places.items()}
+    inside = nodes_in_lanes(module, convolutions)
     rewriting = _Rewriting(module, inside)
     for node in list(graph.nodes):
-        if node in sparse:
-            rewriting.layer(node, places[sparse[node]])
+        if node in places:
+            rewriting.layer(node, places[node])
         elif node in inside:
             rewriting.operator(node)
     rewriting.finish()
@@ -168,7 +173,7 @@ def _fuse_bias(module: ImportedModule, node: fx.Node) -> None:
         return
     place = product.args[0]
     assert isinstance(place, fx.Node)
-    layer: SparseLayer = operator.attrgetter(str(place.target))(module)
+    layer = layer_at(module, str(place.target))
     if layer.product.is_convolution or stored.dim() != 1 or stored.numel() != layer.features:
         return
     with module.graph.inserting_before(node):
@@ -200,14 +205,19 @@ def _fuse(graph: fx.Graph, node: fx.Node) -> None:
         graph.erase_node(old)
 
 
-def take_out_of_lanes(module: ImportedModule) -> None:
-    """Put the kernels of torch back into a module's graph."""
+def take_out_of_lanes(module: ImportedModule) -> dict[fx.Node, str]:
+    """Put the kernels of torch back into a module's graph.
+
+    Returns:
+        The nodes of its sparse layers and their places, as :func:`put_in_lanes` takes them.
+    """
     graph: fx.Graph = module.graph
+    places: dict[fx.Node, str] = {}
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         with graph.inserting_before(node):
-            plain = _plain(module, graph, node)
+            plain = _layer_node(module, graph, node, places) if node.target is run_layer else _plain(graph, node)
         if plain is not None:
             if "onnx_node" in node.meta:
                 plain.meta["onnx_node"] = node.meta["onnx_node"]
@@ -216,22 +226,26 @@ def take_out_of_lanes(module: ImportedModule) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
+    return places
 
 
-def _plain(module: ImportedModule, graph: fx.Graph, node: fx.Node) -> fx.Node | None:
+def _layer_node(module: ImportedModule, graph: fx.Graph, node: fx.Node, places: dict[fx.Node, str]) -> fx.Node:
+    """The result of a sparse layer by torch's kernel, whose node is noted."""
+    place, x, weight, *bias = node.args
+    assert isinstance(place, fx.Node)
+    product = layer_at(module, str(place.target)).product
+    added = bias if product.takes_bias else []
+    if product.transposed:
+        weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
+    plain = graph.call_function(product.run, (x, weight, *added), dict(product.attributes))
+    places[plain] = str(place.target)
+    return plain if added or not bias else graph.call_function(arithmetic.add, (plain, *bias))
+
+
+def _plain(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
     target, args, kwargs = node.target, node.args, node.kwargs
     if target in (image_lanes, token_lanes, from_lanes):
         return args[0] if isinstance(args[0], fx.Node) else None
-    if target is run_layer:
-        place, x, weight, *bias = args
-        assert isinstance(place, fx.Node)
-        layer: SparseLayer = operator.attrgetter(str(place.target))(module)
-        if layer.product.transposed:
-            weight = graph.call_function(layout.transpose, (weight,), {"perm": (1, 0)})
-        if bias and not layer.product.takes_bias:
-            product = graph.call_function(layer.product.run, (x, weight))
-            return graph.call_function(arithmetic.add, (product, *bias))
-        return graph.call_function(layer.product.run, (x, weight, *bias), dict(layer.product.attributes))
     if target is elementwise:
         return graph.call_function(kernel_of(str(args[0])), args[1:], _attributes(kwargs))
     if target is combine:
