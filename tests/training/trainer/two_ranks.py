@@ -102,7 +102,7 @@ class CountingDDP(DistributedDataParallel):
 
 
 def reduced_bytes(folder: Path, ranks: Ranks, kernels: str) -> tuple[list[int], list[str]]:
-    """The bytes of gradients that a rank gives to all-reduce in each step of RigL at 90 %, and the digests of the masks."""
+    """The bytes of gradients that a rank has reduced in each step of RigL at 90 %, and the digests of the masks."""
     chosen = recipe(folder, steps=11, sparsity=ALGORITHMS["90%"], kernels=kernels)
     sizes: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
