@@ -10,7 +10,8 @@ import torch
 
 __all__ = ["never_compiled"]
 
-_Arguments, _Result = ParamSpec("_Arguments"), TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def never_compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
