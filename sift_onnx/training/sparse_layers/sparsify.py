@@ -104,17 +104,16 @@ def densify_layers(
     """
     root = unwrapped(module)
     layers: list[SparseLayer] = []
+    places: dict[fx.Node, str] = {}
     if isinstance(root, ImportedModule):
-        places, holder = take_out_of_lanes(root), root.get_submodule(HOLDER)
-        for node, place in list(places.items()):
+        holder = root.get_submodule(HOLDER)
+        for node, place in take_out_of_lanes(root).items():
             layer = layer_at(root, place)
             if names is None or layer.name in names:
                 layers.append(layer)
                 delattr(holder, place.rpartition(".")[2])
-                del places[node]
-        if places:
-            put_in_lanes(root, places)
-        root.recompile()
+            else:
+                places[node] = place
     for owner in root.modules():
         forward = vars(owner).get("forward")
         if isinstance(forward, ModuleForward) and (names is None or forward.layer.name in names):
@@ -122,6 +121,11 @@ def densify_layers(
             del owner.forward
     for layer in layers:
         dense_parameter(layer.owner[0], layer.parameter, optimizer)
+    if isinstance(root, ImportedModule):
+        # Once their parameters are dense, the layers may be in lanes as other dense ones are.
+        if places:
+            put_in_lanes(root, places)
+        root.recompile()
     return module
 
 
