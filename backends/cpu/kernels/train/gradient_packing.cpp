@@ -15,16 +15,8 @@ constexpr std::uint32_t kUnused = std::numeric_limits<std::uint32_t>::max();
 
 class Packer {
  public:
-  Packer(const SparseWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
-         const KernelTable& kernels, GradientCode* code)
-      : weights_(weights),
-        down_(taps_of_rows(geometry)),
-        across_(taps_of_columns(geometry)),
-        taps_(down_.count * across_.count),
-        phases_(down_.phases() * across_.phases()),
-        tile_(tile),
-        kernels_(kernels),
-        code_(code) {}
+  Packer(const SparseWeights& weights, const GradientTile& tile, const KernelTable& kernels, GradientCode* code)
+      : weights_(weights), tile_(tile), kernels_(kernels), code_(code) {}
 
   // Weights of the rows from `cursors` on, as far as they are in the slice of columns; moves the cursors.
   GradientSlice slice(std::int64_t row_begin, std::span<std::size_t> cursors, std::int64_t column_begin) {
@@ -70,21 +62,24 @@ class Packer {
     }
   }
 
+  const TapAxis::Tap& tap_y(std::int64_t column) const {
+    return tile_.taps_y.taps[static_cast<std::size_t>(column % tile_.taps() / std::ssize(tile_.taps_x.taps))];
+  }
+  const TapAxis::Tap& tap_x(std::int64_t column) const {
+    return tile_.taps_x.taps[static_cast<std::size_t>(column % std::ssize(tile_.taps_x.taps))];
+  }
+
+  // Of all channels.
   std::int64_t plane_of(std::int64_t column) const {
-    if (tile_.by_tap) return column;
-    const std::int64_t tap = column % taps_;
-    return column / taps_ * phases_ + down_.phase(tap / across_.count) * across_.phases() +
-           across_.phase(tap % across_.count);
+    return column / tile_.taps() * tile_.planes_per_channel() + tap_y(column).copy * std::ssize(tile_.taps_x.copies) +
+           tap_x(column).copy;
   }
 
   GradientSlice::Planes place_of(std::int64_t plane) const {
-    if (tile_.by_tap) {
-      const std::int64_t tap = plane % taps_;
-      return {plane / taps_, 1, tap / across_.count * down_.dilation, tap % across_.count * across_.dilation};
-    }
-    const std::int64_t phase = plane % phases_;
-    return {plane / phases_, 1, down_.first_pixel(phase / across_.phases()),
-            across_.first_pixel(phase % across_.phases())};
+    const std::int64_t copies_x = std::ssize(tile_.taps_x.copies);
+    const std::int64_t copy = plane % tile_.planes_per_channel();
+    return {plane / tile_.planes_per_channel(), 1, tile_.taps_y.copies[static_cast<std::size_t>(copy / copies_x)].first,
+            tile_.taps_x.copies[static_cast<std::size_t>(copy % copies_x)].first};
   }
 
   // Planes of the slice, and where in them the columns that have weights begin.
@@ -100,9 +95,7 @@ class Packer {
         add_plane(slice, place_of(plane));
         last = plane;
       }
-      const std::int64_t tap = column % taps_;
-      const std::int64_t pixel =
-          tile_.by_tap ? 0 : down_.step(tap / across_.count) * tile_.plane_w + across_.step(tap % across_.count);
+      const std::int64_t pixel = tap_y(column).shift * tile_.plane_w + tap_x(column).shift;
       offset_of(column) = static_cast<std::uint32_t>((slice.plane_count - 1) * tile_.plane_floats() + pixel * kLanes);
     }
   }
@@ -177,10 +170,6 @@ class Packer {
   }
 
   const SparseWeights& weights_;
-  GradientTaps down_;
-  GradientTaps across_;
-  std::int64_t taps_;
-  std::int64_t phases_;
   const GradientTile& tile_;
   const KernelTable& kernels_;
   GradientCode* code_;  // null for lists
@@ -192,7 +181,7 @@ class Packer {
 
 }  // namespace
 
-PackedGradient pack_gradient(const SparseWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
+PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
                              const KernelTable& kernels, bool generates) {
   PackedGradient packed;
   std::shared_ptr<GradientCode> code;
@@ -203,9 +192,9 @@ PackedGradient pack_gradient(const SparseWeights& weights, const ConvGeometry& g
                           nnz / kMostGradientSlots);
     packed.code = code = std::make_shared<GradientCode>(nnz, most_pieces, most_pieces);
   }
-  Packer packer(weights, geometry, tile, kernels, code.get());
-  const std::int64_t group_rows = weights.rows() / geometry.groups;
-  for (std::int64_t group = 0; group < geometry.groups; ++group) {
+  Packer packer(weights, tile, kernels, code.get());
+  const std::int64_t group_rows = weights.rows() / groups;
+  for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t first = 0; first < group_rows; first += tile.chunk_rows) {
       const std::int64_t row_begin = group * group_rows + first;
       GradientChunk& chunk = packed.chunks.emplace_back(

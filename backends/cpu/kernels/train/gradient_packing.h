@@ -56,7 +56,7 @@ struct PackedGradient {
 
 // Of weights that are places of ChangingValues; as code if `generates`, which throws CodeMemoryError where the system
 // gives no memory for it.
-PackedGradient pack_gradient(const SparseWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
+PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
                              const KernelTable& kernels, bool generates);
 
 }  // namespace sift::cpu

@@ -63,7 +63,7 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
         choose_gradient_tile(geometry_, weights_.rows() / geometry_.groups, weights_.columns(), weights_.density(),
                              flat ? 1 : out.h, flat ? out.h * out.w : out.w, generates);
     return std::make_shared<const Packing>(
-        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_, generates)});
+        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_.groups, tile, kernels_, generates)});
   };
   const bool generates = kernels_.runs_generated && may_execute_code();
   std::shared_ptr<const Packing> packing;
