@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,24 +20,12 @@ using namespace nb::literals;
 void bind_trainable_conv(nb::module_& module) {
   nb::class_<TrainableConv>(module, "TrainableConv",
                             "conv(x, weights) + bias and the gradient of x, for sparse weights whose values change.")
-      .def(
-          "__init__",
-          [](TrainableConv* self, std::int64_t rows, std::int64_t columns, const IndicesIn& indices,
-             const std::optional<IndicesIn>& places, const Pair& kernel, const Pair& stride, const Pair& dilation,
-             const Shape4& pads, std::int64_t groups, const std::string& isa) {
-            const ConvGeometry geometry = geometry_of(kernel, stride, dilation, pads, groups);
-            const KernelTable& kernels = kernels_of(isa);
-            const Unlocked unlocked;
-            using Indices = std::span<const std::int64_t>;
-            new (self) TrainableConv(rows, columns, {indices.data(), indices.size()},
-                                     places ? Indices{places->data(), places->size()} : Indices{}, geometry, kernels);
-          },
-          "rows"_a, "columns"_a, "indices"_a, "places"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1},
-          "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
-          "isa"_a = "",
-          "From strictly ascending flat indices of the active weights, [rows][c / groups][kh][kw]. The i-th index has "
-          "the value at `places[i]` of the vector that `update` takes, without places the i-th. Pads are (top, left, "
-          "bottom, right). All tensors are in images16; `shape` is that of the layer's input.")
+      .def("__init__", &init_sparse_layer<TrainableConv>, "rows"_a, "columns"_a, "indices"_a, "places"_a = nb::none(),
+           nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
+           "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1, "isa"_a = "",
+           "From strictly ascending flat indices of the active weights, [rows][c / groups][kh][kw]. The i-th index has "
+           "the value at `places[i]` of the vector that `update` takes, without places the i-th. Pads are (top, left, "
+           "bottom, right). All tensors are in images16; `shape` is that of the layer's input.")
       .def(
           "update",
           [](TrainableConv& conv, const FloatsIn& values) {

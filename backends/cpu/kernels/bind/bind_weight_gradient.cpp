@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "base/thread_pool.h"
@@ -19,20 +18,9 @@ using namespace nb::literals;
 void bind_weight_gradient(nb::module_& module) {
   nb::class_<WeightGradient>(module, "WeightGradient", "The gradient of a convolution's active weights.")
       .def(
-          "__init__",
-          [](WeightGradient* self, std::int64_t rows, std::int64_t columns, const IndicesIn& indices,
-             const std::optional<IndicesIn>& places, const Pair& kernel, const Pair& stride, const Pair& dilation,
-             const Shape4& pads, std::int64_t groups, const std::string& isa) {
-            const ConvGeometry geometry = geometry_of(kernel, stride, dilation, pads, groups);
-            const KernelTable& kernels = kernels_of(isa);
-            const Unlocked unlocked;
-            using Indices = std::span<const std::int64_t>;
-            new (self) WeightGradient(rows, columns, {indices.data(), indices.size()},
-                                      places ? Indices{places->data(), places->size()} : Indices{}, geometry, kernels);
-          },
-          "rows"_a, "columns"_a, "indices"_a, "places"_a = nb::none(), nb::kw_only(), "kernel"_a = Pair{1, 1},
-          "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1,
-          "isa"_a = "",
+          "__init__", &init_sparse_layer<WeightGradient>, "rows"_a, "columns"_a, "indices"_a, "places"_a = nb::none(),
+          nb::kw_only(), "kernel"_a = Pair{1, 1}, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
+          "pads"_a = Shape4{0, 0, 0, 0}, "groups"_a = 1, "isa"_a = "",
           "From strictly ascending flat indices of the active weights, [rows][c / groups][kh][kw]. The gradient of the "
           "i-th index goes to `places[i]`, without places to the i-th. Pads are (top, left, bottom, right).")
       .def(

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -114,6 +115,19 @@ void check_array(const Array& array, std::int64_t size, Layout layout, const cha
 
 ConvGeometry geometry_of(const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
                          std::int64_t groups = 1);
+
+// __init__ of a layer of sparse weights, from indices and places as `weights_of_places` has them.
+template <typename Layer>
+void init_sparse_layer(Layer* self, std::int64_t rows, std::int64_t columns, const IndicesIn& indices,
+                       const std::optional<IndicesIn>& places, const Pair& kernel, const Pair& stride,
+                       const Pair& dilation, const Shape4& pads, std::int64_t groups, const std::string& isa) {
+  const ConvGeometry geometry = geometry_of(kernel, stride, dilation, pads, groups);
+  const KernelTable& kernels = kernels_of(isa);
+  const Unlocked unlocked;
+  using Indices = std::span<const std::int64_t>;
+  new (self) Layer(rows, columns, {indices.data(), indices.size()},
+                   places ? Indices{places->data(), places->size()} : Indices{}, geometry, kernels);
+}
 
 // Empty for None.
 std::vector<float> vector_of(const std::optional<FloatsIn>& values);

@@ -15,7 +15,7 @@ namespace sift::cpu {
 
 inline constexpr int kGradientCodeSums = 28;  // of 32 registers
 // Sums of a row in a block: more rows have more operands in common.
-inline constexpr int kGradientCodeSlots = 8;
+inline constexpr int kGradientCodeSlots = 10;
 // Floats that the sums of a block take, the last ones of which mean nothing.
 inline constexpr int kGradientCodeFloats = 32;
 

@@ -20,12 +20,11 @@ constexpr std::uint32_t kWordBits = 64;
 // Sets of columns, one for each piece.
 class ColumnSets {
  public:
-  ColumnSets(std::span<const GradientPiece> pieces, std::span<const std::uint32_t> columns_of,
-             std::uint32_t column_begin, std::uint32_t slice_columns)
+  ColumnSets(std::span<const GradientPiece> pieces, std::uint32_t column_begin, std::uint32_t slice_columns)
       : words_((slice_columns + kWordBits - 1) / kWordBits), bits_(words_ * pieces.size()) {
     for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
-      for (std::uint32_t i = 0; i < pieces[piece].count; ++i) {
-        const std::uint32_t column = columns_of[pieces[piece].begin + i] - column_begin;
+      for (const std::uint32_t at : pieces[piece].columns) {
+        const std::uint32_t column = at - column_begin;
         bits_[piece * words_ + column / kWordBits] |= std::uint64_t{1} << column % kWordBits;
       }
     }
@@ -49,9 +48,9 @@ class ColumnSets {
 
 }  // namespace
 
-std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std::span<const std::uint32_t> columns_of,
-                                        std::uint32_t column_begin, std::uint32_t slice_columns) {
-  const ColumnSets sets(pieces, columns_of, column_begin, slice_columns);
+std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std::uint32_t column_begin,
+                                        std::uint32_t slice_columns) {
+  const ColumnSets sets(pieces, column_begin, slice_columns);
   // The pieces that are in no block yet, as a list: next[i] follows i - 1.
   const auto count = static_cast<std::uint32_t>(pieces.size());
   std::vector<std::uint32_t> next(pieces.size() + 1);
@@ -74,7 +73,7 @@ std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std:
       const std::uint32_t piece = take(chosen);
       ordered.push_back(pieces[piece]);
       sets.add_to(block, piece);
-      sums += pieces[piece].count;
+      sums += std::ssize(pieces[piece].columns);
       ++rows;
       chosen = kNone;
       int most = -1;
@@ -82,8 +81,8 @@ std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std:
       for (std::uint32_t before = 0; next[before] != kNone && compared < kCompared; before = next[before] + 1) {
         const std::uint32_t other = next[before];
         ++compared;
-        if (!fits_gradient_code(sums + pieces[other].count, rows + 1)) continue;
-        const int worth = kSharedWorth * sets.shared(block, other) + static_cast<int>(pieces[other].count);
+        if (!fits_gradient_code(sums + std::ssize(pieces[other].columns), rows + 1)) continue;
+        const int worth = kSharedWorth * sets.shared(block, other) + static_cast<int>(pieces[other].columns.size());
         if (worth > most) {
           most = worth;
           chosen = before;

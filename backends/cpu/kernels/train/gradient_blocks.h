@@ -9,14 +9,14 @@ namespace sift::cpu {
 
 // Adjacent weights of a row, in a slice of columns.
 struct GradientPiece {
-  std::uint32_t row;
-  std::uint32_t begin;
-  std::uint32_t count;
+  std::uint32_t row = 0;  // of the chunk
+  std::span<const std::uint32_t> columns;
+  std::span<const float> places;  // of ChangingValues
 };
 
 // Orders pieces, which come with the longest first, into blocks for generated code; returns the pieces of each block.
-// `columns_of` are those of all weights; the pieces' lie within `slice_columns` of the first one, `column_begin`.
-std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std::span<const std::uint32_t> columns_of,
-                                        std::uint32_t column_begin, std::uint32_t slice_columns);
+// All columns lie within `slice_columns` of the first one, `column_begin`.
+std::vector<std::uint32_t> group_pieces(std::vector<GradientPiece>& pieces, std::uint32_t column_begin,
+                                        std::uint32_t slice_columns);
 
 }  // namespace sift::cpu

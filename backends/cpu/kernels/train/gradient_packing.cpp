@@ -1,36 +1,35 @@
 #include "train/gradient_packing.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "train/gradient_blocks.h"
+#include "weights/changing_values.h"
 
 namespace sift::cpu {
 namespace {
 
 constexpr std::size_t kPieceBlocks = 16;  // of code
+constexpr std::uint32_t kUnused = std::numeric_limits<std::uint32_t>::max();
 
 class Packer {
  public:
-  Packer(const GradientWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
-         const KernelTable& kernels, GradientCode* code)
-      : weights_(weights),
-        down_(taps_of_rows(geometry)),
-        across_(taps_of_columns(geometry)),
-        taps_(down_.count * across_.count),
-        phases_(down_.phases() * across_.phases()),
-        tile_(tile),
-        kernels_(kernels),
-        code_(code) {}
+  Packer(const SparseWeights& weights, const GradientTile& tile, const KernelTable& kernels, GradientCode* code)
+      : weights_(weights), tile_(tile), kernels_(kernels), code_(code) {}
 
   // Weights of the rows from `cursors` on, as far as they are in the slice of columns; moves the cursors.
-  GradientSlice slice(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_begin) {
+  GradientSlice slice(std::int64_t row_begin, std::span<std::size_t> cursors, std::int64_t column_begin) {
     GradientSlice slice;
-    cut_rows(row_begin, cursors, column_begin + tile_.slice_columns);
-    list_planes(slice);
-    std::ranges::stable_sort(pieces_, std::ranges::greater{}, &GradientPiece::count);
+    column_begin_ = static_cast<std::uint32_t>(column_begin);
+    offsets_.assign(static_cast<std::size_t>(std::min(tile_.slice_columns, weights_.columns() - column_begin)),
+                    kUnused);
+    cut_rows(row_begin, cursors);
+    place_columns(slice);
+    std::ranges::stable_sort(pieces_, std::ranges::greater{},
+                             [](const GradientPiece& piece) { return piece.columns.size(); });
     if (code_ != nullptr) {
-      add_code(slice, column_begin);
+      add_code(slice);
     } else {
       for (std::size_t first = 0; first < pieces_.size();) first = add_block(first, slice);
     }
@@ -43,72 +42,82 @@ class Packer {
     std::uint32_t place;
   };
 
-  std::uint32_t most_slots() const { return code_ != nullptr ? kGradientCodeSlots : kMostGradientSlots; }
-
-  void cut_rows(std::int64_t row_begin, std::span<std::uint32_t> cursors, std::int64_t column_end) {
+  void cut_rows(std::int64_t row_begin, std::span<std::size_t> cursors) {
     pieces_.clear();
-    planes_.clear();
+    const std::size_t column_end = column_begin_ + offsets_.size();
     for (std::size_t row = 0; row < cursors.size(); ++row) {
-      const std::uint32_t end = weights_.starts[static_cast<std::size_t>(row_begin) + row + 1];
-      const std::uint32_t begin = cursors[row];
-      std::uint32_t& at = cursors[row];
-      for (; at < end && weights_.columns_of[at] < column_end; ++at)
-        planes_.push_back(plane_of(weights_.columns_of[at]));
+      const auto columns = weights_.row_columns(row_begin + static_cast<std::int64_t>(row));
+      const auto places = weights_.row_values(row_begin + static_cast<std::int64_t>(row));
+      const std::size_t begin = cursors[row];
+      std::size_t& at = cursors[row];
+      for (; at < columns.size() && columns[at] < column_end; ++at) offset_of(columns[at]) = 0;
       // Pieces of about one size.
-      const std::uint32_t most = most_slots();
-      const std::uint32_t parts = (at - begin + most - 1) / most;
-      for (std::uint32_t part = 0; part < parts; ++part) {
-        const std::uint32_t from = begin + (at - begin) * part / parts;
-        pieces_.push_back({static_cast<std::uint32_t>(row), from, begin + (at - begin) * (part + 1) / parts - from});
+      const std::size_t most = code_ != nullptr ? kGradientCodeSlots : kMostGradientSlots;
+      const std::size_t parts = (at - begin + most - 1) / most;
+      for (std::size_t part = 0; part < parts; ++part) {
+        const std::size_t from = begin + (at - begin) * part / parts;
+        const std::size_t count = begin + (at - begin) * (part + 1) / parts - from;
+        pieces_.push_back({static_cast<std::uint32_t>(row), columns.subspan(from, count), places.subspan(from, count)});
       }
     }
-    std::ranges::sort(planes_);
-    planes_.erase(std::unique(planes_.begin(), planes_.end()), planes_.end());
   }
 
+  const TapAxis::Tap& tap_y(std::int64_t column) const {
+    return tile_.taps_y.taps[static_cast<std::size_t>(column % tile_.taps() / std::ssize(tile_.taps_x.taps))];
+  }
+  const TapAxis::Tap& tap_x(std::int64_t column) const {
+    return tile_.taps_x.taps[static_cast<std::size_t>(column % std::ssize(tile_.taps_x.taps))];
+  }
+
+  // Of all channels.
   std::int64_t plane_of(std::int64_t column) const {
-    if (tile_.by_tap) return column;
-    const std::int64_t tap = column % taps_;
-    return column / taps_ * phases_ + down_.phase(tap / across_.count) * across_.phases() +
-           across_.phase(tap % across_.count);
+    return column / tile_.taps() * tile_.planes_per_channel() + tap_y(column).copy * std::ssize(tile_.taps_x.copies) +
+           tap_x(column).copy;
   }
 
   GradientSlice::Planes place_of(std::int64_t plane) const {
-    if (tile_.by_tap) {
-      const std::int64_t tap = plane % taps_;
-      return {plane / taps_, 1, tap / across_.count * down_.dilation, tap % across_.count * across_.dilation};
-    }
-    const std::int64_t phase = plane % phases_;
-    return {plane / phases_, 1, down_.first_pixel(phase / across_.phases()),
-            across_.first_pixel(phase % across_.phases())};
+    const std::int64_t copies_x = std::ssize(tile_.taps_x.copies);
+    const std::int64_t copy = plane % tile_.planes_per_channel();
+    return {plane / tile_.planes_per_channel(), 1, tile_.taps_y.copies[static_cast<std::size_t>(copy / copies_x)].first,
+            tile_.taps_x.copies[static_cast<std::size_t>(copy % copies_x)].first};
   }
 
-  void list_planes(GradientSlice& slice) const {
-    slice.plane_count = std::ssize(planes_);
-    for (const std::int64_t plane : planes_) {
-      const GradientSlice::Planes next = place_of(plane);
-      if (!slice.planes.empty()) {
-        GradientSlice::Planes& last = slice.planes.back();
-        if (last.channel + last.count == next.channel && last.y == next.y && last.x == next.x) {
-          ++last.count;
-          continue;
-        }
+  // Planes of the slice, and where in them the columns that have weights begin.
+  void place_columns(GradientSlice& slice) {
+    std::vector<std::pair<std::int64_t, std::uint32_t>> used;  // planes and columns
+    for (std::uint32_t i = 0; i < offsets_.size(); ++i) {
+      if (offsets_[i] != kUnused) used.emplace_back(plane_of(column_begin_ + i), column_begin_ + i);
+    }
+    std::ranges::sort(used);
+    std::int64_t last = -1;
+    for (const auto& [plane, column] : used) {
+      if (plane != last) {
+        add_plane(slice, place_of(plane));
+        last = plane;
       }
-      slice.planes.push_back(next);
+      const std::int64_t pixel = tap_y(column).shift * tile_.plane_w + tap_x(column).shift;
+      offset_of(column) = static_cast<std::uint32_t>((slice.plane_count - 1) * tile_.plane_floats() + pixel * kLanes);
     }
   }
 
-  std::uint32_t offset_of(std::int64_t column) const {
-    const auto plane = std::ranges::lower_bound(planes_, plane_of(column)) - planes_.begin();
-    const std::int64_t tap = column % taps_;
-    const std::int64_t pixel =
-        tile_.by_tap ? 0 : down_.step(tap / across_.count) * tile_.plane_w + across_.step(tap % across_.count);
-    return static_cast<std::uint32_t>(plane * tile_.plane_floats() + pixel * kLanes);
+  static void add_plane(GradientSlice& slice, const GradientSlice::Planes& next) {
+    ++slice.plane_count;
+    if (!slice.planes.empty()) {
+      GradientSlice::Planes& last = slice.planes.back();
+      if (last.channel + last.count == next.channel && last.y == next.y && last.x == next.x) {
+        ++last.count;
+        return;
+      }
+    }
+    slice.planes.push_back(next);
   }
+
+  // Floats from the beginning of the panel to a column's operands.
+  std::uint32_t& offset_of(std::uint32_t column) { return offsets_[column - column_begin_]; }
 
   // A block of the pieces from `first` on, all with as many slots as that one; returns the first one behind it.
-  std::size_t add_block(std::size_t first, GradientSlice& slice) const {
-    const auto slots = static_cast<int>(pieces_[first].count);
+  std::size_t add_block(std::size_t first, GradientSlice& slice) {
+    const auto slots = static_cast<int>(pieces_[first].columns.size());
     const auto together = static_cast<std::size_t>(kernels_.gradient_rows(slots));
     if (slice.runs.empty() || slice.runs.back().slots != slots) {
       slice.runs.push_back({.slots = slots, .blocks = 0, .offsets = nullptr, .rows = nullptr, .sums = nullptr});
@@ -117,10 +126,10 @@ class Packer {
     for (std::size_t i = first; i < first + together; ++i) {
       const GradientPiece piece = i < pieces_.size() ? pieces_[i] : GradientPiece{};
       slice.rows.push_back(piece.row * static_cast<std::uint32_t>(tile_.positions() * kLanes));
-      for (std::uint32_t slot = 0; slot < static_cast<std::uint32_t>(slots); ++slot) {
-        const bool is_filler = slot >= piece.count;
-        slice.offsets.push_back(is_filler ? 0 : offset_of(weights_.columns_of[piece.begin + slot]));
-        slice.places.push_back(is_filler ? GradientSlice::kNoPlace : weights_.places[piece.begin + slot]);
+      for (std::size_t slot = 0; slot < static_cast<std::size_t>(slots); ++slot) {
+        const bool is_filler = slot >= piece.columns.size();
+        slice.offsets.push_back(is_filler ? 0 : offset_of(piece.columns[slot]));
+        slice.places.push_back(is_filler ? GradientSlice::kNoPlace : ChangingValues::index(piece.places[slot]));
       }
     }
     const auto whole = ceil_div(static_cast<std::int64_t>(slice.places.size()), kLanes) * kLanes;
@@ -128,11 +137,10 @@ class Packer {
     return first + together;
   }
 
-  void add_code(GradientSlice& slice, std::int64_t column_begin) {
+  void add_code(GradientSlice& slice) {
     constexpr std::uint32_t kFloat = sizeof(float);
     const std::vector<std::uint32_t> sizes =
-        group_pieces(pieces_, weights_.columns_of, static_cast<std::uint32_t>(column_begin),
-                     static_cast<std::uint32_t>(tile_.slice_columns));
+        group_pieces(pieces_, column_begin_, static_cast<std::uint32_t>(offsets_.size()));
     std::vector<Product> products;
     std::vector<GradientProduct> written;
     std::vector<std::uint32_t> rows;
@@ -143,8 +151,8 @@ class Packer {
       rows.clear();
       for (std::uint32_t row = 0; row < sizes[block]; ++row, ++piece) {
         rows.push_back(piece->row * static_cast<std::uint32_t>(tile_.positions() * kLanes) * kFloat);
-        for (std::uint32_t i = piece->begin; i < piece->begin + piece->count; ++i) {
-          products.push_back({{offset_of(weights_.columns_of[i]) * kFloat, row}, weights_.places[i]});
+        for (std::size_t i = 0; i < piece->columns.size(); ++i) {
+          products.push_back({{offset_of(piece->columns[i]) * kFloat, row}, ChangingValues::index(piece->places[i])});
         }
       }
       std::ranges::stable_sort(products, {}, [](const Product& product) { return product.code.operand; });
@@ -161,42 +169,38 @@ class Packer {
     }
   }
 
-  const GradientWeights& weights_;
-  GradientTaps down_;
-  GradientTaps across_;
-  std::int64_t taps_;
-  std::int64_t phases_;
+  const SparseWeights& weights_;
   const GradientTile& tile_;
   const KernelTable& kernels_;
   GradientCode* code_;  // null for lists
   // Of the slice at hand.
+  std::uint32_t column_begin_ = 0;
+  std::vector<std::uint32_t> offsets_;  // of its columns
   std::vector<GradientPiece> pieces_;
-  std::vector<std::int64_t> planes_;
 };
 
 }  // namespace
 
-PackedGradient pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
+PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
                              const KernelTable& kernels, bool generates) {
   PackedGradient packed;
   std::shared_ptr<GradientCode> code;
   if (generates) {
     const auto nnz = static_cast<std::size_t>(weights.nnz());
     const auto most_pieces =
-        std::min(nnz, static_cast<std::size_t>(weights.rows * ceil_div(weights.columns, tile.slice_columns)) +
+        std::min(nnz, static_cast<std::size_t>(weights.rows() * ceil_div(weights.columns(), tile.slice_columns)) +
                           nnz / kMostGradientSlots);
     packed.code = code = std::make_shared<GradientCode>(nnz, most_pieces, most_pieces);
   }
-  Packer packer(weights, geometry, tile, kernels, code.get());
-  const std::int64_t group_rows = weights.rows / geometry.groups;
-  for (std::int64_t group = 0; group < geometry.groups; ++group) {
+  Packer packer(weights, tile, kernels, code.get());
+  const std::int64_t group_rows = weights.rows() / groups;
+  for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t first = 0; first < group_rows; first += tile.chunk_rows) {
       const std::int64_t row_begin = group * group_rows + first;
       GradientChunk& chunk = packed.chunks.emplace_back(
           GradientChunk{.row_begin = row_begin, .rows = std::min(tile.chunk_rows, group_rows - first), .slices = {}});
-      const auto from = weights.starts.begin() + row_begin;
-      std::vector<std::uint32_t> cursors(from, from + chunk.rows);
-      for (std::int64_t column = 0; column < weights.columns; column += tile.slice_columns) {
+      std::vector<std::size_t> cursors(static_cast<std::size_t>(chunk.rows));
+      for (std::int64_t column = 0; column < weights.columns(); column += tile.slice_columns) {
         GradientSlice slice = packer.slice(row_begin, cursors, column);
         if (!slice.planes.empty()) chunk.slices.push_back(std::move(slice));
       }

@@ -14,19 +14,9 @@
 #include "jit/generated_gradient.h"
 #include "simd/kernel_table.h"
 #include "train/gradient_tile.h"
+#include "weights/sparse_weights.h"
 
 namespace sift::cpu {
-
-// The active weights of a matrix, row after row, and where each has its gradient.
-struct GradientWeights {
-  std::int64_t rows;
-  std::int64_t columns;
-  std::vector<std::uint32_t> starts;  // [rows + 1]
-  std::vector<std::uint32_t> columns_of;
-  std::vector<std::uint32_t> places;
-
-  std::int64_t nnz() const { return static_cast<std::int64_t>(columns_of.size()); }
-};
 
 struct GradientSlice {
   // Of adjacent channels; their planes are adjacent in the panel.
@@ -64,8 +54,9 @@ struct PackedGradient {
   std::shared_ptr<const GradientCode> code;  // null for lists
 };
 
-// As code if `generates`, which throws CodeMemoryError where the system gives no memory for it.
-PackedGradient pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
+// Of weights that are places of ChangingValues; as code if `generates`, which throws CodeMemoryError where the system
+// gives no memory for it.
+PackedGradient pack_gradient(const SparseWeights& weights, std::int64_t groups, const GradientTile& tile,
                              const KernelTable& kernels, bool generates);
 
 }  // namespace sift::cpu

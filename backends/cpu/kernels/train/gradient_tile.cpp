@@ -1,7 +1,9 @@
 #include "train/gradient_tile.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "base/cache.h"
 #include "simd/kernel_table.h"
@@ -9,6 +11,7 @@
 namespace sift::cpu {
 namespace {
 
+constexpr std::int64_t kNoShift = -1;        // of a copy, between taps that share it
 constexpr std::int64_t kMostPositions = 64;  // of a tile: rows of gradients lie up to a page apart
 constexpr std::int64_t kBlockBytes = kLanes * static_cast<std::int64_t>(sizeof(float));
 
@@ -34,7 +37,7 @@ constexpr Form kLists{.product = 1.0,
 constexpr Form kCode{.product = 0.94,
                      .gradient = 2.0,
                      .line = 3.0,
-                     .sum = 5.0,
+                     .sum = 6.0,
                      .block = 20.0,
                      .most_slots = 2.0 * kMostGradientSlots,
                      .panel = 0.8125};
@@ -71,32 +74,28 @@ double cost_of(const Form& form, const GradientTile& tile, std::int64_t planes, 
 GradientTile choose_gradient_tile(const ConvGeometry& geometry, std::int64_t rows, std::int64_t columns, double density,
                                   std::int64_t out_h, std::int64_t out_w, bool generates) {
   const Form& form = generates ? kCode : kLists;
-  const GradientTaps down = taps_of_rows(geometry);
-  const GradientTaps across = taps_of_columns(geometry);
-  const std::int64_t taps = down.count * across.count;
-  const std::int64_t phases = down.phases() * across.phases();
   const auto panel_blocks =
       static_cast<std::int64_t>(form.panel * static_cast<double>(level1_cache_bytes() / kBlockBytes));
-  GradientTile best{};
+  std::optional<GradientTile> best;
   double best_cost = std::numeric_limits<double>::infinity();
-  const auto consider = [&](std::int64_t groups, std::int64_t h, std::int64_t w) {
+  // Taps share the pixels of a copy, or each has its own.
+  const auto consider = [&](std::int64_t groups, std::int64_t h, std::int64_t w, bool shares) {
+    const TapAxis taps_y(geometry.kernel_h, geometry.stride_h, geometry.dilation_h, 1, shares ? h : kNoShift);
+    const TapAxis taps_x(geometry.kernel_w, geometry.stride_w, geometry.dilation_w, 1, shares ? w : kNoShift);
     GradientTile tile{.groups = groups,
                       .h = h,
                       .w = w,
-                      .by_tap = false,
-                      .plane_h = h + down.reach(),
-                      .plane_w = w + across.reach(),
+                      .taps_y = taps_y,
+                      .taps_x = taps_x,
+                      .plane_h = h + taps_y.most_shifts(),
+                      .plane_w = w + taps_x.most_shifts(),
                       .slice_columns = 0,
                       .chunk_rows = 0};
-    tile.by_tap = static_cast<double>(tile.plane_h) * static_cast<double>(tile.plane_w * phases) >
-                  static_cast<double>(taps) * static_cast<double>(h * w);
-    if (tile.by_tap) {
-      tile.plane_h = h;
-      tile.plane_w = w;
-    }
+    const std::int64_t of_channel = tile.planes_per_channel();
     std::int64_t planes = std::max<std::int64_t>(1, panel_blocks / tile.plane_blocks());
-    if (!tile.by_tap) planes = std::max(planes / phases, std::int64_t{1}) * phases;
-    tile.slice_columns = std::clamp(tile.by_tap ? planes : planes / phases * taps, std::int64_t{1}, columns);
+    // Where each tap has a plane, a slice may end within a channel.
+    if (shares) planes = std::max(planes / of_channel, std::int64_t{1}) * of_channel;
+    tile.slice_columns = std::clamp(shares ? planes / of_channel * tile.taps() : planes, std::int64_t{1}, columns);
     const std::int64_t most_rows =
         std::max<std::int64_t>(8, level2_cache_bytes() / 2 / (tile.positions() * kBlockBytes));
     tile.chunk_rows = ceil_div(rows, ceil_div(rows, most_rows));
@@ -110,10 +109,12 @@ GradientTile choose_gradient_tile(const ConvGeometry& geometry, std::int64_t row
     for (std::int64_t h = 1; h <= std::min(out_h, kMostPositions / w); ++h) {
       const bool is_whole = h == out_h && w == out_w;
       const std::int64_t most_groups = is_whole ? kMostPositions / (h * w) : 1;
-      for (std::int64_t groups = 1; groups <= most_groups; ++groups) consider(groups, h, w);
+      for (std::int64_t groups = 1; groups <= most_groups; ++groups) {
+        for (const bool shares : {true, false}) consider(groups, h, w, shares);
+      }
     }
   }
-  return best;
+  return *best;
 }
 
 }  // namespace sift::cpu

@@ -15,23 +15,6 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("trainable convolution: ") + what);
 }
 
-SparseWeights weights_of_places(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
-                                std::span<const std::int64_t> places) {
-  require(!indices.empty(), "no weight is active; leave the layer out, or keep at least one weight");
-  require(places.empty() || places.size() == indices.size(), "as many places as indices are needed");
-  const auto count = static_cast<std::int64_t>(indices.size());
-  std::vector<float> moved(indices.size());
-  std::vector<bool> taken(indices.size());
-  for (std::size_t i = 0; i < moved.size(); ++i) {
-    const std::int64_t place = places.empty() ? static_cast<std::int64_t>(i) : places[i];
-    require(place >= 0 && place < count && !taken[static_cast<std::size_t>(place)],
-            "places must be those of the values, each of them once");
-    taken[static_cast<std::size_t>(place)] = true;
-    moved[i] = ChangingValues::place(static_cast<std::size_t>(place));
-  }
-  return SparseWeights::from_indices(rows, columns, indices, moved);
-}
-
 ConvOptions options_of(const ConvGeometry& geometry, std::shared_ptr<const ChangingValues> values) {
   ConvOptions options;
   options.geometry = geometry;
@@ -56,7 +39,9 @@ TrainableConv::TrainableConv(std::int64_t rows, std::int64_t columns, std::span<
       kernels_(kernels),
       values_(std::make_shared<ChangingValues>(indices.size())),
       weights_(std::make_shared<const SparseWeights>(weights_of_places(rows, columns, indices, places))),
-      forward_(weights_, {}, options_of(geometry, values_), kernels) {}
+      forward_(weights_, {}, options_of(geometry, values_), kernels) {
+  require(!indices.empty(), "no weight is active; leave the layer out, or keep at least one weight");
+}
 
 void TrainableConv::require_values() const { require(values_->version() > 0, "update must set the values first"); }
 

@@ -1,19 +1,16 @@
 #include "train/weight_gradient.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "train/gradient_copies.h"
 #include "train/gradient_packing.h"
 #include "train/gradient_tile.h"
+#include "weights/changing_values.h"
 
 namespace sift::cpu {
 namespace {
@@ -35,53 +32,23 @@ WeightGradient::~WeightGradient() = default;
 WeightGradient::WeightGradient(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                std::span<const std::int64_t> places, const ConvGeometry& geometry,
                                const KernelTable& kernels)
-    : geometry_(geometry), kernels_(kernels), weights_{rows, columns, {}, {}, {}} {
-  constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max() - 1;
-  if (rows < 0 || columns < 0 || rows > kMost || columns > kMost || static_cast<std::int64_t>(indices.size()) > kMost) {
-    throw std::invalid_argument("weight gradient: rows, columns and indices must not be negative, and fit 32 bits");
-  }
+    : geometry_(geometry), kernels_(kernels), weights_(weights_of_places(rows, columns, indices, places)) {
   if (geometry.groups < 1 || rows % geometry.groups != 0) {
     throw std::invalid_argument("weight gradient: groups must divide the rows");
   }
   if (columns % (geometry.kernel_h * geometry.kernel_w) != 0) {
     throw std::invalid_argument("weight gradient: columns must be a multiple of the kernel's taps");
   }
-  if (!places.empty() && places.size() != indices.size()) {
-    throw std::invalid_argument("weight gradient: there must be one place per index");
-  }
-  weights_.starts.assign(static_cast<std::size_t>(rows) + 1, 0);
-  weights_.columns_of.reserve(indices.size());
-  std::int64_t last = -1;
-  for (const std::int64_t index : indices) {
-    if (index <= last || columns == 0 || index / columns >= rows) {
-      throw std::invalid_argument("weight gradient: indices must ascend strictly and lie inside the matrix");
-    }
-    last = index;
-    ++weights_.starts[static_cast<std::size_t>(index / columns) + 1];
-    weights_.columns_of.push_back(static_cast<std::uint32_t>(index % columns));
-  }
-  std::partial_sum(weights_.starts.begin(), weights_.starts.end(), weights_.starts.begin());
-  weights_.places.resize(indices.size());
-  std::iota(weights_.places.begin(), weights_.places.end(), 0U);
-  std::vector<bool> taken(places.size());
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const std::int64_t place = places[i];
-    if (place < 0 || place >= nnz() || taken[static_cast<std::size_t>(place)]) {
-      throw std::invalid_argument("weight gradient: places must be those of the values, each once");
-    }
-    taken[static_cast<std::size_t>(place)] = true;
-    weights_.places[i] = static_cast<std::uint32_t>(place);
-  }
 }
 
 Shape WeightGradient::output_shape(const Shape& in) const {
-  const std::int64_t channels = weights_.columns / (geometry_.kernel_h * geometry_.kernel_w);
+  const std::int64_t channels = weights_.columns() / (geometry_.kernel_h * geometry_.kernel_w);
   if (in.c % geometry_.groups != 0 || in.c / geometry_.groups != channels) {
     throw std::invalid_argument("weight gradient: the input has " + std::to_string(in.c) + " channels, the weights " +
                                 std::to_string(channels) + " in each of " + std::to_string(geometry_.groups) +
                                 " groups");
   }
-  return {in.n, weights_.rows, geometry_.output_h(in.h), geometry_.output_w(in.w)};
+  return {in.n, weights_.rows(), geometry_.output_h(in.h), geometry_.output_w(in.w)};
 }
 
 std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const Shape& out) const {
@@ -91,13 +58,12 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
   }
   // What a window of one pixel reads lies in one line.
   const bool flat = geometry_.is_pointwise();
-  const double density =
-      static_cast<double>(nnz()) / static_cast<double>(weights_.rows) / static_cast<double>(weights_.columns);
   const auto pack = [&](bool generates) {
-    const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns,
-                                                   density, flat ? 1 : out.h, flat ? out.h * out.w : out.w, generates);
+    const GradientTile tile =
+        choose_gradient_tile(geometry_, weights_.rows() / geometry_.groups, weights_.columns(), weights_.density(),
+                             flat ? 1 : out.h, flat ? out.h * out.w : out.w, generates);
     return std::make_shared<const Packing>(
-        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_, generates)});
+        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_.groups, tile, kernels_, generates)});
   };
   const bool generates = kernels_.runs_generated && may_execute_code();
   std::shared_ptr<const Packing> packing;

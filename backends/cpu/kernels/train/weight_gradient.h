@@ -16,15 +16,15 @@
 #include "base/op.h"
 #include "simd/kernel_table.h"
 #include "train/gradient_packing.h"
+#include "weights/sparse_weights.h"
 
 namespace sift::cpu {
 
 // Tensors are in NCHWn16; a matrix product is the 1x1 convolution of h = w = 1.
 class WeightGradient {
  public:
-  // `indices`, strictly ascending, are those of the active weights, [rows][c / groups][kh][kw]. `places` says where in
-  // the vector of gradients each index has its own, and is empty where they have one order. Throws
-  // std::invalid_argument for what does not fit.
+  // Of the active weights, [rows][c / groups][kh][kw], as `weights_of_places` makes them. Throws std::invalid_argument
+  // for what does not fit.
   WeightGradient(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                  std::span<const std::int64_t> places, const ConvGeometry& geometry, const KernelTable& kernels);
   ~WeightGradient();
@@ -46,7 +46,7 @@ class WeightGradient {
 
   ConvGeometry geometry_;
   const KernelTable& kernels_;
-  GradientWeights weights_;
+  SparseWeights weights_;  // whose values are places of gradients
   mutable ForkSafeMutex mutex_;
   mutable std::vector<std::shared_ptr<const Packing>> packings_;  // of the latest outputs
 };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/page_allocator.h"
+#include "weights/sparse_weights.h"
 
 namespace sift::cpu {
 
@@ -23,6 +24,7 @@ class ChangingValues {
 
   // The i-th value's place, as a weight that nothing but moves.
   static float place(std::size_t i) { return std::bit_cast<float>(static_cast<std::uint32_t>(i) + 1); }
+  static std::uint32_t index(float place) { return std::bit_cast<std::uint32_t>(place) - 1; }
 
   std::size_t count() const { return values_.size() - 1; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(values_.capacity() * sizeof(values_[0])); }
@@ -51,5 +53,10 @@ class ChangingValues {
   std::vector<float, PageAllocator<float>> values_;  // the first is zero
   std::uint64_t version_ = 0;
 };
+
+// Weights that are places of values. `indices` as of SparseWeights::from_indices; `places` says which value each of
+// them has, and is empty where they have one order. Throws std::invalid_argument for what does not fit.
+SparseWeights weights_of_places(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
+                                std::span<const std::int64_t> places);
 
 }  // namespace sift::cpu

@@ -53,6 +53,10 @@ def conv(weights: Any, algorithm: str = "auto") -> Any:
     return _kernels.Conv(weights, kernel=(3, 3), pads=(1, 1, 1, 1), algorithm=algorithm)
 
 
+def weight_gradient(dense: Any) -> Any:
+    return _kernels.WeightGradient(*dense.shape, np.flatnonzero(dense), kernel=(3, 3), pads=(1, 1, 1, 1))
+
+
 def aligned(array: Any) -> Any:
     buffer = np.empty(array.size + 16, np.float32)
     skip = -buffer.ctypes.data % 64 // 4
@@ -76,8 +80,12 @@ def main(cause: str, before: bool) -> None:
         code_bytes = other.describe(SHAPE, 1)["packed_bytes"]
     assert _kernels.may_execute_code()
     refused = conv(weights)
+    gradients, of_lists = np.empty((2, np.count_nonzero(dense)), np.float32)
     if cause == "protection":
+        weight_gradient(dense).run(pool, SHAPE, x, wanted, gradients)
         refuse_executable_pages()
+        weight_gradient(dense).run(pool, SHAPE, x, wanted, of_lists)
+        np.testing.assert_allclose(of_lists, gradients, rtol=1e-3, atol=1e-1)
     else:
         refuse_space(code_bytes * 4 // 5)
     refused.run(pool, SHAPE, x, y)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from conv_layers import Layer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_reference import LANES, aligned, assert_close, conv, random_array, random_sparse, to_layout, windows
@@ -18,41 +18,12 @@ ISAS = _kernels.supported_isas()
 POOLS = [_kernels.ThreadPool(threads) for threads in (1, 2, 3)]
 
 
-@dataclass(frozen=True)
-class Layer:
-    channels: int = 5
-    rows: int = 7
-    size: tuple[int, int] = (6, 7)
-    kernel: tuple[int, int] = (3, 3)
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
-    groups: int = 1
-    density: float = 0.3
-    images: int = 18
-    isa: str = ""
+def weights_of(layer: Layer, rng: np.random.Generator) -> np.ndarray:
+    return random_sparse(rng, layer.weight_shape, layer.density if rng.random() < layer.density else -1)
 
-    @property
-    def geometry(self) -> dict[str, Any]:
-        return {"stride": self.stride, "dilation": self.dilation, "pads": self.pads, "groups": self.groups}
 
-    def weights(self, rng: np.random.Generator) -> np.ndarray:
-        shape = (self.rows * self.groups, self.channels, *self.kernel)
-        return random_sparse(rng, shape, self.density if rng.random() < self.density else -1)
-
-    def operator(self, weights: np.ndarray, places: np.ndarray | None = None) -> _kernels.TrainableConv:
-        return _kernels.TrainableConv(
-            len(weights),
-            weights[0].size,
-            np.flatnonzero(weights),
-            places,
-            kernel=self.kernel,
-            isa=self.isa,
-            **self.geometry,
-        )
-
-    def input_shape(self, images: int) -> tuple[int, int, int, int]:
-        return (images, self.channels * self.groups, *self.size)
+def operator(layer: Layer, weights: np.ndarray, places: np.ndarray | None = None) -> _kernels.TrainableConv:
+    return layer.operator(_kernels.TrainableConv, np.flatnonzero(weights), places)
 
 
 def from_lanes(lanes: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
@@ -114,10 +85,10 @@ def cropped(x: np.ndarray, pads: tuple[int, int, int, int]) -> tuple[np.ndarray,
 
 def check(layer: Layer, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    weights = layer.weights(rng)
+    weights = weights_of(layer, rng)
     active = np.flatnonzero(weights)
     places = rng.permutation(active.size)
-    op = layer.operator(weights, places)
+    op = operator(layer, weights, places)
     assert op.nnz == active.size
     for images in (layer.images, 3):
         values = random_array(rng, (active.size,))
@@ -180,8 +151,8 @@ def test_every_form_of_weights_takes_new_values(
     """Rows and columns of a size that generated code, sorted lists, pairs and dense rows are all chosen for."""
     rng = np.random.default_rng(3)
     weights = random_sparse(rng, (60, 45, *kernel), density)
-    op = Layer(kernel=kernel, stride=stride, isa=isa).operator(weights)
-    layer = Layer(channels=45, rows=60, size=(9, 9), kernel=kernel, stride=stride)
+    layer = Layer(channels=45, rows=60, size=(9, 9), kernel=kernel, stride=stride, isa=isa)
+    op = operator(layer, weights)
     x = random_array(rng, layer.input_shape(33))
     dy = random_array(rng, op.output_shape(x.shape))
     for _ in range(2):
@@ -202,7 +173,7 @@ def test_any_number_of_threads_writes_the_same_bits(layer: Layer) -> None:
     x = random_array(rng, layer.input_shape(40))
     results = []
     for pool in POOLS:
-        op = layer.operator(weights)
+        op = operator(layer, weights)
         op.update(weights[weights != 0])
         dy = random_array(np.random.default_rng(5), op.output_shape(x.shape))
         results.append((forward(op, x, pool=pool).tobytes(), input_gradient(op, x.shape, dy, pool).tobytes()))
@@ -212,7 +183,7 @@ def test_any_number_of_threads_writes_the_same_bits(layer: Layer) -> None:
 def test_idle_lanes_of_a_gradient_stay_zero() -> None:
     layer = Layer(stride=(2, 1))
     weights = random_sparse(np.random.default_rng(6), (7, 5, 3, 3), 0.5)
-    op = layer.operator(weights)
+    op = operator(layer, weights)
     op.update(weights[weights != 0])
     shape = layer.input_shape(3)
     dy = random_array(np.random.default_rng(7), op.output_shape(shape))
@@ -224,7 +195,7 @@ def test_idle_lanes_of_a_gradient_stay_zero() -> None:
 def test_a_shape_packed_alike_shares_a_packing() -> None:
     weights = random_sparse(np.random.default_rng(8), (64, 64, 3, 3), 0.1)
     layer = Layer(64, 64, (14, 14))
-    op = layer.operator(weights)
+    op = operator(layer, weights)
     op.update(weights[weights != 0])
     op.describe(layer.input_shape(48), 1)
     nbytes = op.nbytes
