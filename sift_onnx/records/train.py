@@ -9,6 +9,7 @@ from sift_onnx.records.record import SCHEMA, Amount, Count, Real, Record, Share
 __all__ = [
     "Algorithm",
     "History",
+    "KernelChange",
     "Kernels",
     "LayerKernels",
     "Masks",
@@ -55,11 +56,32 @@ class LayerKernels(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class KernelChange(Record, frozen=True, kw_only=True):
+    """Layers that got other kernels in training, since their masks had changed.
+
+    Attributes:
+        step: after which.
+        sparse: layers that run on sparse kernels from then on.
+        dense: layers that run on dense kernels again.
+    """
+
+    step: Count
+    sparse: tuple[str, ...]
+    dense: tuple[str, ...]
+
+
 class Kernels(Record, frozen=True, kw_only=True):
-    """The kernels that were asked for, and those of each masked layer."""
+    """The kernels that were asked for, and those of each masked layer.
+
+    Attributes:
+        setting: that was asked for.
+        layers: as they are now, or at the end.
+        changes: in the order of the run; None if there was none.
+    """
 
     setting: str
     layers: tuple[LayerKernels, ...]
+    changes: tuple[KernelChange, ...] | None = None
 
 
 class TrainedCost(Record, frozen=True, kw_only=True):

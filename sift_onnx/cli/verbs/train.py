@@ -42,10 +42,10 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
 @click.option(
     "--data",
     required=True,
-    metavar="FILE.py:FUNCTION|FILE.npz",
+    metavar="FILE.py:FUNCTION|FILE.npz|FOLDER",
     shell_complete=files(".npz", ".py"),
-    help="A function that returns a DataLoader or any iterable of (inputs..., target); or arrays by the names of the "
-    "model's inputs, and 'target', with 'val_' in front for validation.",
+    help="A function that returns a DataLoader or any iterable of (inputs..., target); arrays by the names of the "
+    "model's inputs, and 'target', with 'val_' in front for validation; or a folder of images.",
 )
 @count_option("--epochs", help="Passes over the data, whatever the recipe says.")
 @file_option("--resume", completes=folders, metavar="DIR", help="Go on from the newest checkpoint in DIR.")

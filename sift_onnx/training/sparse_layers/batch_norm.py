@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combined, from_lanes, image_lanes
@@ -16,6 +17,7 @@ from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combine
 __all__ = ["normalize"]
 
 
+@never_compiled
 def normalize(
     module: BatchNormalization,
     x: Lanes,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 
 __all__ = ["LANES", "Lanes", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
@@ -64,6 +65,7 @@ class Lanes:
         return self.with_data(function(self.data, *args, **kwargs))
 
 
+@never_compiled
 def image_lanes(x: Tensor) -> Lanes:
     """Images in lanes, of one or two spatial axes, or none.
 
@@ -75,6 +77,7 @@ def image_lanes(x: Tensor) -> Lanes:
     return Lanes(_packed(planes), sizes[0], sizes, is_tokens=False)
 
 
+@never_compiled
 def token_lanes(x: Tensor) -> Lanes:
     """Tokens in lanes; ``x`` has the channels last."""
     sizes = tuple(x.shape)
@@ -82,6 +85,7 @@ def token_lanes(x: Tensor) -> Lanes:
     return Lanes(_packed(x.reshape(n, sizes[-1], 1, 1)), n, sizes, is_tokens=True)
 
 
+@never_compiled
 def from_lanes(x: Lanes) -> Tensor:
     """The tensor as torch has it."""
     result: Tensor = _FromLanes.apply(x.data, x.n)  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from sift_onnx.operators.windows import explicit_pads
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.matrix import gemm, matmul
 from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
@@ -89,6 +90,7 @@ class SparseLayer:
     _version: int = -1
     _has_warned: bool = False
 
+    @never_compiled
     def __call__(self, x: Lanes, values: Tensor, bias: Tensor | None = None) -> Lanes:
         """The layer's output.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lanes
@@ -15,6 +16,7 @@ from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lane
 __all__ = ["layer_norm"]
 
 
+@never_compiled
 def layer_norm(x: Lanes, scale: Tensor, shift: Tensor | None = None, *, epsilon: float) -> Lanes:
     """Normalization of each token over its features.
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
@@ -19,6 +20,7 @@ __all__ = ["max_pool"]
 _MOST_TAPS = 255
 
 
+@never_compiled
 def max_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> Lanes:
     """Maximum over windows of images.
 

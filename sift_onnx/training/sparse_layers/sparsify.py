@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 import torch
@@ -14,7 +14,7 @@ from sift_onnx.training.sparse.parameters.compact import compact_parameter, dens
 from sift_onnx.training.sparse.parameters.of_module import unwrapped
 from sift_onnx.training.sparse_layers.choices import LayerChoice
 from sift_onnx.training.sparse_layers.graph_layers import GraphLayer, graph_layers
-from sift_onnx.training.sparse_layers.lane_graph import HOLDER, keep_layer, put_in_lanes, take_out_of_lanes
+from sift_onnx.training.sparse_layers.lane_graph import HOLDER, keep_layer, layer_at, put_in_lanes, take_out_of_lanes
 from sift_onnx.training.sparse_layers.lanes import LANES
 from sift_onnx.training.sparse_layers.layer import Product, SparseLayer
 from sift_onnx.training.sparse_layers.modules import ModuleForward, product_of
@@ -90,12 +90,15 @@ def sparsify_layers(
     return module
 
 
-def densify_layers(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+def densify_layers(
+    module: nn.Module, optimizer: torch.optim.Optimizer | None = None, names: Collection[str] | None = None
+) -> nn.Module:
     """Put torch's kernels and dense parameters back, as they were before :func:`sparsify_layers`.
 
     Args:
         module: the module; it is changed in place.
         optimizer: over its parameters; its states follow them.
+        names: of the weights of the layers to change; None for all.
 
     Returns:
         The module.
@@ -103,16 +106,19 @@ def densify_layers(module: nn.Module, optimizer: torch.optim.Optimizer | None = 
     root = unwrapped(module)
     layers: list[SparseLayer] = []
     if isinstance(root, ImportedModule):
-        take_out_of_lanes(root)
+        places, holder = take_out_of_lanes(root), root.get_submodule(HOLDER)
+        for node, place in list(places.items()):
+            layer = layer_at(root, place)
+            if names is None or layer.name in names:
+                layers.append(layer)
+                delattr(holder, place.rpartition(".")[2])
+                del places[node]
+        if places:
+            put_in_lanes(root, places)
         root.recompile()
-        holder = root.get_submodule(HOLDER)
-        for name, value in list(vars(holder).items()):
-            if isinstance(value, SparseLayer):
-                layers.append(value)
-                delattr(holder, name)
     for owner in root.modules():
         forward = vars(owner).get("forward")
-        if isinstance(forward, ModuleForward):
+        if isinstance(forward, ModuleForward) and (names is None or forward.layer.name in names):
             layers.append(forward.layer)
             del owner.forward
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Where batches come from: arrays of an ``.npz`` file, or whatever a user's function gives.
+"""Where batches come from: arrays of an ``.npz`` file, a folder of images, or whatever a user's function gives.
 
 A source gives, epoch by epoch, one list of batches for each optimizer step: the parts whose gradients are accumulated.
 Every epoch can be entered in its middle, so that a resumed run sees what the interrupted one would have seen.
@@ -15,17 +15,19 @@ from typing import Any
 
 import torch
 
+from sift_onnx.datasets.folder import read_image_folder
 from sift_onnx.errors import UsageError
 from sift_onnx.plugins import first_line
 from sift_onnx.shapes.tensor_specs import TensorSpec
 from sift_onnx.training.trainer.arrays import read_arrays
 from sift_onnx.training.trainer.batch import Batch, make_batch
+from sift_onnx.training.trainer.examples import Examples, ImageExamples, TensorExamples
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.user_code import load_function
 
-__all__ = ["ArraySource", "DataSource", "LoaderSource", "load_data", "source_of"]
+__all__ = ["DataSource", "ExampleSource", "LoaderSource", "load_data", "source_of"]
 
 _END = object()
 
@@ -54,53 +56,52 @@ class DataSource(ABC):
         return ()
 
 
-class ArraySource(DataSource):
-    """Arrays in memory, shuffled again in each epoch; what does not fill a batch is left for other epochs."""
+class ExampleSource(DataSource):
+    """Examples that are shuffled again in each epoch; what does not fill a batch is left for other epochs."""
 
     def __init__(
         self,
-        train: Sequence[torch.Tensor | None],
-        validation: Sequence[torch.Tensor | None] | None,
+        train: Examples,
+        validation: Examples | None,
         settings: TrainingSettings,
         ranks: Ranks,
         where: str = "the data",
     ) -> None:
-        """Arrays, one per input, then the target or None.
+        """Examples to train on, and to validate on.
 
         Raises:
             UsageError: there are too few examples for a batch, or a batch cannot be shared out.
         """
         self._train, self._validation = train, validation
         self._settings, self._ranks = settings, ranks
-        self._count = _examples(train)
         size, parts = settings.batch_size, settings.accumulate * ranks.size
         if size % parts:
             raise UsageError(
                 f"batch_size is {size}, which {settings.accumulate} accumulated parts on {ranks.size} ranks cannot "
                 f"share; choose a multiple of {parts}"
             )
-        if self._count < size:
-            raise UsageError(f"{where} has {self._count} examples, and batch_size is {size}; choose a smaller one")
-        self.steps_per_epoch = self._count // size
-        self.fingerprint = ", ".join(f"{list(t.shape)} {t.dtype}" for t in train if t is not None)
+        if train.count < size:
+            raise UsageError(f"{where} has {train.count} examples, and batch_size is {size}; choose a smaller one")
+        self.steps_per_epoch = train.count // size
+        self.fingerprint = train.fingerprint
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[list[Batch]]:
         generator = torch.Generator().manual_seed(mixed_seed("order", self._settings.seed, epoch))
-        order = torch.randperm(self._count, generator=generator)
+        order = torch.randperm(self._train.count, generator=generator)
         assert self.steps_per_epoch is not None
         size, accumulate = self._settings.batch_size, self._settings.accumulate
         for step in range(start, self.steps_per_epoch):
             chosen = order[step * size : (step + 1) * size].chunk(accumulate * self._ranks.size)
-            yield [_picked(self._train, rows) for rows in chosen[self._ranks.rank :: self._ranks.size]]
+            yield [self._train.batch(rows) for rows in chosen[self._ranks.rank :: self._ranks.size]]
 
     def validation(self) -> Iterator[Batch]:
         if self._validation is not None:
-            count, size = _examples(self._validation), max(1, self._settings.batch_size // self._settings.accumulate)
+            count, size = self._validation.count, max(1, self._settings.batch_size // self._settings.accumulate)
             for first in range(0, count, size):
-                yield _picked(self._validation, torch.arange(first, min(first + size, count)))
+                yield self._validation.batch(torch.arange(first, min(first + size, count)))
 
     def targets(self) -> Iterable[torch.Tensor]:
-        return [part[-1] for part in (self._train, self._validation) if part is not None and part[-1] is not None]
+        return [target for part in (self._train, self._validation) if part is not None for target in part.targets()]
 
 
 class LoaderSource(DataSource):
@@ -182,7 +183,8 @@ def load_data(spec: str, specs: Sequence[TensorSpec], settings: TrainingSettings
     """The data that ``spec`` names.
 
     Args:
-        spec: ``FILE.npz``, or ``FILE.py:FUNCTION``. The function is called with those of ``seed``, ``rank`` and
+        spec: ``FILE.npz``, a folder of images (:func:`~sift_onnx.datasets.folder.read_image_folder`), or
+            ``FILE.py:FUNCTION``. The function is called with those of ``seed``, ``rank`` and
             ``world_size`` that it takes, by name; it returns an iterable of batches, or a mapping with ``train`` and
             ``validation``. Iterables that can be read only once are made again for each epoch.
         specs: the model's inputs.
@@ -193,10 +195,16 @@ def load_data(spec: str, specs: Sequence[TensorSpec], settings: TrainingSettings
         UsageError: there is no such data, or it does not fit the model.
     """
     if spec.endswith(".npz"):
-        train, validation = read_arrays(Path(spec), specs)
-        return ArraySource(train, validation, settings, ranks, spec)
+        arrays, held_out = read_arrays(Path(spec), specs)
+        validation = None if held_out is None else TensorExamples(held_out)
+        return ExampleSource(TensorExamples(arrays), validation, settings, ranks, spec)
+    if Path(spec).is_dir():
+        images = read_image_folder(Path(spec))
+        parts = [None if part is None else ImageExamples(part, specs, spec) for part in (images.train, images.held_out)]
+        assert parts[0] is not None
+        return ExampleSource(parts[0], parts[1], settings, ranks, spec)
     if ".py:" not in spec:
-        raise UsageError(f"`data` is {spec!r}; write FILE.npz or FILE.py:FUNCTION")
+        raise UsageError(f"`data` is {spec!r}; write FILE.npz, a folder of images, or FILE.py:FUNCTION")
     function = load_function(spec, "`data`")
     taken = _taken(function, {"seed": settings.seed, "rank": ranks.rank, "world_size": ranks.size})
 
@@ -246,16 +254,6 @@ def source_of(
 def _taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters
     return {name: value for name, value in offered.items() if name in parameters}
-
-
-def _examples(tensors: Sequence[torch.Tensor | None]) -> int:
-    assert tensors[0] is not None
-    return tensors[0].shape[0]
-
-
-def _picked(tensors: Sequence[torch.Tensor | None], rows: torch.Tensor) -> Batch:
-    *inputs, target = (None if tensor is None else tensor[rows] for tensor in tensors)
-    return Batch(tuple(tensor for tensor in inputs if tensor is not None), target)
 
 
 def _length(items: Any) -> int | None:

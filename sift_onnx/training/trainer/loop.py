@@ -15,7 +15,7 @@ from torch import nn
 
 from sift_onnx.errors import CheckError, UsageError
 from sift_onnx.plugins import first_line
-from sift_onnx.records.train import Validation
+from sift_onnx.records.train import KernelChange, Validation
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
@@ -24,14 +24,20 @@ from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
 from sift_onnx.training.trainer.first_batch import try_first_batch
 from sift_onnx.training.trainer.full_state import full_optimizer_state, full_state, load_full_model, load_full_optimizer
-from sift_onnx.training.trainer.layer_kernels import choose_kernels, kernels_summary
+from sift_onnx.training.trainer.layer_kernels import (
+    change_summary,
+    choose_kernels,
+    follow_masks,
+    kernels_summary,
+    obstacle_to_sparse_kernels,
+)
 from sift_onnx.training.trainer.losses import correct_share, make_loss
 from sift_onnx.training.trainer.optimization import make_optimizer, rate_factor, set_rate
 from sift_onnx.training.trainer.parallelism import SharedModel
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
-from sift_onnx.training.trainer.sparsity import attach_sparsity, sparsity_figures
+from sift_onnx.training.trainer.sparsity import active_counts, attach_sparsity, sparsity_figures
 
 __all__ = ["Trainer"]
 
@@ -115,22 +121,24 @@ class Trainer:
         masks = {} if self.sparsity is None else self.sparsity.masks()
         # Before layers are replaced: the graph tells them apart.
         self.original_speed = self._speed_of_original(batch, masks)
+        # The first rank's, so that all of them choose alike.
+        self._batch_size = ranks.of_leader(batch.size)
         self.kernels = choose_kernels(
             module,
             self.optimizer,
             self.sparsity,
             settings.kernels,
             ranks,
-            batch_size=batch.size,
+            batch_size=self._batch_size,
             is_sharded=self._shared.is_sharded,
             saved=saved_kernels,
         )
+        self._counts = active_counts(self.sparsity)
         self._shared.join()
 
     def _speed_of_original(self, batch: Batch, masks: Mapping[str, torch.Tensor]) -> float | None:
         """Examples per second of all ranks, on the first one; None where sparse kernels are out of the question."""
-        on_cpu = self._ranks.device.type == "cpu" and not self._shared.is_sharded
-        if not masks or self._settings.kernels == "dense" or not on_cpu or not self._ranks.leads:
+        if not masks or not self._ranks.leads or not self._may_be_sparse():
             return None
         densities = {name: int(mask.count_nonzero()) / mask.numel() for name, mask in masks.items()}
         try:
@@ -140,6 +148,10 @@ class Trainer:
             self._warn(f"the speed of the dense original is not estimated: {first_line(error)}")
             return None
         return batch.size * self._ranks.size / seconds
+
+    def _may_be_sparse(self) -> bool:
+        obstacle = obstacle_to_sparse_kernels(self._ranks, self._shared.is_sharded)
+        return self._settings.kernels != "dense" and obstacle is None
 
     def resume(self, path: Path, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, with what the interrupted run would have done next.
@@ -167,6 +179,12 @@ class Trainer:
             self.sparsity.load_state_dict(state["sparsity"])
         self._scaler.load_state_dict(state["scaler"])
         self.step, self._epoch, self._step_in_epoch = state["step"], state["epoch"], state["step_in_epoch"]
+        if state.get("kernels", {}).get("setting") == self.kernels.setting:
+            # Layers have the kernels of the checkpoint, which follow its masks.
+            self._counts = active_counts(self.sparsity)
+            self._shared.join()
+        else:
+            self._follow_masks()
         self._report({"event": "resume", "checkpoint": str(path), "step": self.step, "epoch": self._epoch})
 
     def run(self) -> dict[str, Any]:
@@ -215,8 +233,12 @@ class Trainer:
             losses.append(self.last_loss)
             sizes += sum(part.size for part in parts)
             self._examples += sum(part.size for part in parts)
-            self._seconds += time.perf_counter() - began
             self.step += 1
+            change = self._follow_masks()
+            self._seconds += time.perf_counter() - began
+            if change is not None:
+                text = change_summary(change)
+                self._report({"event": "kernels", "step": self.step, "text": text, **self.kernels.to_dict()})
             self._step_in_epoch += 1
             self._progress(self.step, self.total, self.last_loss)
             if self.step % self._settings.log_every == 0 or self.step == self.total:
@@ -269,6 +291,20 @@ class Trainer:
         self._scaler.step(self.optimizer)
         self._scaler.update()
         return mean
+
+    def _follow_masks(self) -> KernelChange | None:
+        """Let kernels and ranks follow masks whose number of active weights is another now."""
+        counts, before = active_counts(self.sparsity), self.kernels
+        if counts == self._counts:
+            return None
+        self._counts = counts
+        if before.setting == "auto" and self._may_be_sparse():
+            self.kernels = follow_masks(
+                self.module, self.optimizer, before, step=self.step, batch_size=self._batch_size
+            )
+        self._shared.join()
+        changes = self.kernels.changes
+        return changes[-1] if changes and changes != before.changes else None
 
     def _forward(self, batch: Batch) -> torch.Tensor:
         with self._autocast():

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sift_onnx.errors import UsageError
+from sift_onnx.training.sparse.parameters.compact import compact_weights
 from sift_onnx.training.trainer.process_group import Ranks
 
 __all__ = ["SharedModel"]
@@ -44,12 +45,25 @@ class SharedModel:
         if self.is_sharded:
             _shard(module, ranks)
         self._called = module
+        self._joined: list[torch.Size] | None = None
 
     def join(self) -> None:
-        """Average gradients over ranks from now on; to be called when the masks exist."""
-        if self._ranks.size > 1 and not self.is_sharded:
-            devices = [self._ranks.device] if self._ranks.device.type == "cuda" else None
-            self._called = DistributedDataParallel(self.module, device_ids=devices)
+        """Average gradients over ranks from now on; to be called when the masks exist.
+
+        And again where parameters may have another shape: DistributedDataParallel knows the shapes that they had when
+        it was made, and is made again if one has changed.
+        """
+        if self._ranks.size == 1 or self.is_sharded:
+            return
+        for weight in compact_weights(self.module).values():
+            weight.ranks_follow = True
+        shapes = [param.shape for param in self.module.parameters()]
+        if shapes == self._joined:
+            return
+        # Ranks have the same weights once they have trained together. The old one goes first, with its buffers.
+        is_first, self._joined, self._called = self._joined is None, shapes, self.module
+        devices = [self._ranks.device] if self._ranks.device.type == "cuda" else None
+        self._called = DistributedDataParallel(self.module, device_ids=devices, init_sync=is_first)
 
     def leave(self) -> None:
         """Release the process group: DDP holds it, and its threads must not outlive it."""

@@ -92,8 +92,9 @@ class TrainingSettings:
         label_smoothing: of ``classification`` and ``next-token``.
         epochs: passes over the data; of ``epochs`` and ``steps`` one is given.
         steps: optimizer steps.
-        batch_size: of ``.npz`` data, examples per optimizer step, of all ranks and accumulated parts together.
-        accumulate: parts whose gradients make one step: of ``.npz`` data, parts of ``batch_size``; of a loader,
+        batch_size: of ``.npz`` data and folders of images, examples per optimizer step, of all ranks and accumulated
+            parts together.
+        accumulate: parts whose gradients make one step: of such data, parts of ``batch_size``; of a loader,
             batches.
         optimizer: see :class:`OptimizerSettings`.
         schedule: see :class:`ScheduleSettings`.

@@ -11,7 +11,7 @@ from sift_onnx.records.train import Algorithm, Masks
 from sift_onnx.training import sparse
 from sift_onnx.training.module import ImportedModule
 
-__all__ = ["attach_sparsity", "changes_counts", "check_globs", "sparsity_figures", "sparsity_report"]
+__all__ = ["active_counts", "attach_sparsity", "check_globs", "sparsity_figures", "sparsity_report"]
 
 
 def attach_sparsity(
@@ -57,13 +57,10 @@ def check_globs(config: Any, module: ImportedModule) -> None:
         group.check_globs([name for name, _ in module.named_parameters()])
 
 
-def changes_counts(algorithm: sparse.SparsityAlgorithm) -> bool:
-    """Whether a parameter may have more or fewer active weights later."""
-    return any(
-        member.densify_at is not None
-        or any(not isinstance(param.schedule, sparse.Constant) for param in member.sparse_params.values())
-        for member in algorithm.members
-    )
+def active_counts(algorithm: sparse.SparsityAlgorithm | None) -> list[int]:
+    """The number of active weights of each masked weight."""
+    members = () if algorithm is None else algorithm.members
+    return [param.nnz for member in members for param in member.sparse_params.values()]
 
 
 def sparsity_report(algorithm: sparse.SparsityAlgorithm | None) -> Masks:
@@ -84,8 +81,7 @@ def sparsity_figures(algorithm: sparse.SparsityAlgorithm | None) -> dict[str, An
     """Of a log line: the non-zeros of all masked weights, and their :class:`MaskMetrics` where they are followed."""
     if algorithm is None:
         return {}
-    params = [param for member in algorithm.members for param in member.sparse_params.values()]
-    figures: dict[str, Any] = {"nnz": sum(param.nnz for param in params)}
+    figures: dict[str, Any] = {"nnz": sum(active_counts(algorithm))}
     followed = [moves for member in algorithm.members if (moves := _moves(member))]
     return figures | followed[0] if len(followed) == 1 else figures
 

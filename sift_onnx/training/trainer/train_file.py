@@ -62,8 +62,9 @@ def train_file(
         source: an ONNX file.
         target: what is written; nothing but trained tensors and masks differ from ``source``, and nodes that were in
             training mode are not.
-        data: ``FILE.npz`` or ``FILE.py:FUNCTION``, see :func:`~sift_onnx.training.trainer.data.load_data`; or an
-            iterable of batches, or a mapping of ``train`` and ``validation``, or a function that gives one of these.
+        data: ``FILE.npz``, a folder of images or ``FILE.py:FUNCTION``, see
+            :func:`~sift_onnx.training.trainer.data.load_data`; or an iterable of batches, or a mapping of ``train`` and
+            ``validation``, or a function that gives one of these.
         settings: of the training.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         checkpoints: folder for checkpoints; ``<target>.checkpoints`` if it is None.

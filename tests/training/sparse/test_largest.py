@@ -73,6 +73,20 @@ def test_the_largest_are_those_of_a_sort(
         assert torch.equal(selection._largest_on_device(compared, count, preferred, candidates), expected)
 
 
+def test_scores_that_repeat_a_pattern_leave_few_to_select_among(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "_SAMPLE", 1 << 10)
+    selected: list[int] = []
+    partition = np.partition
+    monkeypatch.setattr(np, "partition", lambda a, k: (selected.append(a.size), partition(a, k))[1])
+    # Gradients of windows of 3x3: those at the corners sum over fewer pixels.
+    gradients = torch.randn(1 << 12, 9, generator=torch.Generator().manual_seed(0))
+    gradients[:, 0] *= 0.1
+    scores = gradients.reshape(-1)
+    mask = largest(scores, 1 << 10, magnitudes=True)
+    assert torch.equal(mask, by_sorting(scores.abs(), 1 << 10, None, None))
+    assert sum(selected) < scores.numel() / 5
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("layout", ["contiguous", "channels last"])
 def test_everything_outside_of_a_mask_becomes_a_positive_zero(dtype: torch.dtype, layout: str) -> None:

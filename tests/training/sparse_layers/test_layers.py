@@ -178,6 +178,27 @@ def test_a_module_in_double_precision_computes_by_torch_and_warns_once() -> None
     assert torch.equal(twin.float()(x), wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_module_in_half_precision_computes_by_torch_and_warns(dtype: torch.dtype) -> None:
+    module = conv(pads=[1, 1, 1, 1])
+    twin, _ = sparsified(module)
+    x = torch.randn(2, 6, 9, 8).to(dtype)
+    with pytest.warns(UserWarning, match=f"moved to {str(dtype).removeprefix('torch.')}; its sparse layers compute by"):
+        found = twin.to(dtype)(x)
+    assert torch.equal(found, module.to(dtype)(x))
+    found.sum().backward()
+    assert twin.get_parameter("w").grad.dtype == dtype
+
+
+def test_a_compiled_imported_module_computes_its_layers_outside_of_the_graphs() -> None:
+    twin, _ = sparsified(conv(pads=[1, 1, 1, 1]))
+    x = torch.randn(2, 6, 9, 8)
+    found = torch.compile(twin, backend="aot_eager")(x)
+    assert torch.equal(found, twin(x))
+    found.sum().backward()
+    assert twin.get_parameter("w").grad.dim() == 1
+
+
 def test_a_module_on_another_device_computes_there_and_warns() -> None:
     twin, _ = sparsified(conv(pads=[1, 1, 1, 1]))
     with pytest.warns(UserWarning, match="moved to meta"):

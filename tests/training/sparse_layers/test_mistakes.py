@@ -130,3 +130,22 @@ def test_batches_of_one_and_of_none_train_as_on_dense_kernels(size: int) -> None
     assert net.stem.weight.grad.shape == (int(mask.sum()),)
     for dense, sparse in zip(*found, strict=True):
         torch.testing.assert_close(sparse, dense)
+
+
+@pytest.mark.parametrize("kernels", ["sparse", "dense"])
+def test_a_compiled_module_trains_as_it_does_without_the_compiler(kernels: str) -> None:
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        attach(RigL(sparsity=0.3, update={"freq": 2}), net, optimizer)
+        sparsify_layers(net, optimizer, kernels=kernels)  # type: ignore[arg-type]
+        run = torch.compile(net, backend="aot_eager") if compiled else net
+        for seed in range(3):
+            optimizer.zero_grad()
+            run(torch.randn(5, 3, 10, 9, generator=torch.Generator().manual_seed(seed))).square().mean().backward()
+            optimizer.step()
+        found.append(net.state_dict())
+    for name, wanted in found[0].items():
+        torch.testing.assert_close(found[1][name], wanted, msg=name)

@@ -11,7 +11,8 @@ import torch
 from nets import Net
 from training.sparse_layers.masked_models import assert_as_exact_as_torch, sparsified, with_masks
 
-from sift_onnx.training import ImportedModule, densify_layers, to_torch
+from sift_onnx.training import ImportedModule, densify_layers, sparsify_layers, to_torch
+from sift_onnx.training.sparse import Static, attach
 from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.lane_operators import elementwise, with_vector
 from sift_onnx.training.sparse_layers.lanes import from_lanes, image_lanes, token_lanes
@@ -171,6 +172,10 @@ def targets(module: Any) -> list[Any]:
     return [node.target for node in module.graph.nodes]
 
 
+def functions(module: Any) -> list[Any]:
+    return [target for target in targets(module) if not isinstance(target, str)]
+
+
 def test_normalization_and_pooling_before_a_sparse_layer_are_in_lanes() -> None:
     module, _ = sparsified(imported(stem()), kernels={"last.weight": "sparse"})
     assert [t for t in targets(module) if t in (image_lanes, normalize, max_pool)] == [image_lanes, normalize, max_pool]
@@ -223,6 +228,22 @@ def test_layers_can_be_made_dense_again(build: Any) -> None:
     shapes = [{name: tensor.shape for name, tensor in m.state_dict().items()} for m in (plain, module)]
     assert shapes[0] == shapes[1]
     assert not any("sparse" in name for name in vars(plain.layers))
+
+
+@pytest.mark.parametrize("build", NETS)
+def test_layers_that_change_one_after_the_other_give_the_graph_of_all_at_once(build: Any) -> None:
+    module = imported(build())
+    attach(Static(), module, torch.optim.SGD(module.parameters(), lr=0.1))
+    at_once, found = sparsified(module)
+    first, *rest = found
+    without_first, _ = sparsified(module, dict.fromkeys(rest, "sparse"))
+    twin = copy.deepcopy(module)
+    for name in found:
+        sparsify_layers(twin, kernels={name: "sparse"})
+    assert functions(twin) == functions(at_once)
+    densify_layers(twin, names=[first])
+    assert functions(twin) == functions(without_first)
+    assert twin.get_parameter(first).dim() > 1
 
 
 def test_evaluation_and_odd_batches_agree_with_torch() -> None:

@@ -36,8 +36,11 @@ class StandIn:
         batch_size: int | None = None,
     ) -> ImportedModule:
         self.asked.append(kernels)
+        taken: set[str] = vars(module).setdefault("taken", set())
         names = [name for name, _ in module.named_parameters() if f"{name}_mask" in dict(module.named_buffers())]
         for name in names:
+            if name in taken:
+                continue
             if isinstance(kernels, Mapping):
                 choice = Choice(name, kernels[name], "as before")
             elif kernels == "sparse" or name in self.faster:
@@ -46,6 +49,7 @@ class StandIn:
                 choice = Choice(name, "dense", "faster so: 2 ms against 3")
             report(choice)
             if choice.kernels == "sparse":
+                taken.add(name)
                 _compute_in_double(module, name)
         if kernels == "auto":
             del self.faster[-1:]

@@ -164,12 +164,12 @@ def test_sparse_kernels_train_what_dense_ones_do(folder: Path, sparsity: dict[st
         torch.testing.assert_close(other.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def choose(setting: Any, device: str = "cpu", ranks: int = 1, is_sharded: bool = False, **config: Any) -> Kernels:
+def choose(setting: Any, device: str = "cpu", is_sharded: bool = False, **config: Any) -> Kernels:
     graph, weights = torch.fx.Graph(), {"a": torch.nn.Parameter(torch.ones(4, 4))}
     module = training.ImportedModule(graph, weights, {"a": "a"})
     algorithm = sparse.configure({"algorithm": "set", "sparsity": 0.5, "update": {"freq": 2}} | config)
     algorithm.apply(module)
-    where = Ranks(0, ranks, torch.device(device))
+    where = Ranks(0, 1, torch.device(device))
     return choose_kernels(
         module,
         torch.optim.SGD([weights["a"]]),
@@ -187,14 +187,6 @@ def choose(setting: Any, device: str = "cpu", ranks: int = 1, is_sharded: bool =
     [
         ({"device": "cuda:0"}, "sparse kernels run on the CPU, and the training is on cuda:0"),
         ({"is_sharded": True}, "sparse kernels do not go with parallelism fsdp2"),
-        (
-            {"ranks": 2, "algorithm": "gmp", "sparsity": [0.2, 0.5]},
-            "the number of active weights changes, which DistributedDataParallel cannot follow",
-        ),
-        (
-            {"ranks": 2, "densify_at": 5},
-            "the number of active weights changes, which DistributedDataParallel cannot follow",
-        ),
     ],
 )
 def test_where_there_are_no_sparse_kernels_auto_is_dense_and_sparse_an_error(

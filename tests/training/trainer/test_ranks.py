@@ -27,21 +27,20 @@ pytestmark = pytest.mark.xdist_group(__name__)
 LOSS = "def mean_square(outputs, target):\n    return (outputs - target).square().mean()\n"
 
 
-def network(path: Path, dtype: type[np.floating[Any]] = np.float64) -> None:
-    """Two layers, and a number that scales the inputs."""
+def network(path: Path, dtype: type[np.floating[Any]] = np.float64, widths: tuple[int, ...] = (12, 24, 4)) -> None:
+    """Layers of these widths, and a number that scales the inputs."""
     rng = np.random.default_rng(0)
-    weights = {
-        "first.weight": rng.standard_normal((24, 12)) / 4,
-        "first.bias": np.zeros(24),
-        "second.weight": rng.standard_normal((4, 24)) / 5,
-        "scale": np.array(1.5),
-    }
-    nodes = [
-        helper.make_node("Mul", ["x", "scale"], ["s"]),
-        helper.make_node("Gemm", ["s", "first.weight", "first.bias"], ["a"], transB=1),
-        helper.make_node("Tanh", ["a"], ["b"]),
-        helper.make_node("Gemm", ["b", "second.weight"], ["y"], transB=1),
-    ]
+    weights = {"first.bias": np.zeros(widths[1]), "scale": np.array(1.5)}
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["a"])]
+    x = "a"
+    for name, inputs, outputs in zip(("first", "second", "third"), widths, widths[1:], strict=False):
+        weights[f"{name}.weight"] = rng.standard_normal((outputs, inputs)) / inputs**0.5
+        if len(nodes) > 1:
+            nodes.append(helper.make_node("Tanh", [x], [f"{name}.in"]))
+            x = f"{name}.in"
+        operands = [x, f"{name}.weight", *(["first.bias"] if name == "first" else [])]
+        x = "y" if name == ("first", "second", "third")[len(widths) - 2] else f"{name}.out"
+        nodes.append(helper.make_node("Gemm", operands, [x], transB=1))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     ends = [helper.make_tensor_value_info(n, kind, ["n", w]) for n, w in (("x", 12), ("y", 4))]
     stored = [numpy_helper.from_array(value.astype(dtype), name) for name, value in weights.items()]
@@ -54,6 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     network(folder / "net.onnx")
     network(folder / "net32.onnx", np.float32)
+    network(folder / "wide32.onnx", np.float32, (12, 64, 64, 4))
     (folder / "loss.py").write_text(LOSS)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((96, 12))
@@ -139,6 +139,33 @@ def test_sparse_kernels_have_the_same_masks_on_both_ranks_and_on_one(ranks: list
     masks = two_ranks.train(folder, Ranks(0, 1, torch.device("cpu")), settings, net="net32.onnx")[1]
     assert ranks[0]["sparse kernels"] == masks
     assert len(set(masks)) > 2
+
+
+@pytest.mark.parametrize(("name", "change"), [
+    ("gmp", {"step": 8, "sparse": ["first.weight", "second.weight"], "dense": []}),
+    ("spdf", {"step": 9, "sparse": [], "dense": ["first.weight", "second.weight"]}),
+])  # fmt: skip
+def test_ranks_change_kernels_at_the_same_step_and_have_the_masks_of_one_rank(
+    ranks: list[dict[str, Any]], folder: Path, name: str, change: dict[str, Any]
+) -> None:
+    for rank in ranks:
+        assert rank[f"following {name} kernels"]["changes"] == [change]
+        assert rank[f"following {name} resumed"] == [True, True]
+    settings = two_ranks.recipe(folder, steps=14, batch_size=32, sparsity=two_ranks.ALGORITHMS[name])
+    masks = two_ranks.train(folder, Ranks(0, 1, torch.device("cpu")), settings, net="net32.onnx")[1]
+    assert ranks[0][f"following {name}"] == ranks[1][f"following {name}"] == masks
+
+
+def test_gradients_on_the_wire_are_those_of_active_weights(ranks: list[dict[str, Any]]) -> None:
+    weights = 12 * 64 + 64 * 64 + 64 * 4
+    sparse, dense = ranks[0]["bytes sparse"], ranks[0]["bytes dense"]
+    assert (len(sparse), set(dense)) == (11, {4 * (weights + 64)})
+    # The fifth and the tenth step update masks: the gradients of all weights are averaged besides.
+    updates = [sparse.pop(9), sparse.pop(4)]
+    assert max(sparse) <= 0.15 * dense[0]
+    assert max(updates) <= max(sparse) + 4 * weights
+    assert ranks[0]["masks sparse"] == ranks[1]["masks sparse"] == ranks[0]["masks dense"]
+    assert len(set(ranks[0]["masks sparse"])) == 3
 
 
 def test_what_cannot_be_shared_out_is_named(ranks: list[dict[str, Any]]) -> None:

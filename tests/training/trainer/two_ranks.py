@@ -12,13 +12,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 
 import sift_onnx
 from sift_onnx.errors import SiftError
 from sift_onnx.model import Model
 from sift_onnx.training.sparse.distributed import mask_digest
-from sift_onnx.training.trainer import TrainingSettings, train_file
+from sift_onnx.training.trainer import TrainingSettings, parallelism, train_file
 from sift_onnx.training.trainer.batch import input_specs
 from sift_onnx.training.trainer.checkpoint import checkpoints_in, load_checkpoint
 from sift_onnx.training.trainer.data import load_data
@@ -31,6 +35,12 @@ ALGORITHMS: dict[str, Any] = {
     "set": {"algorithm": "set", "sparsity": 0.8, "regrown": "zero", **DYNAMIC},
     "imp": {"algorithm": "imp", "sparsity": 0.8, "rounds": 2, "rewind_to": 3, "update": {"freq": 5},
             "param_filter": "*.weight"},
+    # From step 8 on sparse kernels by the rule of "auto", up to step 7 on dense ones.
+    "gmp": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.0, "slope": 0.1}, "param_filter": "*.weight",
+            "update": {"freq": 4, "stop": 9}},
+    # On dense kernels again from step 9 on.
+    "spdf": {"algorithm": "rigl", "sparsity": 0.8, "update": {"freq": 4}, "param_filter": "*.weight", "densify_at": 9},
+    "90%": {"algorithm": "rigl", "sparsity": 0.9, "update": {"freq": 5}, "param_filter": "*.weight"},
 }  # fmt: skip
 
 
@@ -65,9 +75,13 @@ def train(
         digests.append(mask_digest(trainer.sparsity.masks()).hex())
 
     module = sift_onnx.to_torch(model, trainable=settings.trainable)
-    trainer = Trainer(module, source, settings, ranks, progress=note_masks, checkpoints=checkpoints)
-    if resume is not None:
-        trainer.resume(resume, load_checkpoint(resume))
+    saved = None if resume is None else load_checkpoint(resume)
+    kernels = None if saved is None else saved["kernels"]
+    trainer = Trainer(
+        module, source, settings, ranks, progress=note_masks, checkpoints=checkpoints, saved_kernels=kernels
+    )
+    if resume is not None and saved is not None:
+        trainer.resume(resume, saved)
     trainer.run()
     return trainer, digests
 
@@ -79,35 +93,81 @@ def final(trainer: Trainer) -> list[Any]:
     return [*trainer.full_state().values(), *(v for state in states.values() for v in state.values())]
 
 
+class CountingDDP(DistributedDataParallel):
+    """Averages gradients where :func:`reduced_bytes` can see it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_comm_hook(None, allreduce_hook)
+
+
+def reduced_bytes(folder: Path, ranks: Ranks, kernels: str) -> tuple[list[int], list[str]]:
+    """The bytes of gradients that a rank has reduced in each step of RigL at 90 %, and the digests of the masks."""
+    chosen = recipe(folder, steps=11, sparsity=ALGORITHMS["90%"], kernels=kernels)
+    sizes: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        reduce, step = dist.all_reduce, Trainer._step
+
+        def counting(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            # Ranks agree by integers on when an epoch is over.
+            sizes[-1] += tensor.nbytes if tensor.is_floating_point() else 0
+            return reduce(tensor, *args, **kwargs)
+
+        def starting(self: Trainer, parts: Any) -> float:
+            sizes.append(0)
+            return step(self, parts)
+
+        patch.setattr(parallelism, "DistributedDataParallel", CountingDDP)
+        patch.setattr(Trainer, "_step", starting)
+        sizes.append(0)
+        patch.setattr(dist, "all_reduce", counting)
+        digests = train(folder, ranks, chosen, net="wide32.onnx")[1]
+    return sizes[1:], digests
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     with joined_ranks("cpu") as ranks:
         found["of the leader"] = ranks.of_leader({"rank": ranks.rank})
-        for parallelism in ("ddp", "fsdp2"):
+        for kind in ("ddp", "fsdp2"):
             for name in ("rigl", "set"):
                 steps = 200 if name == "rigl" else 30
-                settings = recipe(folder, parallelism=parallelism, steps=steps, sparsity=ALGORITHMS[name])
-                trainer, found[f"{parallelism} {name}"] = train(folder, ranks, settings)
-            accumulated = recipe(folder, parallelism=parallelism, steps=30, accumulate=2)
-            trainer, found[f"{parallelism} accumulate"] = train(folder, ranks, accumulated)
+                settings = recipe(folder, parallelism=kind, steps=steps, sparsity=ALGORITHMS[name])
+                trainer, found[f"{kind} {name}"] = train(folder, ranks, settings)
+            accumulated = recipe(folder, parallelism=kind, steps=30, accumulate=2)
+            trainer, found[f"{kind} accumulate"] = train(folder, ranks, accumulated)
             state = trainer.full_state()
-            found[f"{parallelism} pruned"] = all(
+            found[f"{kind} pruned"] = all(
                 not state[name][~mask].any() for name, mask in trainer.sparsity.masks().items()
             )
             for name in ("rigl", "imp"):
-                chosen = recipe(
-                    folder, parallelism=parallelism, steps=18, sparsity=ALGORITHMS[name], checkpoint_every=12
-                )
-                kept = folder / f"{parallelism} {name}"
+                chosen = recipe(folder, parallelism=kind, steps=18, sparsity=ALGORITHMS[name], checkpoint_every=12)
+                kept = folder / f"{kind} {name}"
                 kept.mkdir(exist_ok=True)
                 whole, digests = train(folder, ranks, chosen, kept)
                 again, rest = train(folder, ranks, chosen, None, checkpoints_in(kept)[0])
                 same = all(torch.equal(a, b) for a, b in zip(final(whole), final(again), strict=True))
-                found[f"{parallelism} {name} resumed"] = same and digests[12:] == rest
+                found[f"{kind} {name} resumed"] = same and digests[12:] == rest
         sparse = recipe(folder, steps=30, kernels="sparse")
         trainer, found["sparse kernels"] = train(folder, ranks, sparse, net="net32.onnx")
         found["kernels"] = trainer.kernels.to_dict()
+        for name in ("gmp", "spdf"):
+            chosen = recipe(
+                folder, steps=14, batch_size=32, sparsity=ALGORITHMS[name], checkpoint_every=1, keep_checkpoints=14
+            )
+            kept = folder / f"following {name}"
+            kept.mkdir(exist_ok=True)
+            whole, found[f"following {name}"] = train(folder, ranks, chosen, kept, net="net32.onnx")
+            found[f"following {name} kernels"] = whole.kernels.to_dict()
+            found[f"following {name} resumed"] = []
+            for done in (6, 11):
+                again, rest = train(folder, ranks, chosen, None, checkpoints_in(kept)[done - 1], net="net32.onnx")
+                same = all(torch.equal(a, b) for a, b in zip(final(whole), final(again), strict=True))
+                same = same and found[f"following {name}"][done:] == rest and again.kernels == whole.kernels
+                found[f"following {name} resumed"].append(same)
+        for kernels in ("sparse", "dense"):
+            found[f"bytes {kernels}"], found[f"masks {kernels}"] = reduced_bytes(folder, ranks, kernels)
         written = recipe(folder, parallelism="fsdp2", steps=20)
         train_file(folder / "net.onnx", folder / "written.onnx", folder / "d.npz", written, device="cpu")
         scalar = recipe(folder, parallelism="fsdp2", trainable=["scale"])

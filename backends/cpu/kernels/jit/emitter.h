@@ -20,6 +20,11 @@ enum class Pointer : std::uint8_t {
   place,  // of a row's sums, biases or outputs, from the last row to the first
   step,   // bytes from one row to the next
   residual,
+  gradients,  // from here on those of code that sums gradients
+  positions,  // that are left of a line
+  line,
+  lines,  // that are left
+  sums,   // live only between lines
 };
 
 struct Address {
@@ -27,8 +32,9 @@ struct Address {
   std::int32_t displacement;
 };
 
-// The number of a vector register.
+// The number of a vector register, and that of a mask.
 using VectorRegister = int;
+using MaskRegister = int;
 
 // What is read back of generated code.
 struct Instruction {
@@ -41,40 +47,57 @@ struct Instruction {
 };
 
 template <typename T>
-concept Emitter = requires(T code, std::byte* at, VectorRegister vector, Address address, Pointer pointer) {
-  // Writes instructions to `at` and on; the caller provides the room.
-  T(at);
-  { code.at() } -> std::same_as<std::byte*>;
+concept Emitter =
+    requires(T code, std::byte* at, VectorRegister vector, MaskRegister mask, Address address, Pointer pointer) {
+      // Writes instructions to `at` and on; the caller provides the room.
+      T(at);
+      { code.at() } -> std::same_as<std::byte*>;
 
-  { T::kVectorBytes } -> std::convertible_to<int>;
-  { T::kVectorRegisters } -> std::convertible_to<int>;
-  // Displacements of multiples of the access's size in [-kNearSteps, kNearSteps) make short instructions.
-  { T::kNearSteps } -> std::convertible_to<int>;
-  {
-    T::kShortBytes
-  } -> std::convertible_to<std::size_t>;  // prefetch, advance, and load and multiply_add of near addresses
-  { T::kLongBytes } -> std::convertible_to<std::size_t>;  // load and multiply_add of others
+      { T::kVectorBytes } -> std::convertible_to<int>;
+      { T::kVectorRegisters } -> std::convertible_to<int>;
+      // Displacements of multiples of the access's size in [-kNearSteps, kNearSteps) make short instructions.
+      { T::kNearSteps } -> std::convertible_to<int>;
+      {
+        T::kShortBytes
+      } -> std::convertible_to<std::size_t>;  // prefetch, advance, and load and multiply_add of near addresses
+      { T::kLongBytes } -> std::convertible_to<std::size_t>;  // load and multiply_add of others
 
-  code.load(vector, address);                  // aligned
-  code.broadcast(vector, address);             // one float to all lanes
-  code.multiply_add(vector, vector, address);  // first += second * the float at the address
-  code.add(vector, vector, address);           // first = second + the vector at the address
-  code.max(vector, vector, vector);            // first = max(second, third); of a NaN and a bound the third
-  code.min(vector, vector, vector);
-  code.store(address, vector);
-  code.store_aligned(address, vector);
-  code.store_non_temporal(address, vector);
-  code.prefetch(address);
+      code.load(vector, address);                  // aligned
+      code.broadcast(vector, address);             // one float to all lanes
+      code.multiply_add(vector, vector, address);  // first += second * the float at the address
+      code.multiply_add(vector, vector, vector);   // first += second * third
+      code.multiply_add_vector(vector, vector, address);
+      code.clear(vector);
+      code.set_mask(mask, std::uint16_t{});  // the lanes in it; overwrites `positions`
+      // Lane i is that of the last if it is in the mask, of the one before if not. `cross` takes lane i ^ step of
+      // these; its mask is the lanes whose number has the bit `step`, which is 1, 2, 4 or 8.
+      code.blend(vector, mask, vector, vector);
+      code.cross(vector, mask, vector, vector, int{});
+      code.add(vector, vector, vector);
+      code.add(vector, vector, address);  // first = second + the vector at the address
+      code.max(vector, vector, vector);   // first = max(second, third); of a NaN and a bound the third
+      code.min(vector, vector, vector);
+      code.store(address, vector);
+      code.store_aligned(address, vector);
+      code.store_non_temporal(address, vector);
+      code.prefetch(address);
 
-  code.load(pointer, address);
-  code.move(pointer, pointer);            // first = second
-  code.advance(pointer, std::int32_t{});  // by this many bytes
-  code.subtract(pointer, pointer);        // first -= second
-  code.jump(address);                     // to the address that is stored there
-  code.finish();                          // returns to the caller
+      code.load(pointer, address);
+      code.store(address, pointer);
+      code.move(pointer, pointer);            // first = second
+      code.advance(pointer, std::int32_t{});  // by this many bytes
+      code.advance_vector(pointer);
+      code.subtract(pointer, pointer);  // first -= second
+      code.jump(address);               // to the address that is stored there
+      code.count_down(pointer);         // by 1; loads, `advance` and returning do not change what `zero` is about
+      code.jump_unless_zero(at);
+      code.leave_if_zero();
+      code.call(at);  // of a piece that ends in `leave`
+      code.leave();
+      code.finish();  // returns to the caller, which is compiled
 
-  // The instruction at an address; of those that a body consists of.
-  { T::decode(at) } -> std::same_as<Instruction>;
-};
+      // The instruction at an address; of those that a body consists of.
+      { T::decode(at) } -> std::same_as<Instruction>;
+    };
 
 }  // namespace sift::cpu

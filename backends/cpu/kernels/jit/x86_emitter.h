@@ -46,16 +46,58 @@ class X86Emitter {
   void multiply_add(VectorRegister sum, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0xB8, sizeof(float), true}, sum, a, b);
   }
+  // vfmadd231ps
+  void multiply_add(VectorRegister sum, VectorRegister a, VectorRegister b) {
+    vector({kMap0F38, k66, 0xB8, kVectorBytes}, sum, a, b);
+  }
+  void multiply_add_vector(VectorRegister sum, VectorRegister a, Address b) {
+    vector({kMap0F38, k66, 0xB8, kVectorBytes}, sum, a, b);
+  }
+  // vaddps
+  void add(VectorRegister to, VectorRegister a, VectorRegister b) {
+    vector({kMap0F, kNone, 0x58, kVectorBytes}, to, a, b);
+  }
+  // vpxord
+  void clear(VectorRegister to) { vector({kMap0F, k66, 0xEF, kVectorBytes}, to, to, to); }
+  // mov to eax, kmovw
+  void set_mask(MaskRegister to, std::uint16_t lanes) {
+    bytes({0xB8}), imm32(lanes), bytes({0xC5, 0xF8, 0x92, 0xC0 | to << 3});
+  }
+  // vblendmps
+  void blend(VectorRegister to, MaskRegister mask, VectorRegister a, VectorRegister b) {
+    vector({.map = kMap0F38, .prefix = k66, .opcode = 0x65, .unit = kVectorBytes, .mask = mask}, to, a, b);
+  }
+  // vshuff32x4, vshufps; of other lanes than these take from the two, vblendmps before vshuff32x4 or vpermilps
+  void cross(VectorRegister to, MaskRegister mask, VectorRegister a, VectorRegister b, int step) {
+    if (step == 8) {
+      vector({kMap0F3A, k66, 0x23, kVectorBytes}, to, a, b), bytes({0b01'00'11'10});
+    } else if (step == 2) {
+      vector({kMap0F, kNone, 0xC6, kVectorBytes}, to, a, b), bytes({0b01'00'11'10});
+    } else {
+      const bool moves_fours = step == 4;
+      blend(to, mask, b, a);
+      vector({kMap0F3A, k66, moves_fours ? 0x23 : 0x04, kVectorBytes}, to, moves_fours ? to : 0, to);
+      bytes({0b10'11'00'01});
+    }
+  }
   // prefetcht1
   void prefetch(Address from) { bytes({0x0F, 0x18, 0x80 | 2 << 3 | low(from.base)}), imm32(from.displacement); }
 
-  void advance(Pointer to, std::int32_t value) { bytes({0x48, 0x81, 0xC0 | low(to)}), imm32(value); }
+  // lea, which leaves the flags as they are
+  void advance(Pointer to, std::int32_t value) {
+    bytes({rex(number(to), to), 0x8D, 0x80 | low(to) << 3 | low(to)}), imm32(value);
+  }
+  void advance_vector(Pointer to) { bytes({rex(0, to), 0x83, 0xC0 | low(to), kVectorBytes}); }
   void subtract(Pointer from, Pointer value) { bytes({0x48, 0x29, 0xC0 | low(value) << 3 | low(from)}); }
   void move(Pointer to, Pointer from) { bytes({0x48, 0x89, 0xC0 | low(from) << 3 | low(to)}); }
-  void load(Pointer to, Address from) {
-    bytes({0x48, 0x8B, 0x80 | low(to) << 3 | low(from.base)}), imm32(from.displacement);
-  }
+  void load(Pointer to, Address from) { pointer(0x8B, to, from); }
+  void store(Address to, Pointer from) { pointer(0x89, from, to); }
   void jump(Address to) { bytes({0xFF, 0x80 | 4 << 3 | low(to.base)}), imm32(to.displacement); }
+  void count_down(Pointer count) { bytes({rex(0, count), 0xFF, 0xC0 | 1 << 3 | low(count)}); }  // dec
+  void jump_unless_zero(const std::byte* to) { bytes({0x0F, 0x85}), relative(to); }
+  void leave_if_zero() { bytes({0x75, 1}), leave(); }
+  void call(const std::byte* to) { bytes({0xE8}), relative(to); }
+  void leave() { bytes({0xC3}); }
   void finish() { bytes({0xC5, 0xF8, 0x77, 0xC3}); }  // vzeroupper, ret
 
   static Instruction decode(const std::byte* at) {
@@ -82,6 +124,7 @@ class X86Emitter {
  private:
   static constexpr int kMap0F = 1;
   static constexpr int kMap0F38 = 2;
+  static constexpr int kMap0F3A = 3;
   static constexpr int kNone = 0;  // prefixes
   static constexpr int k66 = 1;
   static constexpr int kLoadAligned = 0x28;  // an opcode
@@ -92,14 +135,18 @@ class X86Emitter {
     int opcode;
     int unit;  // bytes that a displacement of one byte counts in
     bool broadcasts = false;
+    MaskRegister mask = 0;
   };
 
-  // Numbers of general registers that take neither a REX prefix bit nor a SIB byte.
-  enum Gpr : int { rax = 0, rcx = 1, rdx = 2, rsi = 6, rdi = 7 };
+  // Numbers of general registers that take no SIB byte and, but for r8, no bit of a REX prefix.
+  enum Gpr : int { rax = 0, rcx = 1, rdx = 2, rsi = 6, rdi = 7, r8 = 8 };
 
   // In the order of Pointer. As the System V ABI has it, the argument is in rdi.
-  static constexpr std::array<int, 9> kRegisters{rdi, rcx, rdi, rsi, rax, rdx, rdx, rax, rsi};
-  static constexpr int low(Pointer pointer) { return kRegisters[static_cast<std::size_t>(pointer)]; }
+  static constexpr std::array<int, 14> kRegisters{rdi, rcx, rdi, rsi, rax, rdx, rdx, rax, rsi, rsi, rax, rdx, r8, rdx};
+  static constexpr int number(Pointer pointer) { return kRegisters[static_cast<std::size_t>(pointer)]; }
+  static constexpr int low(Pointer pointer) { return number(pointer) & 7; }
+  // Of 64 bits; the numbers of the registers in ModRM.reg and ModRM.rm have a bit in it.
+  static constexpr int rex(int reg, Pointer rm) { return 0x48 | reg >> 3 << 2 | number(rm) >> 3; }
 
   void bytes(std::initializer_list<int> values) {
     for (const int value : values) *at_++ = static_cast<std::byte>(value);
@@ -109,6 +156,12 @@ class X86Emitter {
     at_ += sizeof(value);
   }
 
+  void relative(const std::byte* to) { imm32(static_cast<std::int32_t>(to - (at_ + sizeof(std::int32_t)))); }
+  void pointer(int opcode, Pointer reg, Address memory) {
+    bytes({rex(number(reg), memory.base), opcode, 0x80 | low(reg) << 3 | low(memory.base)});
+    imm32(memory.displacement);
+  }
+
   // The EVEX prefix and the opcode. Registers' fourth and fifth bits are stored inverted; `b4` and `b3` are those of
   // the register or base in ModRM.rm.
   void evex(const Operation& op, VectorRegister reg, VectorRegister second, int b4, int b3) {
@@ -116,8 +169,8 @@ class X86Emitter {
     const int r2 = reg >> 4 & 1;
     const int v2 = second >> 4 & 1;
     bytes({0x62, (r ^ 1) << 7 | (b4 ^ 1) << 6 | (b3 ^ 1) << 5 | (r2 ^ 1) << 4 | op.map,
-           (~second & 15) << 3 | 1 << 2 | op.prefix, 2 << 5 | static_cast<int>(op.broadcasts) << 4 | (v2 ^ 1) << 3,
-           op.opcode});
+           (~second & 15) << 3 | 1 << 2 | op.prefix,
+           2 << 5 | static_cast<int>(op.broadcasts) << 4 | (v2 ^ 1) << 3 | op.mask, op.opcode});
   }
   void vector(const Operation& op, VectorRegister reg, VectorRegister second, Address memory) {
     evex(op, reg, second, 0, 0);

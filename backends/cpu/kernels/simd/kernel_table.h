@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/activation.h"
 #include "simd/train/lane_kernels.h"
@@ -302,24 +303,27 @@ struct DenseFinishArgs {
   bool non_temporal;  // stores
 };
 
-// Sums of a weight gradient: positions of a tile, [lines], and panels that they are read from.
+// Blocks of 16 floats, aligned to 64 bytes; steps, in floats, are from one to the next.
+struct BlockCopy {
+  const float* from;  // null: zeros
+  float* to;
+  std::int64_t count;
+  std::ptrdiff_t from_step;
+  std::ptrdiff_t to_step;
+};
+
+// Sums of a weight gradient: adjacent positions of a tile, in panels that are aligned to 64 bytes.
 inline constexpr int kMostGradientSlots = 12;
 struct GradientLine {
-  std::uint32_t x;  // floats from the beginning of a column's operands
-  std::uint32_t dy;
-  std::uint32_t count;  // of blocks of 16 lanes, adjacent in both
-};
-struct GradientArgs {
-  const float* x;  // both aligned to 64 bytes
+  const float* x;  // of the panel's first column
   const float* dy;
-  const GradientLine* lines;
-  const GradientLine* lines_end;
+  std::uint64_t count;  // of blocks of 16 lanes
 };
 // Blocks of gradient_rows(slots) rows with up to `slots` weights each. `sums` of a block begin at a multiple of 16.
 struct GradientRun {
   int slots;
   std::uint32_t blocks;
-  const std::uint32_t* offsets;  // [blocks][rows][slots], floats from `x` to the column's operands
+  const std::uint32_t* offsets;  // [blocks][rows][slots], floats from a line's `x` to the column's operands
   const std::uint32_t* rows;     // [blocks][rows], floats from `dy` to the row's gradients
   float* sums;                   // [blocks][rows * slots, in whole 16s], added to
 };
@@ -384,7 +388,8 @@ struct KernelTable {
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
 
-  void (*weight_gradient)(const GradientArgs&, const GradientRun&);
+  void (*copy_blocks)(std::span<const BlockCopy> copies);
+  void (*weight_gradient)(std::span<const GradientLine> lines, const GradientRun& run);
   int (*gradient_rows)(int slots);  // up to kMostGradientSlots
 
   // Nothing but independent multiply-adds, `peak_flops` operations per iteration.

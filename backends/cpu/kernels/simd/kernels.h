@@ -70,6 +70,7 @@ const KernelTable* kernels() {
                 .layer_norm = &layer_norm,
                 .layer_norm_gradient = &layer_norm_gradient},
       .split_pairs = &split_pairs,
+      .copy_blocks = &copy_blocks,
       .weight_gradient = &weight_gradient,
       .gradient_rows = &gradient_rows,
       .fma_loop = &fma_loop,

@@ -1,14 +1,17 @@
 // Active weights in the order in which their gradients are summed.
 //
-// A chunk of rows meets slices of columns. In a slice, rows are sorted by their number of weights, as in SELL-C-sigma,
-// so that a block of rows with equally many keeps its sums in registers.
+// A chunk of rows meets slices of columns. In a slice, blocks of rows keep their sums in registers. As lists, rows are
+// sorted by their number of weights, as in SELL-C-sigma, so that all of a block have equally many. As generated code,
+// a block is rows with weights in the same columns, as far as there are such.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "jit/generated_gradient.h"
 #include "simd/kernel_table.h"
 #include "train/gradient_tile.h"
 
@@ -26,14 +29,24 @@ struct GradientWeights {
 };
 
 struct GradientSlice {
-  struct Plane {
+  // Of adjacent channels; their planes are adjacent in the panel.
+  struct Planes {
     std::int64_t channel;
+    std::int64_t count;
     std::int64_t y;  // of the first pixel, from that of output pixel 0's first tap
     std::int64_t x;
   };
   static constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
 
-  std::vector<Plane> planes;
+  // Of generated code; the next one's follows it in memory.
+  struct Piece {
+    std::span<const std::byte> code;
+    std::uint32_t blocks;
+  };
+
+  std::vector<Planes> planes;
+  std::int64_t plane_count = 0;
+  std::vector<Piece> pieces;      // empty for lists
   std::vector<GradientRun> runs;  // without pointers
   std::vector<std::uint32_t> offsets;
   std::vector<std::uint32_t> rows;
@@ -46,8 +59,13 @@ struct GradientChunk {
   std::vector<GradientSlice> slices;
 };
 
-// All chunks, group of the convolution after group; slices without weights are left out.
-std::vector<GradientChunk> pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry,
-                                         const GradientTile& tile, const KernelTable& kernels);
+struct PackedGradient {
+  std::vector<GradientChunk> chunks;         // group of the convolution after group; no slice is without weights
+  std::shared_ptr<const GradientCode> code;  // null for lists
+};
+
+// As code if `generates`, which throws CodeMemoryError where the system gives no memory for it.
+PackedGradient pack_gradient(const GradientWeights& weights, const ConvGeometry& geometry, const GradientTile& tile,
+                             const KernelTable& kernels, bool generates);
 
 }  // namespace sift::cpu

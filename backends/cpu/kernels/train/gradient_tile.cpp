@@ -12,11 +12,36 @@ namespace {
 constexpr std::int64_t kMostPositions = 64;  // of a tile: rows of gradients lie up to a page apart
 constexpr std::int64_t kBlockBytes = kLanes * static_cast<std::int64_t>(sizeof(float));
 
-// Cycles per product. Only their ratios matter.
-double cost_of(const GradientTile& tile, std::int64_t planes, double density, std::int64_t out_h, std::int64_t out_w) {
-  constexpr double kLine = 8.0;  // of a block of sums, from one line of pixels to the next
-  constexpr double kSum = 3.0;   // the sum over lanes, and adding it to memory
-  constexpr double kBlock = 20.0;
+// Cycles, of which only the ratios matter, and what follows from the form of weights: lists, or generated code.
+struct Form {
+  double product;   // and the loading of its operand
+  double gradient;  // loading a gradient of a row in a slice, from the second-level cache
+  double line;      // of a block of sums, from one line of pixels to the next
+  double sum;       // the sum over lanes, adding it to memory, fetching code
+  double block;     // of sums
+  double most_slots;
+  double panel;  // the part of the first-level cache that it takes
+};
+constexpr Form kLists{.product = 1.0,
+                      .gradient = 1.0,
+                      .line = 8.0,
+                      .sum = 3.0,
+                      .block = 20.0,
+                      .most_slots = 0.75 * kMostGradientSlots,
+                      .panel = 0.625};
+// Gradients cost more next to fewer loads of operands, and a row that is cut is not as bad: its pieces may share a
+// block.
+constexpr Form kCode{.product = 0.94,
+                     .gradient = 2.0,
+                     .line = 3.0,
+                     .sum = 5.0,
+                     .block = 20.0,
+                     .most_slots = 2.0 * kMostGradientSlots,
+                     .panel = 0.8125};
+
+// Cycles per product.
+double cost_of(const Form& form, const GradientTile& tile, std::int64_t planes, double density, std::int64_t out_h,
+               std::int64_t out_w) {
   constexpr double kSums = 22.0;          // of a block
   constexpr double kCopied = 2.5;         // a block of the panel
   constexpr double kCopiedLine = 25.0;    // where a line of them begins
@@ -26,10 +51,11 @@ double cost_of(const GradientTile& tile, std::int64_t planes, double density, st
   const auto rows = static_cast<double>(tile.chunk_rows);
   // Weights of a row in a slice, of the rows that have any.
   const double mean = density * static_cast<double>(tile.slice_columns);
-  const double slots = std::min(mean / (1.0 - std::exp(-mean)), 0.75 * kMostGradientSlots);
+  const double slots = std::min(mean / (1.0 - std::exp(-mean)), form.most_slots);
   const double lines = tile.plane_w == tile.w ? 1.0 : static_cast<double>(tile.groups * tile.h);
   const double products = rows * mean * positions;
-  const double multiplying = 1.0 + 1.0 / slots + (kLine * lines + kBlock) / (kSums * positions) + kSum / positions;
+  const double multiplying = form.product + form.gradient / slots +
+                             (form.line * lines + form.block) / (kSums * positions) + form.sum / positions;
   const double copying = (kCopied + kCopiedLine / static_cast<double>(tile.plane_w)) *
                          static_cast<double>(planes * tile.plane_blocks()) / products;
   // Of all slices that share the gradients, a few dozen.
@@ -43,12 +69,14 @@ double cost_of(const GradientTile& tile, std::int64_t planes, double density, st
 }  // namespace
 
 GradientTile choose_gradient_tile(const ConvGeometry& geometry, std::int64_t rows, std::int64_t columns, double density,
-                                  std::int64_t out_h, std::int64_t out_w) {
+                                  std::int64_t out_h, std::int64_t out_w, bool generates) {
+  const Form& form = generates ? kCode : kLists;
   const GradientTaps down = taps_of_rows(geometry);
   const GradientTaps across = taps_of_columns(geometry);
   const std::int64_t taps = down.count * across.count;
   const std::int64_t phases = down.phases() * across.phases();
-  const std::int64_t panel_blocks = level1_cache_bytes() * 5 / 8 / kBlockBytes;
+  const auto panel_blocks =
+      static_cast<std::int64_t>(form.panel * static_cast<double>(level1_cache_bytes() / kBlockBytes));
   GradientTile best{};
   double best_cost = std::numeric_limits<double>::infinity();
   const auto consider = [&](std::int64_t groups, std::int64_t h, std::int64_t w) {
@@ -72,7 +100,7 @@ GradientTile choose_gradient_tile(const ConvGeometry& geometry, std::int64_t row
     const std::int64_t most_rows =
         std::max<std::int64_t>(8, level2_cache_bytes() / 2 / (tile.positions() * kBlockBytes));
     tile.chunk_rows = ceil_div(rows, ceil_div(rows, most_rows));
-    const double cost = cost_of(tile, planes, density, out_h, out_w);
+    const double cost = cost_of(form, tile, planes, density, out_h, out_w);
     if (cost < best_cost) {
       best_cost = cost;
       best = tile;

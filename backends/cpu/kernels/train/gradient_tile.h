@@ -44,9 +44,9 @@ struct GradientTile {
   std::int64_t plane_floats() const { return plane_blocks() * kLanes; }
 };
 
-// The tile with the least estimated time. `rows`, of a group of the convolution, and `columns` are those of the
-// weights, `out_h` and `out_w` the output's.
+// The tile with the least estimated time, of lists or of generated code. `rows`, of a group of the convolution, and
+// `columns` are those of the weights, `out_h` and `out_w` the output's.
 GradientTile choose_gradient_tile(const ConvGeometry& geometry, std::int64_t rows, std::int64_t columns, double density,
-                                  std::int64_t out_h, std::int64_t out_w);
+                                  std::int64_t out_h, std::int64_t out_w, bool generates);
 
 }  // namespace sift::cpu

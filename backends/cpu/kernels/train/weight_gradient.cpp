@@ -11,6 +11,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
+#include "train/gradient_copies.h"
 #include "train/gradient_packing.h"
 #include "train/gradient_tile.h"
 
@@ -19,7 +20,6 @@ namespace {
 
 constexpr std::size_t kMostPackings = 4;
 constexpr std::int64_t kManyTasks = 4;  // per thread, so that the last ones hardly matter
-constexpr std::size_t kBlockBytes = kLanes * sizeof(float);
 
 }  // namespace
 
@@ -27,7 +27,7 @@ struct WeightGradient::Packing {
   std::int64_t h;  // of the output
   std::int64_t w;
   GradientTile tile;
-  std::vector<GradientChunk> chunks;
+  PackedGradient packed;
 };
 
 WeightGradient::~WeightGradient() = default;
@@ -93,78 +93,23 @@ std::shared_ptr<const WeightGradient::Packing> WeightGradient::packing_of(const 
   const bool flat = geometry_.is_pointwise();
   const double density =
       static_cast<double>(nnz()) / static_cast<double>(weights_.rows) / static_cast<double>(weights_.columns);
-  const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns, density,
-                                                 flat ? 1 : out.h, flat ? out.h * out.w : out.w);
-  auto packing =
-      std::make_shared<const Packing>(Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_)});
+  const auto pack = [&](bool generates) {
+    const GradientTile tile = choose_gradient_tile(geometry_, weights_.rows / geometry_.groups, weights_.columns,
+                                                   density, flat ? 1 : out.h, flat ? out.h * out.w : out.w, generates);
+    return std::make_shared<const Packing>(
+        Packing{out.h, out.w, tile, pack_gradient(weights_, geometry_, tile, kernels_, generates)});
+  };
+  const bool generates = kernels_.runs_generated && may_execute_code();
+  std::shared_ptr<const Packing> packing;
+  try {
+    packing = pack(generates);
+  } catch (const CodeMemoryError&) {
+    packing = pack(false);
+  }
   if (packings_.size() == kMostPackings) packings_.erase(packings_.begin());
   packings_.push_back(packing);
   return packing;
 }
-
-namespace {
-
-// Pixels of one channel and one group of 16 images.
-struct PlaneCopy {
-  std::int64_t y;  // of the first pixel; what lies outside of the image is zero
-  std::int64_t x;
-  std::int64_t step_y;
-  std::int64_t step_x;
-  std::int64_t h;
-  std::int64_t w;
-  std::int64_t pitch;  // blocks from one line to the next
-};
-
-void copy_plane(const PlaneCopy& plane, const float* image, const Shape& in, float* to) {
-  // Columns of the plane that lie in the image.
-  const std::int64_t begin =
-      std::clamp<std::int64_t>(ceil_div(std::max<std::int64_t>(-plane.x, 0), plane.step_x), 0, plane.w);
-  const std::int64_t end =
-      std::clamp<std::int64_t>(ceil_div(std::max<std::int64_t>(in.w - plane.x, 0), plane.step_x), begin, plane.w);
-  for (std::int64_t row = 0; row < plane.h; ++row, to += plane.pitch * kLanes) {
-    const std::int64_t y = plane.y + row * plane.step_y;
-    const bool is_inside = y >= 0 && y < in.h && begin < end;
-    const std::int64_t first = is_inside ? begin : plane.w;
-    std::memset(to, 0, static_cast<std::size_t>(first) * kBlockBytes);
-    if (!is_inside) continue;
-    const float* from = image + (y * in.w + plane.x + begin * plane.step_x) * kLanes;
-    if (plane.step_x == 1) {
-      std::memcpy(to + begin * kLanes, from, static_cast<std::size_t>(end - begin) * kBlockBytes);
-    } else {
-      for (std::int64_t column = begin; column < end; ++column, from += plane.step_x * kLanes) {
-        std::memcpy(to + column * kLanes, from, kBlockBytes);
-      }
-    }
-    std::memset(to + end * kLanes, 0, static_cast<std::size_t>(plane.w - end) * kBlockBytes);
-  }
-}
-
-// Output pixels of a tile that lie in the tensor.
-struct TilePlace {
-  std::int64_t group;
-  std::int64_t y;
-  std::int64_t x;
-  std::int64_t groups;
-  std::int64_t h;
-  std::int64_t w;
-};
-
-// Where the lines of a tile's pixels lie in a plane, and in a row of gradients.
-void list_lines(const GradientTile& tile, const TilePlace& place, std::vector<GradientLine>& lines) {
-  lines.clear();
-  for (std::int64_t line = 0; line < place.groups * place.h; ++line) {
-    const std::int64_t at = (line / place.h * tile.plane_h + line % place.h) * tile.plane_w;
-    const GradientLine next{static_cast<std::uint32_t>(at * kLanes),
-                            static_cast<std::uint32_t>(line * place.w * kLanes), static_cast<std::uint32_t>(place.w)};
-    if (!lines.empty() && lines.back().x + lines.back().count * kLanes == next.x) {
-      lines.back().count += next.count;
-    } else {
-      lines.push_back(next);
-    }
-  }
-}
-
-}  // namespace
 
 // Adds up the gradients of some slices of a chunk, tile after tile.
 class WeightGradient::Task {
@@ -185,36 +130,45 @@ class WeightGradient::Task {
   void run(const float* x, const float* dy, float* dvalues, bool accumulate) const {
     Scratch& scratch = thread_scratch();
     std::size_t sum_count = 0;
-    std::size_t most_planes = 0;
+    std::int64_t most_planes = 0;
     for (const GradientSlice& slice : slices_) {
       sum_count += slice.places.size();
-      most_planes = std::max(most_planes, slice.planes.size());
+      most_planes = std::max(most_planes, slice.plane_count);
     }
     float* const sums = scratch.sums.floats(sum_count);
-    float* const panel = scratch.panel.floats(most_planes * static_cast<std::size_t>(tile_.plane_floats()));
+    float* const panel = scratch.panel.floats(static_cast<std::size_t>(most_planes * tile_.plane_floats()));
     float* const gradients =
         scratch.gradients.floats(static_cast<std::size_t>(chunk_.rows * tile_.positions() * kLanes));
     std::fill_n(sums, sum_count, 0.0F);
-    const std::int64_t image_groups = ceil_div(in_.n, kLanes);
-    for (std::int64_t group = 0; group < image_groups; group += tile_.groups) {
-      for (std::int64_t y = 0; y < out_.h; y += tile_.h) {
-        for (std::int64_t left = 0; left < out_.w; left += tile_.w) {
-          const TilePlace place{group,
-                                y,
-                                left,
-                                std::min(tile_.groups, image_groups - group),
-                                std::min(tile_.h, out_.h - y),
-                                std::min(tile_.w, out_.w - left)};
-          list_lines(tile_, place, scratch.lines);
-          copy_gradients(place, dy, gradients);
-          float* slice_sums = sums;
-          for (const GradientSlice& slice : slices_) {
-            copy_operands(place, slice, x, panel);
-            multiply(slice, {panel, gradients, scratch.lines.data(), scratch.lines.data() + scratch.lines.size()},
-                     slice_sums);
-            slice_sums += slice.places.size();
-          }
-        }
+    // Panels, one for each tile and slice. While one is multiplied, what the next one is copied from is prefetched.
+    const std::vector<TilePlace> places = places_of_tiles(tile_, out_);
+    const auto list_panel = [&](std::size_t at) {
+      scratch.panel_copies.clear();
+      if (at == places.size() * slices_.size()) return;
+      list_operands(geometry_, tile_, places[at / slices_.size()], slices_[at % slices_.size()].planes,
+                    {x, in_, first_channel_}, panel, scratch.panel_copies);
+    };
+    const auto list_rows = [&](std::size_t at) {
+      scratch.row_copies.clear();
+      if (at == places.size()) return;
+      list_gradients(tile_, places[at], chunk_.rows, {dy, out_, chunk_.row_begin}, gradients, scratch.row_copies);
+    };
+    list_rows(0);
+    list_panel(0);
+    std::size_t at = 0;
+    for (std::size_t tile = 0; tile < places.size(); ++tile) {
+      kernels_.copy_blocks(scratch.row_copies);
+      list_rows(tile + 1);
+      CopyPrefetcher rows_ahead(scratch.row_copies);
+      list_lines(tile_, places[tile], panel, gradients, scratch.lines);
+      float* slice_sums = sums;
+      auto left = static_cast<std::int64_t>(slices_.size());
+      for (const GradientSlice& slice : slices_) {
+        kernels_.copy_blocks(scratch.panel_copies);
+        list_panel(++at);
+        Ahead ahead{CopyPrefetcher(scratch.panel_copies), rows_ahead, left--};
+        multiply(slice, scratch.lines, ahead, slice_sums);
+        slice_sums += slice.places.size();
       }
     }
     const float* sum = sums;
@@ -232,49 +186,40 @@ class WeightGradient::Task {
     AlignedBuffer panel;
     AlignedBuffer gradients;
     std::vector<GradientLine> lines;
+    std::vector<BlockCopy> panel_copies;
+    std::vector<BlockCopy> row_copies;
+  };
+  // What is prefetched while a slice is multiplied.
+  struct Ahead {
+    CopyPrefetcher panel;
+    CopyPrefetcher& rows;
+    std::int64_t slices;  // of the tile that are left
+
+    void step(std::int64_t steps) {
+      panel.step(steps);
+      rows.step(steps * slices);
+    }
   };
   static Scratch& thread_scratch() {
     static thread_local Scratch scratch;
     return scratch;
   }
 
-  // Rows of an image lie pages apart, in the same sets of the cache: copied, they do not. Line after line: of tokens,
-  // adjacent rows are adjacent in memory.
-  void copy_gradients(const TilePlace& place, const float* dy, float* to) const {
-    const std::int64_t plane = out_.h * out_.w;
-    const std::int64_t pitch = tile_.positions() * kLanes;
-    const std::size_t bytes = static_cast<std::size_t>(place.w) * kBlockBytes;
-    for (std::int64_t line = 0; line < place.groups * place.h; ++line) {
-      const std::int64_t channel = (place.group + line / place.h) * out_.c + chunk_.row_begin;
-      const float* from = dy + (channel * plane + (place.y + line % place.h) * out_.w + place.x) * kLanes;
-      float* line_to = to + line * place.w * kLanes;
-      for (std::int64_t row = 0; row < chunk_.rows; ++row, from += plane * kLanes, line_to += pitch) {
-        std::memcpy(line_to, from, bytes);
-      }
-    }
+  // As much code as the piece itself is, of the next one.
+  static void prefetch_behind(std::span<const std::byte> piece) {
+    constexpr std::size_t kLine = 64;
+    const auto end = reinterpret_cast<std::uintptr_t>(piece.data() + piece.size());
+    for (std::size_t at = 0; at < piece.size(); at += kLine) prefetch_line(end + at);
   }
 
-  void copy_operands(const TilePlace& place, const GradientSlice& slice, const float* x, float* to) const {
-    PlaneCopy copy{.y = 0,
-                   .x = 0,
-                   .step_y = geometry_.stride_h,
-                   .step_x = geometry_.stride_w,
-                   .h = place.h + tile_.plane_h - tile_.h,
-                   .w = place.w + tile_.plane_w - tile_.w,
-                   .pitch = tile_.plane_w};
-    for (std::int64_t group = 0; group < place.groups; ++group, to += tile_.plane_h * tile_.plane_w * kLanes) {
-      const float* const image = x + ((place.group + group) * in_.c + first_channel_) * in_.h * in_.w * kLanes;
-      float* plane_to = to;
-      for (const GradientSlice::Plane& plane : slice.planes) {
-        copy.y = place.y * geometry_.stride_h - geometry_.pad_top + plane.y;
-        copy.x = place.x * geometry_.stride_w - geometry_.pad_left + plane.x;
-        copy_plane(copy, image + plane.channel * in_.h * in_.w * kLanes, in_, plane_to);
-        plane_to += tile_.plane_floats();
-      }
+  void multiply(const GradientSlice& slice, std::span<const GradientLine> lines, Ahead& ahead, float* sums) const {
+    auto steps = static_cast<std::int64_t>(slice.pieces.size() + slice.runs.size());
+    for (const GradientSlice::Piece& piece : slice.pieces) {
+      ahead.step(steps--);
+      prefetch_behind(piece.code);
+      run_gradient_code(piece.code.data(), lines, sums);
+      sums += piece.blocks * std::size_t{kGradientCodeFloats};
     }
-  }
-
-  void multiply(const GradientSlice& slice, const GradientArgs& args, float* sums) const {
     const std::uint32_t* offsets = slice.offsets.data();
     const std::uint32_t* rows = slice.rows.data();
     for (GradientRun run : slice.runs) {
@@ -282,7 +227,8 @@ class WeightGradient::Task {
       run.offsets = offsets;
       run.rows = rows;
       run.sums = sums;
-      kernels_.weight_gradient(args, run);
+      ahead.step(steps--);
+      kernels_.weight_gradient(lines, run);
       offsets += run.blocks * together * run.slots;
       rows += run.blocks * together;
       sums += run.blocks * ceil_div(together * run.slots, kLanes) * kLanes;
@@ -314,11 +260,11 @@ void WeightGradient::run(ThreadPool& pool, const Shape& shape, const float* x, c
     out = {out.n, out.c, 1, out.h * out.w};
   }
   // Each task copies the gradients of its chunk, so that there are no more of them than keep all threads at work.
-  const auto chunk_count = static_cast<std::int64_t>(packing->chunks.size());
+  const auto chunk_count = static_cast<std::int64_t>(packing->packed.chunks.size());
   std::int64_t parts = 1;
   while (chunk_count * parts % pool.threads() != 0 && chunk_count * parts < kManyTasks * pool.threads()) ++parts;
   pool.parallel_for(chunk_count * parts, [&](std::int64_t i) {
-    const GradientChunk& chunk = packing->chunks[static_cast<std::size_t>(i / parts)];
+    const GradientChunk& chunk = packing->packed.chunks[static_cast<std::size_t>(i / parts)];
     const auto slices = static_cast<std::int64_t>(chunk.slices.size());
     const auto begin = static_cast<std::size_t>(slices * (i % parts) / parts);
     const auto end = static_cast<std::size_t>(slices * (i % parts + 1) / parts);

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.sparse.attachment.protocol import HookedAlgorithm
 from sift_onnx.training.sparse.errors import refuse_pickling
 
@@ -35,6 +36,7 @@ class _PruneBeforeForward:
     def __init__(self, algorithm: HookedAlgorithm) -> None:
         self._algorithm = algorithm
 
+    @never_compiled
     def __call__(self, module: torch.nn.Module, args: Any) -> None:
         self._algorithm.before_forward()
         for sparse in self._algorithm.get_sparse_params(module):

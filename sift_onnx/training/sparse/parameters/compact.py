@@ -52,6 +52,8 @@ class CompactWeight:
         version: goes up by one whenever the mask moves.
         values: the parameter.
         observer: of dense gradients; None if no algorithm needs them.
+        ranks_follow: whether what averages gradients over ranks follows a mask that changes the number of weights, as
+            the trainer does, which wraps the model in DistributedDataParallel again.
     """
 
     def __init__(self, shape: torch.Size, indices: torch.Tensor, values: torch.nn.Parameter, has_buffer: bool) -> None:
@@ -60,6 +62,7 @@ class CompactWeight:
         self.version = 0
         self.values = values
         self.observer: GradientObserver | None = None
+        self.ranks_follow = False
         self._has_buffer = has_buffer
         self._optimizer: weakref.ref[torch.optim.Optimizer] | None = None
 
@@ -128,7 +131,7 @@ class CompactWeight:
         if torch.equal(old.to(new.device), new):
             return
         _check_whole(self.values)
-        if new.numel() != old.numel() and is_parallel():
+        if new.numel() != old.numel() and is_parallel() and not self.ranks_follow:
             raise UsageError(
                 f"the number of active weights changes from {old.numel()} to {new.numel()}, which "
                 'DistributedDataParallel cannot follow; train with kernels="dense"'

@@ -180,11 +180,12 @@ class _Scores:
 
     def _bounds(self, count: int) -> tuple[Any, Any]:
         """Two scores that the ``count``-th largest is most likely between, or equal to."""
-        step = self.values.size // _SAMPLE
-        if step <= 1:
+        if self.values.size < 2 * _SAMPLE:
             return -np.inf, np.inf
-        sample = self.values[::step]
-        sample = sample if self.candidates is None else sample[self.candidates[::step]]
+        # At places drawn by chance: every n-th gradient of a convolution may be of the same place of its windows.
+        places = np.random.default_rng(0).integers(self.values.size, size=_SAMPLE)
+        places = places if self.candidates is None else places[self.candidates[places]]
+        sample = self.values[places]
         sample = np.abs(sample) if self.magnitudes else sample
         sample = np.sort(np.where(np.isnan(sample), -np.inf, sample))[::-1]
         expected = count / self.available * sample.size

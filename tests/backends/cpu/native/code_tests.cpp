@@ -10,7 +10,7 @@ namespace {
 
 // Against what GNU as 2.40 makes of the same instructions.
 void test_encodings() {
-  std::byte written[128];
+  std::byte written[256];
   X86Emitter code(written);
   code.load(31, {Pointer::operands, 8128});
   code.load(28, {Pointer::operands, 8192});
@@ -29,6 +29,28 @@ void test_encodings() {
   code.move(Pointer::call, Pointer::argument);
   code.load(Pointer::place, {Pointer::call, 0x1234});
   code.jump({Pointer::call, 0x1234});
+  code.multiply_add(5, 30, 31);
+  code.multiply_add_vector(19, 29, {Pointer::argument, 8128});
+  code.multiply_add_vector(3, 29, {Pointer::argument, 8192});
+  code.clear(17);
+  code.set_mask(4, 0xff00);
+  code.blend(28, 3, 12, 20);
+  code.cross(30, 4, 9, 25, 8);
+  code.cross(31, 3, 9, 25, 4);
+  code.cross(9, 2, 30, 12, 2);
+  code.cross(31, 1, 9, 25, 1);
+  code.add(16, 28, 30);
+  code.store({Pointer::call, 0x1234}, Pointer::line);
+  code.load(Pointer::lines, {Pointer::call, 0x1234});
+  const std::byte* const loop = code.at();
+  code.count_down(Pointer::lines);
+  code.jump_unless_zero(loop);
+  code.leave_if_zero();
+  code.advance(Pointer::lines, 0x1234);
+  code.advance_vector(Pointer::lines);
+  code.advance_vector(Pointer::operands);
+  code.call(loop);
+  code.leave();
   code.finish();
   const int expected[]{
       0x62, 0x61, 0x7c, 0x48, 0x28, 0x7f, 0x7f,                    // vmovaps 0x1fc0(%rdi),%zmm31
@@ -43,11 +65,36 @@ void test_encodings() {
       0x62, 0x62, 0x05, 0x50, 0xb8, 0x5e, 0x80,                    // vfmadd231ps -0x200(%rsi){1to16},%zmm31,%zmm27
       0x62, 0x72, 0x65, 0x58, 0xb8, 0xa6, 0x02, 0x00, 0x00, 0x00,  // vfmadd231ps 0x2(%rsi){1to16},%zmm3,%zmm12
       0x0f, 0x18, 0x92, 0x40, 0x23, 0x01, 0x00,                    // prefetcht1 0x12340(%rdx)
-      0x48, 0x81, 0xc7, 0x00, 0x40, 0x00, 0x00,                    // add $0x4000,%rdi
+      0x48, 0x8d, 0xbf, 0x00, 0x40, 0x00, 0x00,                    // lea 0x4000(%rdi),%rdi
       0x48, 0x29, 0xc2,                                            // sub %rax,%rdx
       0x48, 0x89, 0xf9,                                            // mov %rdi,%rcx
       0x48, 0x8b, 0x91, 0x34, 0x12, 0x00, 0x00,                    // mov 0x1234(%rcx),%rdx
       0xff, 0xa1, 0x34, 0x12, 0x00, 0x00,                          // jmp *0x1234(%rcx)
+      0x62, 0x92, 0x0d, 0x40, 0xb8, 0xef,                          // vfmadd231ps %zmm31,%zmm30,%zmm5
+      0x62, 0xe2, 0x15, 0x40, 0xb8, 0x5f, 0x7f,                    // vfmadd231ps 0x1fc0(%rdi),%zmm29,%zmm19
+      0x62, 0xf2, 0x15, 0x40, 0xb8, 0x9f, 0x00, 0x20, 0x00, 0x00,  // vfmadd231ps 0x2000(%rdi),%zmm29,%zmm3
+      0x62, 0xa1, 0x75, 0x40, 0xef, 0xc9,                          // vpxord %zmm17,%zmm17,%zmm17
+      0xb8, 0x00, 0xff, 0x00, 0x00,                                // mov $0xff00,%eax
+      0xc5, 0xf8, 0x92, 0xe0,                                      // kmovw %eax,%k4
+      0x62, 0x22, 0x1d, 0x4b, 0x65, 0xe4,                          // vblendmps %zmm20,%zmm12,%zmm28{%k3}
+      0x62, 0x03, 0x35, 0x48, 0x23, 0xf1, 0x4e,                    // vshuff32x4 $0x4e,%zmm25,%zmm9,%zmm30
+      0x62, 0x42, 0x35, 0x43, 0x65, 0xf9,                          // vblendmps %zmm9,%zmm25,%zmm31{%k3}
+      0x62, 0x03, 0x05, 0x40, 0x23, 0xff, 0xb1,                    // vshuff32x4 $0xb1,%zmm31,%zmm31,%zmm31
+      0x62, 0x51, 0x0c, 0x40, 0xc6, 0xcc, 0x4e,                    // vshufps $0x4e,%zmm12,%zmm30,%zmm9
+      0x62, 0x42, 0x35, 0x41, 0x65, 0xf9,                          // vblendmps %zmm9,%zmm25,%zmm31{%k1}
+      0x62, 0x03, 0x7d, 0x48, 0x04, 0xff, 0xb1,                    // vpermilps $0xb1,%zmm31,%zmm31
+      0x62, 0x81, 0x1c, 0x40, 0x58, 0xc6,                          // vaddps %zmm30,%zmm28,%zmm16
+      0x48, 0x89, 0x91, 0x34, 0x12, 0x00, 0x00,                    // mov %rdx,0x1234(%rcx)
+      0x4c, 0x8b, 0x81, 0x34, 0x12, 0x00, 0x00,                    // mov 0x1234(%rcx),%r8
+      0x49, 0xff, 0xc8,                                            // dec %r8
+      0x0f, 0x85, 0xf7, 0xff, 0xff, 0xff,                          // jne to the dec
+      0x75, 0x01,                                                  // jne over the ret
+      0xc3,                                                        // ret
+      0x4d, 0x8d, 0x80, 0x34, 0x12, 0x00, 0x00,                    // lea 0x1234(%r8),%r8
+      0x49, 0x83, 0xc0, 0x40,                                      // add $0x40,%r8
+      0x48, 0x83, 0xc7, 0x40,                                      // add $0x40,%rdi
+      0xe8, 0xe0, 0xff, 0xff, 0xff,                                // call to the dec
+      0xc3,                                                        // ret
       0xc5, 0xf8, 0x77,                                            // vzeroupper
       0xc3,                                                        // ret
   };

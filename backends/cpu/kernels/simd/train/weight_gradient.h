@@ -5,12 +5,32 @@
 // that a block of 16 lanes is as many positions as it has vectors.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <utility>
 
 #include "simd/kernel_table.h"
 #include "simd/vec.h"
 
 namespace sift::cpu::SIFT_ISA {
+
+inline void copy_blocks(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    float* to = copy.to;
+    if (copy.from == nullptr) {
+      for (std::int64_t i = 0; i < copy.count; ++i, to += copy.to_step) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecsPerBlock; ++v) store(to + v * kVecLanes, Vec{});
+      }
+      continue;
+    }
+    const float* from = copy.from;
+    for (std::int64_t i = 0; i < copy.count; ++i, from += copy.from_step, to += copy.to_step) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecsPerBlock; ++v) store(to + v * kVecLanes, load(from + v * kVecLanes));
+    }
+  }
+}
 
 inline constexpr int kGradientSums = kRegisters == 32 ? 27 : 12;
 static_assert(kGradientSums >= kMostGradientSlots);
@@ -71,7 +91,7 @@ template <int Rows, int Slots, int Vecs>
 }
 
 template <int Slots>
-void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
+void gradient_blocks(std::span<const GradientLine> lines, const GradientRun& run) {
   constexpr int kRows = gradient_rows_of(Slots);
   constexpr int kSums = kRows * Slots;
   constexpr int kVectors = (kSums + kVecLanes - 1) / kVecLanes;
@@ -81,10 +101,10 @@ void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
   float* out = run.sums;
   for (std::uint32_t block = 0; block < run.blocks; ++block, offsets += kSums, rows += kRows) {
     Vec sums[kVectors * kVecLanes]{};
-    for (const GradientLine* line = args.lines; line != args.lines_end; ++line) {
-      const float* x = args.x + line->x;
-      const float* dy = args.dy + line->dy;
-      std::uint32_t left = line->count;
+    for (const GradientLine& line : lines) {
+      const float* x = line.x;
+      const float* dy = line.dy;
+      std::uint64_t left = line.count;
       // Offsets come from the list each time: kept over the loop, more of them than registers hold, they would be
       // copied to the stack and read from there.
 #pragma GCC unroll 1
@@ -103,15 +123,15 @@ void gradient_blocks(const GradientArgs& args, const GradientRun& run) {
   }
 }
 
-inline void weight_gradient(const GradientArgs& args, const GradientRun& run) {
-  using Blocks = void (*)(const GradientArgs&, const GradientRun&);
+inline void weight_gradient(std::span<const GradientLine> lines, const GradientRun& run) {
+  using Blocks = void (*)(std::span<const GradientLine>, const GradientRun&);
   static constexpr auto kBySlots = []<int... Less>(std::integer_sequence<int, Less...>) {
     struct Table {
       Blocks of[kMostGradientSlots];
     };
     return Table{{&gradient_blocks<Less + 1>...}};
   }(std::make_integer_sequence<int, kMostGradientSlots>{});
-  kBySlots.of[run.slots - 1](args, run);
+  kBySlots.of[run.slots - 1](lines, run);
 }
 
 }  // namespace sift::cpu::SIFT_ISA

@@ -1,0 +1,1 @@
+"""Folders of labelled images in the formats that they are published in."""
