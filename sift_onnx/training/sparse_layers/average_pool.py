@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.sparse_layers.kernels import DepthwiseKernels, Geometry, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
@@ -16,6 +17,7 @@ from sift_onnx.training.sparse_layers.layer import product_in_lanes
 __all__ = ["average_pool"]
 
 
+@never_compiled
 def average_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> Lanes:
     """Mean over windows of images.
 
