@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
@@ -35,6 +36,7 @@ class DenseLayer:
     product: Product
     _kernels: dict[Geometry, LayerKernels] = field(default_factory=dict, repr=False)
 
+    @never_compiled
     def __call__(self, x: Lanes, weight: Tensor, bias: Tensor | None = None) -> Lanes:
         """The layer's output.
 

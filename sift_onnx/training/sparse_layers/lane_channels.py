@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from sift_onnx.training.kernels.data_movement.joining import split
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, from_lanes, image_lanes
 
-__all__ = ["concatenate", "flatten", "is_over_space", "spatial_mean"]
+__all__ = ["concatenate", "flatten", "is_over_space", "spatial_mean", "split_channels"]
 
 
 def spatial_mean(x: Lanes, axes: Sequence[int], *, attributes: Mapping[str, Any]) -> Lanes:
@@ -45,3 +46,14 @@ def concatenate(*parts: Lanes) -> Lanes:
     if any(part.n != first.n or len(part.shape) != len(first.shape) for part in parts):
         return image_lanes(torch.cat([from_lanes(part) for part in parts], 1))  # torch says what does not fit
     return first.with_data(torch.cat([part.data for part in parts], 1))
+
+
+def split_channels(x: Lanes, *sizes: Any, attributes: Mapping[str, Any]) -> tuple[Lanes, ...]:
+    """The channels of images in pieces.
+
+    Args:
+        x: images.
+        sizes: of the pieces, as ONNX's Split has them; none for equal ones.
+        attributes: of ONNX's Split; the axis is that of channels in lanes as well.
+    """
+    return tuple(x.with_data(part) for part in split(x.data, *sizes, **attributes))

@@ -10,15 +10,16 @@ from torch import Tensor, fx
 
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.kernels.data_movement import layout
-from sift_onnx.training.kernels.data_movement.joining import concat
+from sift_onnx.training.kernels.data_movement.joining import concat, split
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
 from sift_onnx.training.kernels.reduction import reduce_mean
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.sparse_layers.average_pool import average_pool
 from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.dense_layer import DenseLayer, dense_layers
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
-from sift_onnx.training.sparse_layers.lane_channels import concatenate, flatten, spatial_mean
+from sift_onnx.training.sparse_layers.lane_channels import concatenate, flatten, spatial_mean, split_channels
 from sift_onnx.training.sparse_layers.lane_operators import (
     BINARY,
     ELEMENTWISE,
@@ -128,12 +129,18 @@ class _Rewriting:
                 return
             kind: Kind = "images" if target in (layout.flatten, reduce_mean) else self._inside[node]
             x, *rest = self._lanes(node.args[0], kind), *node.args[1:]
-            if target is operator.getitem:
+            if target is operator.getitem and node.all_input_nodes[0].target is split:
+                self._put(node, operator.getitem, (x, *rest), {})
+            elif target is operator.getitem:
                 self._new[node] = x
+            elif target is split:
+                self._put(node, split_channels, (x, *rest), attributes)
             elif target in ELEMENTWISE:
                 self._put(node, elementwise, (name_of(target), x, *rest), attributes)
             elif target is pooling.max_pool:
                 self._put(node, max_pool, (x,), attributes)
+            elif target is pooling.average_pool:
+                self._put(node, average_pool, (x,), attributes)
             elif target is normalization.layer_norm:
                 self._put(node, layer_norm, (x, *rest), {"epsilon": node.kwargs.get("epsilon", 1e-5)})
             elif target is pooling.global_average_pool:
@@ -298,6 +305,8 @@ def _plain(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
         return graph.call_function(layout.flatten, args, {"axis": 1})
     if target is spatial_mean:
         return graph.call_function(reduce_mean, args, _attributes(kwargs))
+    if target is split_channels:
+        return graph.call_function(split, args, _attributes(kwargs))
     if target is concatenate:
         return graph.call_function(concat, args, {"axis": 1})
     if target is normalize:
@@ -313,6 +322,8 @@ def _plain(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
     if target is layer_norm:
         outputs = graph.call_function(normalization.layer_norm, args, {"axis": -1, **kwargs})
         return graph.call_function(operator.getitem, (outputs, 0))
+    if target is average_pool:
+        return graph.call_function(pooling.average_pool, args, _attributes(kwargs))
     if target is max_pool:
         outputs = graph.call_function(pooling.max_pool, args, _attributes(kwargs))
         return graph.call_function(operator.getitem, (outputs, 0))

@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from sift_onnx.training.host_kernels import shape
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.kernels.data_movement import layout
-from sift_onnx.training.kernels.data_movement.joining import concat
+from sift_onnx.training.kernels.data_movement.joining import concat, split
 from sift_onnx.training.kernels.elementwise import arithmetic
 from sift_onnx.training.kernels.elementwise.casting import cast_like
 from sift_onnx.training.kernels.normalization import BatchNormalization
@@ -159,8 +159,9 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
     """The kind of a node's result if it reads lanes of this kind, or None if it cannot."""
     target, attributes = node.target, _attributes(node)
     if target is operator.getitem:
-        return kind if node.args[1] == 0 else None
-    if target is pooling.max_pool and len(attributes.get("kernel_shape", ())) != 2:
+        (read,) = node.all_input_nodes
+        return kind if node.args[1] == 0 or read.target is split else None
+    if target in (pooling.max_pool, pooling.average_pool) and len(attributes.get("kernel_shape", ())) != 2:
         return None
     if _is_batch_norm(module, node) or target is pooling.max_pool:
         first_alone = all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
@@ -176,7 +177,7 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
         if target is arithmetic.div and (stored[1] is None or not bool(stored[1].all())):
             return None  # idle lanes may hold zeros
         return kind if all(tensor is None or _is_vector(tensor, kind) for tensor in stored) else None
-    if target is pooling.global_average_pool:
+    if target in (pooling.global_average_pool, pooling.average_pool):
         return kind if kind == "images" else None
     if target is layout.flatten:
         return "tokens" if kind == "images" and attributes.get("axis", 1) == 1 else None
@@ -184,6 +185,10 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
         # Images of one spatial axis are not told apart before they come.
         is_mean = kind == "images" and len(node.args) == 2 and is_over_space(node.args[1], 4)
         return ("images" if attributes.get("keepdims", 1) else "tokens") if is_mean else None
+    if target is split:
+        parted = all(user.target is operator.getitem for user in node.users)
+        is_given = not any(isinstance(argument, fx.Node) for argument in node.args[1:])
+        return kind if kind == "images" and attributes.get("axis") == 1 and parted and is_given else None
     if target is concat:
         stored = [stored_tensor(module, argument) for argument in node.args]
         is_of_images = kind == "images" and attributes["axis"] == 1 and len(node.args) > 0

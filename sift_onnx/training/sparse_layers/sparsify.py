@@ -40,9 +40,10 @@ def sparsify_layers(
     """Let masked layers compute with their active weights alone, in forward and backward passes.
 
     A layer has a mask if a sparsity algorithm was attached to the module, or if an imported module came with one. In an
-    imported module, Conv, Gemm and MatMul are taken, and what lies between them works on the layout of the kernels; in
-    another one Conv1d, Conv2d and Linear, each by itself. Their parameters become vectors of active weights under the
-    same names, and ``state_dict`` stays as it was. Kernels compute in float32, under autocast too, and have no second
+    imported module, Conv, Gemm and MatMul are taken, and what lies between them works on the layout of the kernels,
+    convolutions of dense weights included where that pays; in another one Conv1d, Conv2d and Linear, each by itself.
+    Parameters of the layers taken become vectors of active weights under the same names, and ``state_dict`` stays as it
+    was. Kernels compute in float32, under autocast too, and have no second
     derivative. A layer that they cannot take stays as it is, and ``report`` hears why.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from sift_onnx.training.sparse_layers import batch_norm, dense_layer, layer, layer_norm, max_pool
+from sift_onnx.training.sparse_layers import average_pool, batch_norm, dense_layer, layer, layer_norm, max_pool
 from sift_onnx.training.sparse_layers.batch_norm import normalize
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined, from_lanes
 
@@ -93,7 +93,7 @@ def on_torch(patch: Any) -> Iterator[None]:
     with patch.context() as patched:
         for module in (layer, dense_layer):
             patched.setattr(module, "fits", lambda *tensors: False)
-        for module in (batch_norm, layer_norm, max_pool):
+        for module in (average_pool, batch_norm, layer_norm, max_pool):
             patched.setattr(module, "runs_on_kernels", lambda x: False)
         yield
 

@@ -233,6 +233,20 @@ def test_a_module_in_double_precision_computes_by_torch() -> None:
     assert torch.equal(found, module.double()(x))
 
 
+@pytest.mark.parametrize("group", [1, 6])
+def test_it_runs_between_compiled_graphs(group: int) -> None:
+    twin, _ = sparsified(between(group=group))
+    x = batches(5)[0]
+    wanted = twin(x)
+    wanted.sum().backward()
+    gradient = twin.get_parameter("dense.weight").grad.clone()
+    twin.zero_grad()
+    found = torch.compile(twin, backend="aot_eager")(x)
+    found.sum().backward()
+    assert torch.equal(found, wanted)
+    assert torch.equal(twin.get_parameter("dense.weight").grad, gradient)
+
+
 def test_a_masked_layer_on_dense_kernels_trains_under_an_algorithm_in_lanes() -> None:
     def trained(kernels: Any) -> tuple[Any, dict[str, torch.Tensor]]:
         module = with_masks(copy.deepcopy(between(group=6))).train()

@@ -72,6 +72,25 @@ def gated_images() -> Net:
     return net
 
 
+def averaged() -> Net:
+    net = Net()
+    x = net.op("AveragePool", net.op("Relu", images(net)), kernel_shape=[2, 2], strides=[2, 2])
+    x = net.op("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    window = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
+    x = net.op("AveragePool", x, **window, ceil_mode=1, count_include_pad=1)
+    net.output(net.conv(x, 6, 4, name="last"))
+    return net
+
+
+def parted() -> Net:
+    net = Net()
+    first, second = net.op("Split", net.op("Relu", images(net)), axis=1, num_outputs=2, outputs=2)
+    sizes = net.constant([2, 1], "sizes", "int64")
+    third, fourth = net.op("Split", net.conv(second, 3, 3, 3, name="second"), sizes, axis=1, outputs=2)
+    net.output(net.conv(net.op("Concat", fourth, first, third, axis=1), 6, 4, name="last"))
+    return net
+
+
 def squeezed() -> Net:
     """A gate and a classifier on means over space, as torch's ``mean`` is exported."""
     net = Net()
@@ -144,7 +163,8 @@ def pre_norm_halves_first() -> Net:
 
 TOKENS = (feed_forward, pre_norm, pre_norm_halves_first)
 NETS = [
-    residual_block, pooled_classifier, flattened_classifier, gated_images, squeezed, biases_as_exported, stem, *TOKENS,
+    residual_block, pooled_classifier, flattened_classifier, gated_images, averaged, parted, squeezed,
+    biases_as_exported, stem, *TOKENS,
 ]  # fmt: skip
 
 
@@ -182,6 +202,8 @@ def test_a_region_trains_as_exactly_as_torch(build: Any) -> None:
     (pooled_classifier, (1, 1)),
     (flattened_classifier, (1, 1)),
     (gated_images, (1, 1)),
+    (averaged, (1, 1)),
+    (parted, (1, 1)),
     (squeezed, (1, 1)),
     (side_by_side, (1, 1)),
     (biases_as_exported, (1, 1)),

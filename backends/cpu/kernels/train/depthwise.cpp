@@ -88,8 +88,7 @@ void DepthwiseConv::weight_gradient(ThreadPool& pool, const Shape& shape, const 
                                     float* dweight, const KernelTable& kernels) const {
   const ConvGeometry& g = geometry_;
   const Shape from = output_shape(shape);
-  const std::vector<DepthwiseReach> rows =
-      reaches(shape.h, from.h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top);
+  const std::vector<DepthwiseReach> rows = reaches(shape.h, from.h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top);
   const std::vector<DepthwiseReach> columns =
       reaches(shape.w, from.w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
   const LaneRuns inputs(shape);

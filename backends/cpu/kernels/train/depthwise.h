@@ -22,8 +22,8 @@ class DepthwiseConv {
   std::int64_t rows() const { return rows_; }
   std::int64_t weights() const { return rows_ * taps(); }
 
-  // `shape` is that of x and dx; weights are [rows][kernel_h][kernel_w], and so is their gradient. `bias` has a value per
-  // row, or is null.
+  // `shape` is that of x and dx; weights are [rows][kernel_h][kernel_w], and so is their gradient. `bias` has a value
+  // per row, or is null.
   void forward(ThreadPool& pool, const Shape& shape, const float* x, const float* weight, const float* bias, float* out,
                const KernelTable& kernels) const;
   void input_gradient(ThreadPool& pool, const Shape& shape, const float* dy, const float* weight, float* dx,

@@ -24,7 +24,8 @@ void join(PoolTaps& position, std::int64_t place, std::int64_t tap) {
 }
 
 JoinedPositions inputs_of_outputs(const Axis& axis) {
-  JoinedPositions joined{std::vector<PoolTaps>(static_cast<std::size_t>(axis.out)), {std::min(axis.dilation, axis.in), 1}};
+  JoinedPositions joined{std::vector<PoolTaps>(static_cast<std::size_t>(axis.out)),
+                         {std::min(axis.dilation, axis.in), 1}};
   for (std::int64_t out = 0; out < axis.out; ++out) {
     for (std::int64_t tap = 0; tap < axis.kernel; ++tap) {
       const std::int64_t in = out * axis.stride - axis.pad + tap * axis.dilation;
@@ -38,8 +39,8 @@ JoinedPositions inputs_of_outputs(const Axis& axis) {
 JoinedPositions outputs_of_inputs(const Axis& axis) {
   const std::int64_t common = std::gcd(axis.stride, axis.dilation);
   JoinedPositions joined{std::vector<PoolTaps>(static_cast<std::size_t>(axis.in)),
-                {-std::min(axis.dilation / common, axis.out),
-                 static_cast<std::int32_t>(std::min(axis.stride / common, axis.kernel))}};
+                         {-std::min(axis.dilation / common, axis.out),
+                          static_cast<std::int32_t>(std::min(axis.stride / common, axis.kernel))}};
   for (std::int64_t in = 0; in < axis.in; ++in) {
     for (std::int64_t tap = 0; tap < axis.kernel; ++tap) {
       const std::int64_t from = in + axis.pad - tap * axis.dilation;

@@ -12,8 +12,8 @@
 
 namespace sift::cpu {
 
-// For each position on one side, those on the other. Steps that lead out of the tensor are cut short, so that no product
-// with them runs over.
+// For each position on one side, those on the other. Steps that lead out of the tensor are cut short, so that no
+// product with them runs over.
 struct JoinedPositions {
   std::vector<PoolTaps> positions;
   PoolSteps steps;

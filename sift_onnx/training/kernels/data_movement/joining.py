@@ -11,7 +11,7 @@ from torch import Tensor
 from sift_onnx.training.host import ints
 from sift_onnx.training.registry import kernel
 
-__all__ = ["concat"]
+__all__ = ["concat", "split"]
 
 
 @kernel("Concat", since=4)

@@ -17,7 +17,7 @@ from sift_onnx.training.kernels.spatial.convolution import Window
 from sift_onnx.training.registry import kernel
 from sift_onnx.training.windows import pad
 
-__all__ = ["SettledWindow", "max_pool", "settled_window"]
+__all__ = ["SettledWindow", "average_pool", "max_pool", "settled_window", "window_counts"]
 
 _MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 
@@ -51,7 +51,7 @@ class SettledWindow:
 
 
 def settled_window(shape: Sequence[int], *, ceil_mode: int = 0, **attributes: Any) -> SettledWindow:
-    """The window of ``MaxPool`` over a tensor of a shape, from the node's attributes."""
+    """The window of a pool over a tensor of a shape, from the node's attributes."""
     known = {field.name for field in fields(Window)}
     window = Window(**{name: value for name, value in attributes.items() if name in known})
     rank = len(window.kernel_shape)
@@ -115,14 +115,22 @@ def average_pool(x: Tensor, *, ceil_mode: int = 0, count_include_pad: int = 0, *
     if not any(pads) and not any(short) and rank == 2 and set(dilations) == {1}:
         return functional.avg_pool2d(x, kernel_shape, strides)
     ends = [pads[rank + i] + short[i] for i in range(rank)]
-    counted = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
+    sums = _windows(pad(x, (*pads[:rank], *ends)), kernel_shape, strides, dilations).sum(-1)
+    return sums / window_counts(x.shape, ceil_mode=ceil_mode, count_include_pad=count_include_pad, **attributes).to(x)
+
+
+def window_counts(shape: Sequence[int], *, ceil_mode: int = 0, count_include_pad: int = 0, **attributes: Any) -> Tensor:
+    """How many elements each window of ``AveragePool`` has in a tensor of a shape, ``[1, 1, ...]``."""
+    window = Window(**attributes)
+    rank = len(window.kernel_shape)
+    pads, strides, dilations, short = _settle(shape, window, ceil_mode)
+    counted = torch.ones((1, 1, *shape[2:]))
     if count_include_pad:
         counted = pad(counted, pads, 1.0)
         counted = pad(counted, (*(0,) * rank, *short))
     else:
-        counted = pad(counted, (*pads[:rank], *ends))
-    sums = _windows(pad(x, (*pads[:rank], *ends)), kernel_shape, strides, dilations).sum(-1)
-    return sums / _windows(counted, kernel_shape, strides, dilations).sum(-1)
+        counted = pad(counted, (*pads[:rank], *(pads[rank + i] + short[i] for i in range(rank))))
+    return _windows(counted, tuple(window.kernel_shape), strides, dilations).sum(-1)
 
 
 @kernel("LpPool", since=2, attributes=Window)

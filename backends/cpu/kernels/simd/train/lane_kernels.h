@@ -102,8 +102,8 @@ struct MaxPoolGradientArgs {
   float* dx;                 // the row
 };
 
-// A row of a channel that depthwise windows are summed for: out = sum of weight * x over the taps of each + bias, or the
-// input's gradient, of which `x` is the output's.
+// A row of a channel that depthwise windows are summed for: out = sum of weight * x over the taps of each + bias, or
+// the input's gradient, of which `x` is the output's.
 struct DepthwiseArgs {
   PoolRow row;
   const float* x;       // a plane
@@ -131,7 +131,7 @@ struct DepthwiseGradientArgs {
   std::int64_t kernel_w;
   std::int64_t stride_h;
   std::int64_t stride_w;
-  std::int64_t x_pitch;   // floats of a row
+  std::int64_t x_pitch;  // floats of a row
   std::int64_t dy_pitch;
   float* sums;  // [taps][16]
 };
