@@ -14,7 +14,7 @@ from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combined, from_lanes, image_lanes
 
-__all__ = ["normalize"]
+__all__ = ["BatchStatistics", "normalize", "statistics_for", "update_running", "value_count"]
 
 
 @never_compiled
@@ -44,22 +44,22 @@ def normalize(
     added = None if residual is None else beside(residual, x)
     same = (residual is None) if added is None else added.data.shape == x.data.shape
     fits = all(runs_on_kernels(t) for t in (x.data, scale, shift, mean, variance))
-    if not fits or not same or (module.training and _count(x) == 1):
+    if not fits or not same or (module.training and value_count(x) == 1):
         result = _by_torch(module, x, scale, shift, mean, variance)
         result = result if residual is None else combined(torch.add, result, residual)
         return result.map(torch.relu) if relu else result
-    found = _statistics(module, mean, variance)
+    found = statistics_for(module, mean, variance)
     sums = None if added is None else added.data
     data: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
         x.data, scale, shift, sums, x.kernel_shape, module.epsilon, relu, found
     )
     if module.training:
-        _update(module, mean, variance, found, _count(x))
+        update_running(module, mean, variance, found, value_count(x))
     return x.with_data(data)
 
 
 @dataclass(frozen=True)
-class _Statistics:
+class BatchStatistics:
     """Per channel; those of a batch are written when it is normalized.
 
     Attributes:
@@ -73,14 +73,18 @@ class _Statistics:
     variance: Tensor | None
 
 
-def _statistics(module: BatchNormalization, mean: Tensor, variance: Tensor) -> _Statistics:
+def statistics_for(module: BatchNormalization, mean: Tensor, variance: Tensor) -> BatchStatistics:
+    """Places for those of a batch in training mode, or the running ones."""
     if module.training:
-        return _Statistics(torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(mean))
-    return _Statistics(mean.clone(), (variance + module.epsilon).rsqrt(), None)
+        return BatchStatistics(torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(mean))
+    return BatchStatistics(mean.clone(), (variance + module.epsilon).rsqrt(), None)
 
 
 @torch.no_grad()
-def _update(module: BatchNormalization, mean: Tensor, variance: Tensor, found: _Statistics, count: int) -> None:
+def update_running(
+    module: BatchNormalization, mean: Tensor, variance: Tensor, found: BatchStatistics, count: int
+) -> None:
+    """Move running statistics towards those of a batch of ``count`` values per channel."""
     assert found.variance is not None
     new = found.variance if module.biased else found.variance * (count / (count - 1))
     mean.mul_(module.momentum).add_(found.mean, alpha=1 - module.momentum)
@@ -98,7 +102,7 @@ class _Normalize(torch.autograd.Function):
         shape: tuple[int, int, int, int],
         epsilon: float,
         relu: bool,
-        statistics: _Statistics,
+        statistics: BatchStatistics,
     ) -> Tensor:
         x, scale, shift = x.contiguous(), scale.contiguous(), shift.contiguous()
         residual = None if residual is None else residual.contiguous()
@@ -120,7 +124,7 @@ class _Normalize(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
         x, scale, shift, out = ctx.saved_tensors
-        found: _Statistics = ctx.statistics
+        found: BatchStatistics = ctx.statistics
         dx, dscale, dshift = empty(*x.shape), torch.empty_like(scale), torch.empty_like(shift)
         dresidual = empty(*x.shape) if ctx.adds else None
         CPU.batch_norm_backward(
@@ -130,7 +134,8 @@ class _Normalize(torch.autograd.Function):
         return dx, dscale, dshift, dresidual, None, None, None, None
 
 
-def _count(x: Lanes) -> int:
+def value_count(x: Lanes) -> int:
+    """Values per channel."""
     n, _, h, w = x.kernel_shape
     return n * h * w
 

@@ -14,7 +14,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 
 __all__ = [
-    "CPU", "DepthwiseKernels", "Geometry", "LayerKernels", "ProductKernels", "channel_sums", "empty", "pool",
+    "CPU", "DepthwiseKernels", "Geometry", "LayerKernels", "ProductKernels", "Window", "channel_sums", "empty", "pool",
     "runs_on_kernels",
 ]  # fmt: skip
 
@@ -47,8 +47,8 @@ def empty(*sizes: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """A convolution's window, ``(height, width)``, and its groups of channels. A product of matrices is 1x1.
+class Window:
+    """That of a convolution or a pooling, ``(height, width)``. A product of matrices is 1x1.
 
     Pads are top, left, bottom, right.
     """
@@ -57,6 +57,12 @@ class Geometry:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Geometry(Window):
+    """A convolution's window and its groups of channels."""
+
     groups: int = 1
 
 

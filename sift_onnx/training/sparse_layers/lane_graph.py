@@ -17,6 +17,7 @@ from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.average_pool import average_pool
 from sift_onnx.training.sparse_layers.batch_norm import normalize
+from sift_onnx.training.sparse_layers.batch_norm_pool import normalize_and_pool
 from sift_onnx.training.sparse_layers.dense_layer import DenseLayer, dense_layers
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
 from sift_onnx.training.sparse_layers.lane_channels import concatenate, flatten, spatial_mean, split_channels
@@ -32,10 +33,10 @@ from sift_onnx.training.sparse_layers.lane_operators import (
 )
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
 from sift_onnx.training.sparse_layers.layer import SparseLayer
-from sift_onnx.training.sparse_layers.layer_norm import layer_norm
+from sift_onnx.training.sparse_layers.layer_norm import layer_norm, rms_norm
 from sift_onnx.training.sparse_layers.max_pool import max_pool
 from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes, readers
-from sift_onnx.training.sparse_layers.spelled_gelu import fuse_gelu, gelu, spell_gelu
+from sift_onnx.training.sparse_layers.spelled import fuse_spelled, respell, spelled, spelled_in_lanes
 
 __all__ = ["HOLDER", "keep_layer", "layer_at", "put_in_lanes", "take_out_of_lanes"]
 
@@ -82,8 +83,13 @@ def put_in_lanes(module: ImportedModule, places: Mapping[fx.Node, str], used: fl
     holder = module.get_submodule(HOLDER)
     if used is not None:
         vars(holder)[_USED] = used
+    fuse_spelled(module)
     dense = dense_layers(module, vars(holder).get(_USED, 1.0))
     inside = nodes_in_lanes(module, convolutions, dense)
+    for node in list(graph.nodes):
+        if node.target is spelled and node not in inside:
+            with graph.inserting_before(node):
+                _put_in_place(graph, node, respell(graph, node))
     rewriting = _Rewriting(module, inside)
     for node in list(graph.nodes):
         if node in places:
@@ -137,12 +143,16 @@ class _Rewriting:
                 self._put(node, split_channels, (x, *rest), attributes)
             elif target in ELEMENTWISE:
                 self._put(node, elementwise, (name_of(target), x, *rest), attributes)
+            elif target is spelled:
+                self._put(node, spelled_in_lanes, (x, *rest), dict(node.kwargs))
             elif target is pooling.max_pool:
                 self._put(node, max_pool, (x,), attributes)
             elif target is pooling.average_pool:
                 self._put(node, average_pool, (x,), attributes)
             elif target is normalization.layer_norm:
                 self._put(node, layer_norm, (x, *rest), {"epsilon": node.kwargs.get("epsilon", 1e-5)})
+            elif target is normalization.rms_norm:
+                self._put(node, rms_norm, (x, *rest), {"epsilon": node.kwargs.get("epsilon", 1e-5)})
             elif target is pooling.global_average_pool:
                 self._put(node, average, (x,), {})
             elif target is reduce_mean:
@@ -171,8 +181,8 @@ class _Rewriting:
             self._graph.erase_node(node)
         for node in list(self._graph.nodes):
             _fuse_bias(self._module, node)
-            fuse_gelu(self._module, node)
             _fuse(self._graph, node)
+            _fuse_pool(self._graph, node)
 
     def _binary(self, node: fx.Node) -> None:
         first, second = node.args
@@ -246,6 +256,22 @@ def _fuse(graph: fx.Graph, node: fx.Node) -> None:
         graph.erase_node(old)
 
 
+def _fuse_pool(graph: fx.Graph, node: fx.Node) -> None:
+    """Let a pooling do the normalization before it."""
+    if node.target is not max_pool:
+        return
+    (normalized,) = node.all_input_nodes
+    if normalized.target is not normalize or len(normalized.args) > 6 or len(normalized.users) > 1:
+        return
+    attributes = {"relu": bool(normalized.kwargs.get("relu")), "attributes": node.kwargs["attributes"]}
+    with graph.inserting_before(node):
+        fused = graph.call_function(normalize_and_pool, normalized.args, attributes)
+    fused.meta.update(node.meta)
+    node.replace_all_uses_with(fused)
+    graph.erase_node(node)
+    graph.erase_node(normalized)
+
+
 def take_out_of_lanes(module: ImportedModule) -> dict[fx.Node, str]:
     """Put the kernels of torch back into a module's graph.
 
@@ -260,10 +286,7 @@ def take_out_of_lanes(module: ImportedModule) -> dict[fx.Node, str]:
         with graph.inserting_before(node):
             plain = _layer_node(module, graph, node, places) if node.target is run_layer else _plain(graph, node)
         if plain is not None:
-            if "onnx_node" in node.meta:
-                plain.meta["onnx_node"] = node.meta["onnx_node"]
-            node.replace_all_uses_with(plain)
-            graph.erase_node(node)
+            _put_in_place(graph, node, plain)
     for node in reversed(list(graph.nodes)):
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
@@ -271,6 +294,13 @@ def take_out_of_lanes(module: ImportedModule) -> dict[fx.Node, str]:
     for name in [name for name, value in holder.items() if isinstance(value, DenseLayer)]:
         del holder[name]
     return places
+
+
+def _put_in_place(graph: fx.Graph, node: fx.Node, new: fx.Node) -> None:
+    if "onnx_node" in node.meta:
+        new.meta["onnx_node"] = node.meta["onnx_node"]
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
 
 
 def _layer_node(module: ImportedModule, graph: fx.Graph, node: fx.Node, places: dict[fx.Node, str]) -> fx.Node:
@@ -309,25 +339,34 @@ def _plain(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
         return graph.call_function(split, args, _attributes(kwargs))
     if target is concatenate:
         return graph.call_function(concat, args, {"axis": 1})
-    if target is normalize:
-        place, x, scale, shift, mean, variance, *residual = args
-        assert isinstance(place, fx.Node)
-        outputs = graph.call_module(str(place.target), (x, scale, shift, mean, variance))
-        result = graph.call_function(operator.getitem, (outputs, 0))
-        if residual:
-            result = graph.call_function(arithmetic.add, (result, *residual))
-        return graph.call_function(activation.relu, (result,)) if kwargs.get("relu") else result
-    if target is gelu:
-        return spell_gelu(graph, node)
+    if target is average_pool:
+        return graph.call_function(pooling.average_pool, args, _attributes(kwargs))
+    if target in (normalize, normalize_and_pool):
+        result = _plain_normalization(graph, args, relu=bool(kwargs.get("relu")))
+        return _plain_pooling(graph, (result,), kwargs) if target is normalize_and_pool else result
+    if target is spelled_in_lanes:
+        return respell(graph, node)
     if target is layer_norm:
         outputs = graph.call_function(normalization.layer_norm, args, {"axis": -1, **kwargs})
         return graph.call_function(operator.getitem, (outputs, 0))
-    if target is average_pool:
-        return graph.call_function(pooling.average_pool, args, _attributes(kwargs))
+    if target is rms_norm:
+        return graph.call_function(normalization.rms_norm, args, {"axis": -1, **kwargs})
     if target is max_pool:
-        outputs = graph.call_function(pooling.max_pool, args, _attributes(kwargs))
-        return graph.call_function(operator.getitem, (outputs, 0))
+        return _plain_pooling(graph, args, kwargs)
     return None
+
+
+def _plain_normalization(graph: fx.Graph, args: tuple[Any, ...], *, relu: bool) -> fx.Node:
+    place, x, scale, shift, mean, variance, *residual = args
+    outputs = graph.call_module(str(place.target), (x, scale, shift, mean, variance))
+    result = graph.call_function(operator.getitem, (outputs, 0))
+    if residual:
+        result = graph.call_function(arithmetic.add, (result, *residual))
+    return graph.call_function(activation.relu, (result,)) if relu else result
+
+
+def _plain_pooling(graph: fx.Graph, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> fx.Node:
+    return graph.call_function(operator.getitem, (graph.call_function(pooling.max_pool, args, _attributes(kwargs)), 0))
 
 
 def _attributes(kwargs: Mapping[str, Any]) -> dict[str, Any]:

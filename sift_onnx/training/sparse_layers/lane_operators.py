@@ -16,7 +16,9 @@ from torch.nn import functional
 
 from sift_onnx.training.kernels.data_movement import layout
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
+from sift_onnx.training.sparse_layers.activations import activate
 from sift_onnx.training.sparse_layers.lanes import Lanes, combined
+from sift_onnx.training.sparse_layers.sums_and_products import combine_elements
 
 __all__ = [
     "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "kernel_of", "name_of", "with_vector",
@@ -52,12 +54,17 @@ def kernel_of(name: str) -> Run:
 
 def elementwise(kernel: str, x: Lanes, *args: Any, attributes: Mapping[str, Any]) -> Lanes:
     """A function of each element; ``args`` are numbers."""
-    return x.map(_KERNELS[kernel], *args, **attributes)
+    return activate(kernel, _KERNELS[kernel], x, *args, **attributes)
 
 
 def combine(kernel: str, a: Lanes | Tensor, b: Lanes | Tensor) -> Lanes:
     """A function of two elements; one of them may come as torch has it."""
-    return combined(_KERNELS[kernel], a, b)
+
+    def run(first: Tensor, second: Tensor) -> Tensor:
+        found = combine_elements(kernel, first, second)
+        return _KERNELS[kernel](first, second) if found is None else found
+
+    return combined(run, a, b)
 
 
 def with_vector(kernel: str, x: Lanes, vector: Tensor, *, is_first: bool) -> Lanes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,10 +13,10 @@ from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.spatial import pooling
-from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.kernels import CPU, Window, empty, pool, runs_on_kernels
 from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
 
-__all__ = ["max_pool"]
+__all__ = ["max_pool", "pool_window", "pooled_sizes"]
 
 # Places in a window are counted in bytes.
 _MOST_TAPS = 255
@@ -28,41 +30,40 @@ def max_pool(x: Lanes, *, attributes: Mapping[str, Any]) -> Lanes:
         x: images of two spatial axes; others are pooled by torch.
         attributes: of ONNX's MaxPool.
     """
-    window = pooling.settled_window(x.shape, **attributes)
-    taps = 1
-    for extent in window.kernel:
-        taps *= extent
-    if len(x.shape) != 4 or not runs_on_kernels(x.data) or taps > _MOST_TAPS:
+    window = pool_window(x, attributes)
+    if window is None:
         return image_lanes(pooling.max_pool(from_lanes(x), **attributes)[0])
-    geometry = {"kernel": window.kernel, "stride": window.strides, "dilation": window.dilations, "pads": window.pads}
-    data: Tensor = _MaxPool.apply(x.data, x.kernel_shape, geometry)  # type: ignore[no-untyped-call]
+    data: Tensor = _MaxPool.apply(x.data, x.kernel_shape, window)  # type: ignore[no-untyped-call]
     return x.with_data(data)
 
 
-def _output_size(size: int, pads: int, kernel: int, stride: int, dilation: int) -> int:
-    return (size + pads - dilation * (kernel - 1) - 1) // stride + 1
+def pool_window(x: Lanes, attributes: Mapping[str, Any]) -> Window | None:
+    """The window of a pooling; None if torch has to pool."""
+    found = pooling.settled_window(x.shape, **attributes)
+    if len(x.shape) != 4 or not runs_on_kernels(x.data) or math.prod(found.kernel) > _MOST_TAPS:
+        return None
+    return Window(found.kernel, found.strides, found.dilations, found.pads)
+
+
+def pooled_sizes(shape: tuple[int, int, int, int], window: Window) -> list[int]:
+    """Height and width of the output for an input ``(n, c, h, w)``."""
+    return [
+        (shape[2 + i] + window.pads[i] + window.pads[2 + i] - window.dilation[i] * (window.kernel[i] - 1) - 1)
+        // window.stride[i]
+        + 1
+        for i in range(2)
+    ]
 
 
 class _MaxPool(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, shape: tuple[int, int, int, int], geometry: dict[str, Any]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, shape: tuple[int, int, int, int], window: Window) -> Tensor:
         x = x.contiguous()
-        pads = geometry["pads"]
-        sizes = [
-            _output_size(
-                shape[2 + i],
-                pads[i] + pads[2 + i],
-                geometry["kernel"][i],
-                geometry["stride"][i],
-                geometry["dilation"][i],
-            )
-            for i in range(2)
-        ]
-        out = empty(*x.shape[:2], *sizes, x.shape[4])
+        out = empty(*x.shape[:2], *pooled_sizes(shape, window), x.shape[4])
         taps = torch.empty(out.shape, dtype=torch.uint8)
-        CPU.max_pool_forward(pool().kernels, shape, x.detach(), out, taps, **geometry)
+        CPU.max_pool_forward(pool().kernels, shape, x.detach(), out, taps, **asdict(window))
         ctx.save_for_backward(taps)
-        ctx.lanes_shape, ctx.shape, ctx.geometry = x.shape, shape, geometry
+        ctx.lanes_shape, ctx.shape, ctx.window = x.shape, shape, window
         return out
 
     @staticmethod
@@ -70,5 +71,5 @@ class _MaxPool(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         (taps,) = ctx.saved_tensors
         dx = empty(*ctx.lanes_shape)
-        CPU.max_pool_backward(pool().kernels, ctx.shape, dy.contiguous(), taps, dx, **ctx.geometry)
+        CPU.max_pool_backward(pool().kernels, ctx.shape, dy.contiguous(), taps, dx, **asdict(ctx.window))
         return dx, None, None

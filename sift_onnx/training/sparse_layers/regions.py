@@ -30,6 +30,7 @@ from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
 from sift_onnx.training.sparse_layers.lane_channels import is_over_space
 from sift_onnx.training.sparse_layers.lane_operators import BINARY, ELEMENTWISE
+from sift_onnx.training.sparse_layers.spelled import is_normalization, spelled
 
 __all__ = ["Kind", "nodes_in_lanes", "readers"]
 
@@ -133,7 +134,10 @@ class _Region:
 
     def _pays(self, node: fx.Node) -> bool:
         """Whether an operator takes so much less time in lanes that its input is converted for it."""
-        return _is_batch_norm(self._module, node) or node.target in (pooling.max_pool, normalization.layer_norm)
+        if node.target is spelled:
+            return is_normalization(node)
+        known = (pooling.max_pool, normalization.layer_norm, normalization.rms_norm)
+        return node.target in known or _is_batch_norm(self._module, node)
 
     def _starts(self, node: fx.Node) -> bool:
         """Whether a region may start with an operator."""
@@ -166,8 +170,10 @@ def _result(module: ImportedModule, node: fx.Node, kind: Kind) -> Kind | None:
     if _is_batch_norm(module, node) or target is pooling.max_pool:
         first_alone = all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
         return kind if kind == "images" and first_alone and attributes.get("outputs", 1) == 1 else None
-    if target is normalization.layer_norm:
+    if target in (normalization.layer_norm, normalization.rms_norm):
         return kind if kind == "tokens" and _is_over_features(module, node) else None
+    if target is spelled:
+        return kind if kind == "tokens" or not is_normalization(node) else None
     if target in ELEMENTWISE:
         return kind if not any(isinstance(argument, fx.Node) for argument in node.args[1:]) else None
     if target in BINARY:

@@ -14,8 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from sift_onnx.training.sparse_layers import average_pool, batch_norm, dense_layer, layer, layer_norm, max_pool
+from sift_onnx.training.sparse_layers import (
+    activations,
+    average_pool,
+    batch_norm,
+    batch_norm_pool,
+    dense_layer,
+    layer,
+    layer_norm,
+    max_pool,
+)  # fmt: skip
 from sift_onnx.training.sparse_layers.batch_norm import normalize
+from sift_onnx.training.sparse_layers.batch_norm_pool import normalize_and_pool
 from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined, from_lanes
 
 # Of single precision.
@@ -93,7 +103,7 @@ def on_torch(patch: Any) -> Iterator[None]:
     with patch.context() as patched:
         for module in (layer, dense_layer):
             patched.setattr(module, "fits", lambda *tensors: False)
-        for module in (average_pool, batch_norm, layer_norm, max_pool):
+        for module in (activations, average_pool, batch_norm, batch_norm_pool, layer_norm, max_pool):
             patched.setattr(module, "runs_on_kernels", lambda x: False)
         yield
 
@@ -146,7 +156,7 @@ def _moved(x: Tensor, jitter: float, draw: torch.Generator) -> Tensor:
 def _away_from_the_kink(call: Call) -> Tensor:
     """The result's gradient, zero where rounding decides whether the ReLU of a normalization passes it."""
     gradient = call.gradient.data
-    if call.node.target is not normalize or not call.node.kwargs.get("relu"):
+    if call.node.target not in (normalize, normalize_and_pool) or not call.node.kwargs.get("relu"):
         return gradient
     exact, moved = (_before_relu(call, jitter) for jitter in (0.0, 64 * EPSILON))
     rounding = (exact - moved).abs().amax((0, 2, 3, 4), keepdim=True)
@@ -157,4 +167,6 @@ def _before_relu(call: Call, jitter: float) -> Tensor:
     draw = torch.Generator().manual_seed(1)
     args = [_argument(arg, torch.float64, 0.0, jitter, draw) for arg in call.args]
     normalized = normalize(*args[:6])
+    if call.node.target is normalize_and_pool:
+        return max_pool.max_pool(normalized, attributes=call.node.kwargs["attributes"]).data.detach()  # type: ignore[arg-type]
     return (combined(torch.add, normalized, args[6]) if len(args) > 6 else normalized).data.detach()

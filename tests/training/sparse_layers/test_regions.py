@@ -14,11 +14,12 @@ from training.sparse_layers.masked_models import assert_as_exact_as_torch, spars
 from sift_onnx.training import ImportedModule, densify_layers, sparsify_layers, to_torch
 from sift_onnx.training.sparse import Static, attach
 from sift_onnx.training.sparse_layers.batch_norm import normalize
+from sift_onnx.training.sparse_layers.batch_norm_pool import normalize_and_pool
 from sift_onnx.training.sparse_layers.lane_operators import elementwise, with_vector
 from sift_onnx.training.sparse_layers.lanes import from_lanes, image_lanes, token_lanes
-from sift_onnx.training.sparse_layers.layer_norm import layer_norm
+from sift_onnx.training.sparse_layers.layer_norm import layer_norm, rms_norm
 from sift_onnx.training.sparse_layers.max_pool import max_pool
-from sift_onnx.training.sparse_layers.spelled_gelu import gelu
+from sift_onnx.training.sparse_layers.spelled import spelled_in_lanes
 
 
 def imported(net: Net, density: float = 0.3) -> ImportedModule:
@@ -161,7 +162,16 @@ def pre_norm_halves_first() -> Net:
     return pre_norm(halves_first=True)
 
 
-TOKENS = (feed_forward, pre_norm, pre_norm_halves_first)
+def root_mean_square() -> Net:
+    net = Net(opset=23)
+    x = net.input("x", 2, 3, 8, declared=["n", 3, 8])
+    scale = net.constant((torch.rand(8) + 0.5).numpy())
+    inner = net.dense(net.op("RMSNormalization", x, scale, epsilon=1e-3), 8, 12, name="up")
+    net.output(net.op("Add", net.dense(net.op("Tanh", inner), 12, 8, name="down"), x))
+    return net
+
+
+TOKENS = (feed_forward, pre_norm, pre_norm_halves_first, root_mean_square)
 NETS = [
     residual_block, pooled_classifier, flattened_classifier, gated_images, averaged, parted, squeezed,
     biases_as_exported, stem, *TOKENS,
@@ -178,16 +188,22 @@ def functions(module: Any) -> list[Any]:
 
 def test_normalization_and_pooling_before_a_sparse_layer_are_in_lanes() -> None:
     module, _ = sparsified(imported(stem()), kernels={"last.weight": "sparse"})
-    assert [t for t in targets(module) if t in (image_lanes, normalize, max_pool)] == [image_lanes, normalize, max_pool]
+    wanted = (image_lanes, normalize, normalize_and_pool, max_pool)
+    # In one pass.
+    assert [target for target in targets(module) if target in wanted] == [image_lanes, normalize_and_pool]
 
 
 @pytest.mark.parametrize("build", [pre_norm, pre_norm_halves_first])
 def test_a_spelled_gelu_is_one_function_and_biases_are_those_of_layers(build: Any) -> None:
     found = targets(sparsified(imported(build()))[0])
-    assert found.count(gelu) == 1
+    assert found.count(spelled_in_lanes) == 1
     assert found.count(layer_norm) == 1  # what comes after the sum with the input is torch's
     assert elementwise not in found
     assert with_vector not in found
+
+
+def test_root_mean_square_normalization_before_a_sparse_layer_is_in_lanes() -> None:
+    assert targets(sparsified(imported(root_mean_square()))[0]).count(rms_norm) == 1
 
 
 @pytest.mark.parametrize("build", NETS)

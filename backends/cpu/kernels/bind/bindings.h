@@ -25,7 +25,10 @@ void bind_trainable_conv(nanobind::module_& module);
 // How a convolution is run, as Python sees it.
 nanobind::typed<nanobind::dict, nanobind::str, nanobind::any> dict_of(const Conv::Description& description);
 
-// Normalization, sums and conversions of training.
+// Normalizations of training.
+void bind_training_norms(nanobind::module_& module);
+
+// Activations, pooling, sums and conversions of training.
 void bind_training_ops(nanobind::module_& module);
 
 // Depthwise convolutions of training.

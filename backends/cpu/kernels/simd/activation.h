@@ -25,16 +25,20 @@ inline Vec exp(Vec x) {
 
 inline Vec sigmoid(Vec x) { return 1.0F / (1.0F + exp(-x)); }
 
-inline Vec tanh(Vec x) {
-  // Near zero 1 - 2 / (e^2x + 1) cancels: an odd polynomial there (Cephes tanhf).
+// Up to 0.625 (Cephes tanhf).
+inline Vec tanh_near_zero(Vec x) {
   const Vec z = x * x;
   Vec p = z * -5.70498872745e-3F + 2.06390887954e-2F;
   p = p * z - 5.37397155531e-2F;
   p = p * z + 1.33314422036e-1F;
   p = p * z - 3.33332819422e-1F;
-  const Vec near = p * z * x + x;
+  return p * z * x + x;
+}
+
+inline Vec tanh(Vec x) {
+  // Near zero it cancels.
   const Vec far = 1.0F - 2.0F / (exp(2.0F * x) + 1.0F);
-  return z < 0.390625F ? near : far;
+  return x * x < 0.390625F ? tanh_near_zero(x) : far;
 }
 
 // Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.

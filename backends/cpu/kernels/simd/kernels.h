@@ -15,7 +15,9 @@
 #include "simd/rotated_rows.h"
 #include "simd/rows.h"
 #include "simd/stream.h"
+#include "simd/train/activation.h"
 #include "simd/train/batch_norm.h"
+#include "simd/train/batch_norm_pool.h"
 #include "simd/train/depthwise.h"
 #include "simd/train/lane_sums.h"
 #include "simd/train/layer_norm.h"
@@ -67,8 +69,11 @@ const KernelTable* kernels() {
                 .max_pool_gradient = &max_pool_gradient,
                 .depthwise = &depthwise,
                 .depthwise_gradient = &depthwise_gradient,
+                .batch_norm_pool = &batch_norm_pool,
+                .batch_norm_pool_gradient = &batch_norm_pool_gradient,
                 .layer_norm = &layer_norm,
-                .layer_norm_gradient = &layer_norm_gradient},
+                .layer_norm_gradient = &layer_norm_gradient,
+                .activation = &lane_activation},
       .split_pairs = &split_pairs,
       .copy_blocks = &copy_blocks,
       .weight_gradient = &weight_gradient,

@@ -34,23 +34,28 @@ bool applies_non_temporally(const Shape& shape, const BatchNorm& args) {
 
 }  // namespace
 
+void compute_statistics(const Shape& shape, std::int64_t channel, const float* x, float epsilon,
+                        const BatchStatistics& statistics, const KernelTable& kernels) {
+  const LaneRuns runs(shape);
+  Moments moments;
+  for (std::int64_t group = 0; group < runs.groups(); ++group) {
+    kernels.lanes.add_moments(x + runs.start(group, channel), runs.blocks(), runs.lanes(group), moments);
+  }
+  const double variance = moments.squares / moments.count;
+  statistics.mean[channel] = static_cast<float>(moments.mean);
+  statistics.inverse_std[channel] = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(epsilon)));
+  if (statistics.variance != nullptr) statistics.variance[channel] = static_cast<float>(variance);
+}
+
 void batch_norm_forward(ThreadPool& pool, const Shape& shape, const BatchNorm& args, float epsilon,
                         const BatchStatistics& statistics, const KernelTable& kernels) {
   const LaneRuns runs(shape);
-  if (shape.n * shape.h * shape.w == 0) throw std::invalid_argument("batch normalization: a channel has no values");
+  if (shape.n * runs.blocks() == 0) throw std::invalid_argument("batch normalization: a channel has no values");
   const bool non_temporal = applies_non_temporally(shape, args);
   pool.parallel_for(shape.c, [&](std::int64_t channel) {
-    Moments moments;
-    for (std::int64_t group = 0; group < runs.groups(); ++group) {
-      kernels.lanes.add_moments(args.x + runs.start(group, channel), runs.blocks(), runs.lanes(group), moments);
-    }
-    const double variance = moments.squares / moments.count;
-    const auto mean = static_cast<float>(moments.mean);
-    const auto inverse_std = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(epsilon)));
-    statistics.mean[channel] = mean;
-    statistics.inverse_std[channel] = inverse_std;
-    if (statistics.variance != nullptr) statistics.variance[channel] = static_cast<float>(variance);
-    apply_to_channel(runs, channel, args, mean, inverse_std, non_temporal, kernels);
+    compute_statistics(shape, channel, args.x, epsilon, statistics, kernels);
+    apply_to_channel(runs, channel, args, statistics.mean[channel], statistics.inverse_std[channel], non_temporal,
+                     kernels);
   });
 }
 

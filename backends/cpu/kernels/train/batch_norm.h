@@ -25,6 +25,10 @@ struct BatchStatistics {
   float* variance;     // the mean squared difference from the mean; null: not wanted
 };
 
+// Computes those of a channel of x, which has values.
+void compute_statistics(const Shape& shape, std::int64_t channel, const float* x, float epsilon,
+                        const BatchStatistics& statistics, const KernelTable& kernels);
+
 // With the statistics of x, which it writes. Throws std::invalid_argument if there is no value to compute them from.
 void batch_norm_forward(ThreadPool& pool, const Shape& shape, const BatchNorm& args, float epsilon,
                         const BatchStatistics& statistics, const KernelTable& kernels);

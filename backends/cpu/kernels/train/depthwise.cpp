@@ -48,9 +48,8 @@ void DepthwiseConv::forward(ThreadPool& pool, const Shape& shape, const float* x
   const Shape to = output_shape(shape);
   const std::int64_t floats = element_count(to, Layout::nchw_n16);
   if (floats == 0) return;
-  const JoinedPositions rows = inputs_of_rows(geometry_, shape, to);
-  const JoinedPositions columns = inputs_of_columns(geometry_, shape, to);
-  for_each_row(pool, to, rows, columns, exceeds_caches(floats), kernels,
+  const WindowRows windows = WindowRows::of_outputs(geometry_, shape, to);
+  for_each_row(pool, to, windows, exceeds_caches(floats), kernels,
                [&](std::int64_t plane, std::int64_t y, const PoolRow& row) {
                  const std::int64_t channel = plane % rows_;
                  kernels.lanes.depthwise({.row = row,
@@ -67,10 +66,9 @@ void DepthwiseConv::input_gradient(ThreadPool& pool, const Shape& shape, const f
   const Shape from = output_shape(shape);
   const std::int64_t floats = element_count(shape, Layout::nchw_n16);
   if (floats == 0) return;
-  const JoinedPositions rows = outputs_of_rows(geometry_, shape, from);
-  const JoinedPositions columns = outputs_of_columns(geometry_, shape, from);
+  const WindowRows windows = WindowRows::of_inputs(geometry_, shape, from);
   const bool non_temporal = outputs() == 1 && exceeds_caches(floats);  // sums of several are read again
-  for_each_row(pool, shape, rows, columns, non_temporal, kernels,
+  for_each_row(pool, shape, windows, non_temporal, kernels,
                [&](std::int64_t plane, std::int64_t y, const PoolRow& row) {
                  for (std::int64_t i = 0; i < outputs(); ++i) {
                    const std::int64_t output = plane * outputs() + i;

@@ -1,5 +1,5 @@
-// Layer normalization in training, and its gradient. Tensors are matrices of tokens in NCHWn16, statistics one per
-// lane.
+// Layer normalization in training, or RMS normalization, and its gradient. Tensors are matrices of tokens in NCHWn16,
+// statistics one per lane.
 #pragma once
 
 #include "base/op.h"
@@ -14,7 +14,7 @@ struct LayerNorm {
   const float* bias;    // null: 0
   float epsilon;
   float* out;          // may be x
-  float* mean;         // of the channels of each token
+  float* mean;         // of the channels of each token; null: RMS normalization, which subtracts none
   float* inverse_std;  // 1 / sqrt(variance + epsilon)
 };
 
@@ -25,7 +25,7 @@ struct LayerNormGradient {
   const float* dy;
   const float* x;
   const float* weight;  // null: 1
-  const float* mean;
+  const float* mean;    // null: RMS normalization
   const float* inverse_std;
   float* dx;       // may be dy or x
   float* dweight;  // null: not wanted

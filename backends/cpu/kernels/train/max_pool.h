@@ -9,6 +9,13 @@
 
 namespace sift::cpu {
 
+inline Shape pooled_shape(const ConvGeometry& geometry, const Shape& in) {
+  return {in.n, in.c, geometry.output_h(in.h), geometry.output_w(in.w)};
+}
+
+// Throws std::invalid_argument for a kernel whose taps a byte does not count.
+void check_taps(const ConvGeometry& geometry);
+
 class TrainablePool {
  public:
   // Throws std::invalid_argument for a kernel whose taps a byte does not count.

@@ -12,35 +12,43 @@
 
 namespace sift::cpu {
 
-// For each position on one side, those on the other. Steps that lead out of the tensor are cut short, so that no
-// product with them runs over.
-struct JoinedPositions {
+// For each position on one side, those on the other. Steps that lead out of it are cut short, so that no product with
+// them runs over.
+struct Joined {
   std::vector<PoolTaps> positions;
   PoolSteps steps;
 };
 
-// The input's of each row or column of the output, and the output's of those of the input.
-JoinedPositions inputs_of_rows(const ConvGeometry& geometry, const Shape& in, const Shape& out);
-JoinedPositions inputs_of_columns(const ConvGeometry& geometry, const Shape& in, const Shape& out);
-JoinedPositions outputs_of_rows(const ConvGeometry& geometry, const Shape& in, const Shape& out);
-JoinedPositions outputs_of_columns(const ConvGeometry& geometry, const Shape& in, const Shape& out);
+// Rows and columns of one side.
+struct WindowRows {
+  Joined rows;
+  Joined columns;
+
+  // Of each output those of the input, and the reverse.
+  static WindowRows of_outputs(const ConvGeometry& geometry, const Shape& in, const Shape& out);
+  static WindowRows of_inputs(const ConvGeometry& geometry, const Shape& in, const Shape& out);
+
+  PoolRow row(std::int64_t y, bool non_temporal) const {
+    return {.row = rows.positions[static_cast<std::size_t>(y)],
+            .row_steps = rows.steps,
+            .columns = columns.positions.data(),
+            .column_steps = columns.steps,
+            .size = static_cast<std::int64_t>(columns.positions.size()),
+            .non_temporal = non_temporal};
+  }
+
+  // Whether each position is joined to one at least.
+  bool all_joined() const;
+};
 
 inline std::int64_t plane_floats(const Shape& shape) { return shape.h * shape.w * kLanes; }
 
 // run(plane, row of the plane, its PoolRow) for all rows that are written.
 template <typename Run>
-void for_each_row(ThreadPool& pool, const Shape& written, const JoinedPositions& rows, const JoinedPositions& columns,
-                  bool non_temporal, const KernelTable& kernels, const Run& run) {
+void for_each_row(ThreadPool& pool, const Shape& written, const WindowRows& windows, bool non_temporal,
+                  const KernelTable& kernels, const Run& run) {
   pool.parallel_for(ceil_div(written.n, kLanes) * written.c, [&](std::int64_t plane) {
-    for (std::int64_t y = 0; y < written.h; ++y) {
-      run(plane, y,
-          PoolRow{.row = rows.positions[static_cast<std::size_t>(y)],
-                  .row_steps = rows.steps,
-                  .columns = columns.positions.data(),
-                  .column_steps = columns.steps,
-                  .size = written.w,
-                  .non_temporal = non_temporal});
-    }
+    for (std::int64_t y = 0; y < written.h; ++y) run(plane, y, windows.row(y, non_temporal));
     if (non_temporal) kernels.end_non_temporal_stores();
   });
 }

@@ -53,7 +53,7 @@ class HostileTraining(Sources):
 
     def between_products(self) -> None:
         kernels, pool, isa = self.kernels, self.rng.choice(self.pools), self.rng.choice(ISAS)
-        kind = self.rng.choice(("batch norm", "layer norm", "pool", "lanes", "depthwise"))
+        kind = self.rng.choice(("batch norm", "layer norm", "pool", "lanes", "depthwise", "activation"))
         shape = self.shape()
         if kind == "layer norm" and self.rng.random() < 0.9:
             shape = (*shape[:2], 1, 1)
@@ -87,6 +87,10 @@ class HostileTraining(Sources):
             kernels.channel_sums(pool, shape, x, mean, isa)
         elif kind == "depthwise":
             self.depthwise(shape, x, dx)
+        elif kind == "activation":
+            function = (self.rng.choice(("relu", "clip", "swish", "gelu", "gelu_tanh", "none")), 1.0, self.rng.random())
+            kernels.activation_backward(pool, shape, function, y, x, self.rng.choice((x, y, dx)), isa)
+            kernels.activation_forward(pool, shape, function, x, self.rng.choice((x, y)), isa)
         else:
             window = {"kernel": self.pair(), "stride": self.pair(), "dilation": self.pair(), "pads": self.pads()}
             out_shape = kernels.MaxPool(**window).output_shape(shape)
@@ -99,6 +103,18 @@ class HostileTraining(Sources):
             if self.rng.random() < 0.5:
                 kernels.max_pool_forward(pool, shape, x, out, taps, isa=isa, **window)
             kernels.max_pool_backward(pool, shape, out, taps, dx, isa=isa, **window)
+            settings = {"isa": isa, **window}
+            epsilon = self.rng.choice((1e-5, None))
+            relu, of_batch = self.rng.random() < 0.5, self.rng.random() < 0.5
+            chosen = self.floats(count)
+            sums = self.floats(shape[1]), self.floats(shape[1])
+            kernels.batch_norm_pool_backward(
+                pool, shape, out, x, chosen, taps, weight, bias, mean, inverse_std, relu, of_batch, dx, *sums,
+                **settings,
+            )  # fmt: skip
+            kernels.batch_norm_pool_forward(
+                pool, shape, x, weight, bias, epsilon, relu, out, chosen, taps, mean, inverse_std, **settings
+            )
 
     def depthwise(self, shape: tuple[int, ...], x: Any, dx: Any) -> None:
         kernel, pool = self.pair(), self.rng.choice(self.pools)

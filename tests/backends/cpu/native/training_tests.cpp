@@ -1,9 +1,12 @@
 #include <cmath>
 
 #include "suites.h"
+#include "train/activation.h"
 #include "train/batch_norm.h"
+#include "train/batch_norm_pool.h"
 #include "train/layer_norm.h"
 #include "train/max_pool.h"
+#include "train/pool_windows.h"
 
 namespace sift::cpu {
 namespace {
@@ -102,12 +105,82 @@ void test_normalizations(Random& random, ThreadPool& pool, const KernelTable& ke
   check(std::abs(sum_of(dbias, shape.c) - dy_sum) < 1e-2, "gradient of a bias, " + isa);
 }
 
+// With statistics that change nothing, it is pooling alone.
+void test_normalized_pooling(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const ConvGeometry g{.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 1, .pad_top = 1, .pad_left = 1};
+  const Shape shape{random.between(1, 33), random.between(1, 3), random.between(4, 20), random.between(4, 20)};
+  const Shape out_shape = pooled_shape(g, shape);
+  const std::int64_t in_floats = element_count(shape, Layout::nchw_n16);
+  const std::int64_t out_floats = element_count(out_shape, Layout::nchw_n16);
+  Tensor x = random_tensor(random, in_floats);
+  Tensor dy = random_lanes(random, out_shape);
+  Tensor mean(shape.c);
+  Tensor inverse_std(shape.c);
+  for (std::int64_t c = 0; c < shape.c; ++c) {
+    mean[c] = 0;
+    inverse_std[c] = 1;
+  }
+  Tensor out(out_floats);
+  Tensor chosen(out_floats);
+  Tensor taps(out_floats / 4);
+  Tensor dx(in_floats);
+  Tensor dweight(shape.c);
+  Tensor dbias(shape.c);
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(taps.data());
+  batch_norm_pool_forward(pool, g, shape,
+                          {.x = x.data(),
+                           .weight = nullptr,
+                           .bias = nullptr,
+                           .relu = false,
+                           .out = out.data(),
+                           .chosen = chosen.data(),
+                           .taps = bytes},
+                          nullptr, {.mean = mean.data(), .inverse_std = inverse_std.data(), .variance = nullptr},
+                          kernels);
+  batch_norm_pool_backward(pool, g, shape,
+                           {.dy = dy.data(),
+                            .x = x.data(),
+                            .chosen = chosen.data(),
+                            .taps = bytes,
+                            .weight = nullptr,
+                            .bias = nullptr,
+                            .mean = mean.data(),
+                            .inverse_std = inverse_std.data(),
+                            .relu = false,
+                            .of_batch = false,
+                            .dx = dx.data(),
+                            .dweight = dweight.data(),
+                            .dbias = dbias.data()},
+                           kernels);
+  const double wanted = sum_of(dy, out_floats);
+  check(std::abs(sum_of(dx, in_floats) - wanted) < 1e-2, "gradient of normalization and pooling, " + isa);
+  check(std::abs(sum_of(dbias, shape.c) - wanted) < 1e-2, "gradient of a bias before pooling, " + isa);
+  for (std::int64_t i = 0; i < out_floats; ++i) check(out[i] == chosen[i], "maxima of normalized values, " + isa);
+}
+
+void test_activations(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const std::int64_t floats = 16 * random.between(1, 5000);
+  Tensor x = random_tensor(random, floats);
+  Tensor out(floats);
+  Tensor dx(floats);
+  activation_forward(pool, floats, {.kind = LaneActivationKind::gelu}, x.data(), out.data(), kernels);
+  activation_backward(pool, floats, {.kind = LaneActivationKind::relu}, out.data(), x.data(), dx.data(), kernels);
+  for (std::int64_t i = 0; i < floats; ++i) {
+    const double value = static_cast<double>(x[i]);
+    const double wanted = value * std::erfc(-value / std::sqrt(2.0)) / 2;
+    check(std::abs(static_cast<double>(out[i]) - wanted) < 1e-6, "GELU, " + isa);
+    check(dx[i] == (x[i] > 0 ? out[i] : 0.0F), "gradient of a ReLU, " + isa);
+  }
+}
+
 }  // namespace
 
 void test_training(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   for (int i = 0; i < 12; ++i) {
     test_pooling(random, pool, kernels, isa);
     test_normalizations(random, pool, kernels, isa);
+    test_normalized_pooling(random, pool, kernels, isa);
+    test_activations(random, pool, kernels, isa);
   }
 }
 

@@ -10,13 +10,14 @@ namespace sift::cpu::SIFT_ISA {
 inline void depthwise(DepthwiseArgs args) {
   with_flag(args.row.non_temporal, [&](auto non_temporal) {
     for (std::int64_t x = 0; x < args.row.size; ++x) {
+      const PoolTaps& column = args.row.columns[x];
+      const float* const weight = args.weight + args.row.row.tap + column.tap;
       for (int v = 0; v < kVecsPerBlock; ++v) {
         float* const out = args.out + x * kBlock + v * kVecLanes;
         const float* const plane = args.x + v * kVecLanes;
         Vec sum = args.adds ? load(out) : splat(args.bias);
-        for_each_tap(args.row, args.row.columns[x], [&](std::int64_t place, std::int32_t tap) {
-          sum += splat(args.weight[tap]) * load(plane + place);
-        });
+        for_each_tap(args.row, column,
+                     [&](std::int64_t place, std::int32_t tap) { sum += splat(weight[tap]) * load(plane + place); });
         store_as<decltype(non_temporal)::value>(out, sum);
       }
     }

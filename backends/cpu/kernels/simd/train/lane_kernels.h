@@ -1,4 +1,5 @@
-// Arguments of the kernels that training needs beside products: normalization, pooling and sums of tensors in NCHWn16.
+// Arguments of the kernels that training needs beside products: normalization, activation, pooling and
+// sums of tensors in NCHWn16.
 //
 // A run is what one group of 16 images has of a channel: `blocks` pixels of 16 lanes each, aligned to 64 bytes. The
 // first `lanes` of them belong to images; the others hold any finite values in what is read, and are not counted.
@@ -136,14 +137,43 @@ struct DepthwiseGradientArgs {
   float* sums;  // [taps][16]
 };
 
+// The maxima of windows of z = (x - mean) * scale + shift, none below zero if `relu`. Every window has pixels.
+struct BatchNormPoolArgs {
+  PoolRow row;
+  const float* x;  // a plane
+  float mean;
+  float scale;
+  float shift;
+  bool relu;
+  bool of_batch;       // whether mean and scale come from all of x
+  float* out;          // the row
+  float* chosen;       // the x that each maximum comes from
+  std::uint8_t* taps;  // of the kernel; kNoTap where ReLU lets no gradient pass
+};
+
+// dx = scale * (dz - dz_mean - (x - mean) * slope), with dz the sum of dy of the windows whose maximum this pixel is;
+// zero in the lanes that belong to no image.
+struct BatchNormPoolGradientArgs {
+  PoolRow row;
+  const float* dy;           // a plane
+  const std::uint8_t* taps;  // a plane
+  const float* x;            // the row
+  int lanes;
+  float mean;
+  float scale;
+  float dz_mean;
+  float slope;
+  float* dx;  // the row
+};
+
 // Layer normalization of 16 tokens, [channels][16]: out = (x - mean) * inverse_std * weight + bias. In lanes that
-// belong to no token, mean and inverse_std are zero.
+// belong to no token, mean and inverse_std are zero. Without a mean, as RMS normalization has it, that is zero.
 struct LayerNormArgs {
   const float* x;
   const float* weight;  // [channels]; null: 1
   const float* bias;    // [channels]; null: 0
   float* out;           // may be x
-  float* mean;          // [16]
+  float* mean;          // [16]; null: none
   float* inverse_std;   // [16]
   std::int64_t channels;
   int lanes;
@@ -157,12 +187,43 @@ struct LayerNormGradientArgs {
   const float* dy;
   const float* x;
   const float* weight;       // [channels]; null: 1
-  const float* mean;         // [16]
+  const float* mean;         // [16]; null: none
   const float* inverse_std;  // [16]
   float* dx;                 // may be dy or x
   float* sums;               // [channels][2][16]: dy z and dy are added; null: not wanted
   std::int64_t channels;
   int lanes;
+  bool non_temporal;
+};
+
+// relu; leaky: a is the slope up to zero; clip: to [a, b]; hard_sigmoid: clip(a x + b, 0, 1); hard_swish:
+// x clip(x/6 + 1/2, 0, 1); swish: x sigmoid(a x); gelu: by erf; gelu_tanh: by tanh.
+enum class LaneActivationKind : std::uint8_t {
+  relu,
+  leaky,
+  clip,
+  hard_sigmoid,
+  hard_swish,
+  sigmoid,
+  tanh,
+  swish,
+  gelu,
+  gelu_tanh
+};
+
+struct LaneActivation {
+  LaneActivationKind kind;
+  float a = 0;
+  float b = 0;
+};
+
+// out = f(x), or dy f'(x) if there is dy.
+struct LaneActivationArgs {
+  LaneActivation function;
+  const float* x;
+  const float* dy;     // null: the value is wanted
+  float* out;          // may be x or dy
+  std::int64_t count;  // of floats, a multiple of 16
   bool non_temporal;
 };
 
@@ -178,8 +239,11 @@ struct LaneKernels {
   void (*max_pool_gradient)(MaxPoolGradientArgs);
   void (*depthwise)(DepthwiseArgs);
   void (*depthwise_gradient)(const DepthwiseGradientArgs&);
+  void (*batch_norm_pool)(BatchNormPoolArgs);
+  void (*batch_norm_pool_gradient)(BatchNormPoolGradientArgs);
   void (*layer_norm)(LayerNormArgs);
   void (*layer_norm_gradient)(LayerNormGradientArgs);
+  void (*activation)(LaneActivationArgs);
 };
 
 }  // namespace sift::cpu

@@ -29,13 +29,16 @@ inline BlockStatistics token_statistics(const LayerNormArgs& args) {
   BlockStatistics found;
   for (int v = 0; v < kVecsPerBlock; ++v) {
     const float* const x = args.x + v * kVecLanes;
-    const Vec rough = sum_of_chunks<Vec>(args.channels, [&](std::int64_t c) { return load(x + c * kBlock); }) / count;
+    Vec rough{};
+    if (args.mean != nullptr) {
+      rough = sum_of_chunks<Vec>(args.channels, [&](std::int64_t c) { return load(x + c * kBlock); }) / count;
+    }
     const TwoSums about = sum_of_chunks<TwoSums>(args.channels, [&](std::int64_t c) {
       const Vec difference = load(x + c * kBlock) - rough;
       return TwoSums{difference, difference * difference};
     });
     // How far the mean is from one that is rounded.
-    const Vec off = about.first / count;
+    const Vec off = args.mean == nullptr ? Vec{} : about.first / count;
     const Vec variance = max(about.second / count - off * off, Vec{});
     found.mean[v] = keep(rough + off, masks.of[v]);
     found.factor[v] = keep(inverse_root(variance + args.epsilon), masks.of[v]);
@@ -46,7 +49,7 @@ inline BlockStatistics token_statistics(const LayerNormArgs& args) {
 inline void layer_norm(LayerNormArgs args) {
   const BlockStatistics statistics = token_statistics(args);
   for (int v = 0; v < kVecsPerBlock; ++v) {
-    store(args.mean + v * kVecLanes, statistics.mean[v]);
+    if (args.mean != nullptr) store(args.mean + v * kVecLanes, statistics.mean[v]);
     store(args.inverse_std + v * kVecLanes, statistics.factor[v]);
   }
   with_flag(args.weight != nullptr, [&](auto has_weight) {
@@ -84,13 +87,13 @@ template <bool HasWeight>
   };
   TwoSums means[kVecsPerBlock];
   for (int v = 0; v < kVecsPerBlock; ++v) {
-    statistics.mean[v] = load(args.mean + v * kVecLanes);
+    statistics.mean[v] = args.mean == nullptr ? Vec{} : load(args.mean + v * kVecLanes);
     statistics.factor[v] = load(args.inverse_std + v * kVecLanes);
     const TwoSums sums = sum_of_chunks<TwoSums>(args.channels, [&](std::int64_t c) {
       const Vec gradient = weighted(gradient_at(c, v), c);
       return TwoSums{gradient, gradient * normalized_at(c, v)};
     });
-    means[v] = {sums.first / count, sums.second / count};
+    means[v] = {args.mean == nullptr ? Vec{} : sums.first / count, sums.second / count};
   }
   with_flag(args.sums != nullptr, [&](auto has_sums) {
     with_flag(args.non_temporal, [&](auto non_temporal) {

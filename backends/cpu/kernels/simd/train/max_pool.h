@@ -27,7 +27,7 @@ inline void max_pool(MaxPoolArgs args) {
       for (int v = 0; v < kVecsPerBlock; ++v) {
         const float* const plane = args.x + v * kVecLanes;
         Vec most = splat(-__builtin_inff());
-        IntVec from = first - IntVec{};
+        IntVec from{};
         for_each_tap(args.row, column, [&](std::int64_t place, std::int32_t tap) {
           const Vec value = load(plane + place);
           const IntVec taken = (value > most) | (value != value);
@@ -36,23 +36,31 @@ inline void max_pool(MaxPoolArgs args) {
         });
         const std::int64_t at = x * kBlock + v * kVecLanes;
         store_as<decltype(non_temporal)::value>(args.out + at, most);
-        *reinterpret_cast<LaneBytes*>(args.taps + at) = __builtin_convertvector(from, LaneBytes);
+        *reinterpret_cast<LaneBytes*>(args.taps + at) = __builtin_convertvector(from + first, LaneBytes);
       }
     }
   });
+}
+
+// The sum of dy of the windows that this position is the maximum of.
+[[gnu::always_inline]] inline Vec joined_gradient(const PoolRow& row, const PoolTaps& column, const float* dy,
+                                                  const std::uint8_t* taps) {
+  const auto first = static_cast<std::uint8_t>(row.row.tap + column.tap);
+  Vec sum{};
+  for_each_tap(row, column, [&](std::int64_t place, std::int32_t tap) {
+    const LaneBytes found = *reinterpret_cast<const LaneBytes*>(taps + place) - first;
+    const auto chosen = reinterpret_cast<SignedLaneBytes>(found == static_cast<std::uint8_t>(tap) - LaneBytes{});
+    sum += keep(load(dy + place), __builtin_convertvector(chosen, IntVec));
+  });
+  return sum;
 }
 
 inline void max_pool_gradient(MaxPoolGradientArgs args) {
   with_flag(args.row.non_temporal, [&](auto non_temporal) {
     for (std::int64_t x = 0; x < args.row.size; ++x) {
       for (int v = 0; v < kVecsPerBlock; ++v) {
-        Vec sum{};
-        for_each_tap(args.row, args.row.columns[x], [&](std::int64_t place, std::int32_t tap) {
-          const std::int64_t at = place + v * kVecLanes;
-          const LaneBytes taps = *reinterpret_cast<const LaneBytes*>(args.taps + at);
-          const auto chosen = reinterpret_cast<SignedLaneBytes>(taps == static_cast<std::uint8_t>(tap) - LaneBytes{});
-          sum += keep(load(args.dy + at), __builtin_convertvector(chosen, IntVec));
-        });
+        const Vec sum =
+            joined_gradient(args.row, args.row.columns[x], args.dy + v * kVecLanes, args.taps + v * kVecLanes);
         store_as<decltype(non_temporal)::value>(args.dx + x * kBlock + v * kVecLanes, sum);
       }
     }

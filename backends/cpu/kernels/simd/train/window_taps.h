@@ -6,15 +6,16 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// use(place, tap) for each position that the windows join this column of the row to, taps ascending. Rows and Columns
-// are numbers of them that are known, or kAnyTaps.
+// use(place, taps from the first) for each position that the windows join this column of the row to, taps ascending.
+// Rows and Columns are numbers of them that are known, or kAnyTaps. From the first on, taps are the same for all
+// columns.
 inline constexpr std::int32_t kAnyTaps = 0;
 template <std::int32_t Rows, std::int32_t Columns, typename Use>
 [[gnu::always_inline]] inline void use_taps(const PoolRow& row, const PoolTaps& column, Use use) {
   const std::int32_t rows = Rows == kAnyTaps ? row.row.count : Rows;
   const std::int32_t columns = Columns == kAnyTaps ? column.count : Columns;
   std::int64_t row_place = row.row.place + column.place;
-  std::int32_t row_tap = row.row.tap + column.tap;
+  std::int32_t row_tap = 0;
 #pragma GCC unroll 3
   for (std::int32_t i = 0; i < rows; ++i) {
     std::int64_t place = row_place;

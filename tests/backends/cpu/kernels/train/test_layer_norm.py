@@ -17,7 +17,7 @@ ISAS = _kernels.supported_isas()
 class LayerNormCase:
     """Random operands, and what comes out of them by the formula."""
 
-    def __init__(self, tokens: int, channels: int, seed: int, affine: bool) -> None:
+    def __init__(self, tokens: int, channels: int, seed: int, affine: bool, centers: bool = True) -> None:
         rng = np.random.default_rng(seed)
         self.shape: Shape = (tokens, channels, 1, 1)
         self.x = random_array(rng, self.shape) * 2 + 5
@@ -26,41 +26,54 @@ class LayerNormCase:
         self.bias = random_array(rng, (channels,)) if affine else None
         exact = self.x.astype(np.float64).reshape(tokens, channels)
         dy = self.dy.astype(np.float64).reshape(tokens, channels)
-        self.mean = exact.mean(1)
-        self.inverse_std = 1 / np.sqrt(exact.var(1) + EPSILON)
+        self.centers = centers
+        self.mean = exact.mean(1) * centers
+        self.inverse_std = 1 / np.sqrt(((exact - self.mean[:, None]) ** 2).mean(1) + EPSILON)
         normalized = (exact - self.mean[:, None]) * self.inverse_std[:, None]
         self.out, gradient = normalized, dy
         if self.weight is not None and self.bias is not None:
             self.out = normalized * self.weight + self.bias
             gradient = dy * self.weight
         slope = (gradient * normalized).mean(1, keepdims=True)
-        self.dx = self.inverse_std[:, None] * (gradient - gradient.mean(1, keepdims=True) - normalized * slope)
+        mean = gradient.mean(1, keepdims=True) * centers
+        self.dx = self.inverse_std[:, None] * (gradient - mean - normalized * slope)
         self.dweight, self.dbias = (dy * normalized).sum(0), dy.sum(0)
 
     def forward(self, threads: int, isa: str) -> tuple[Array, Array, Array]:
         x = lanes_of(self.x)
         lanes = x.size // self.shape[1]
         out, mean, inverse_std = aligned(x.size), aligned(lanes), aligned(lanes)
-        pool = _kernels.ThreadPool(threads)
-        _kernels.layer_norm_forward(pool, self.shape, x, self.weight, self.bias, EPSILON, out, mean, inverse_std, isa)
+        written = mean if self.centers else None
+        if not self.centers:
+            mean[:] = 0
+        _kernels.layer_norm_forward(
+            _kernels.ThreadPool(threads), self.shape, x, self.weight, self.bias, EPSILON, out, written, inverse_std, isa
+        )
         return out, mean, inverse_std
 
     def backward(self, threads: int, isa: str, mean: Array, inverse_std: Array) -> tuple[Array, Array, Array]:
         dx, dweight, dbias = aligned(lanes_of(self.x).size), aligned(self.shape[1]), aligned(self.shape[1])
         _kernels.layer_norm_backward(
-            _kernels.ThreadPool(threads), self.shape, lanes_of(self.dy), lanes_of(self.x), self.weight, mean,
-            inverse_std, dx, dweight, dbias, isa
+            _kernels.ThreadPool(threads), self.shape, lanes_of(self.dy), lanes_of(self.x), self.weight,
+            mean if self.centers else None, inverse_std, dx, dweight, dbias, isa
         )  # fmt: skip
         return dx, dweight, dbias
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @settings(max_examples=40, deadline=None)
-@given(tokens=st.integers(1, 200), channels=st.integers(2, 150), seed=st.integers(0, 99), affine=st.booleans())
+@given(
+    tokens=st.integers(1, 200),
+    channels=st.integers(2, 150),
+    seed=st.integers(0, 99),
+    affine=st.booleans(),
+    centers=st.booleans(),
+)
 def test_results_and_gradients_are_those_of_the_formula(
-    isa: str, tokens: int, channels: int, seed: int, affine: bool
+    isa: str, tokens: int, channels: int, seed: int, affine: bool, centers: bool
 ) -> None:
-    case = LayerNormCase(tokens, channels, seed, affine)
+    """Without a mean to subtract, of RMS normalization."""
+    case = LayerNormCase(tokens, channels, seed, affine, centers)
     out, mean, inverse_std = case.forward(2, isa)
     # Two values that are close to each other have an inverse deviation of hundreds.
     few = 20.0 if channels < 4 else 1.0
