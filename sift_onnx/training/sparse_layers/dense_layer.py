@@ -14,8 +14,9 @@ from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
 from sift_onnx.training.sparse_layers.kernels import DepthwiseKernels, Geometry, LayerKernels, ProductKernels
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
-from sift_onnx.training.sparse_layers.layer import Product, fits, product_in_lanes
+from sift_onnx.training.sparse_layers.lanes.products import product_in_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, image_lanes
+from sift_onnx.training.sparse_layers.layer import Product, fits
 
 __all__ = ["DenseLayer", "dense_layers"]
 

@@ -15,13 +15,15 @@ from sift_onnx.training.kernels.elementwise import activation, arithmetic
 from sift_onnx.training.kernels.reduction import reduce_mean
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.module import ImportedModule
-from sift_onnx.training.sparse_layers.average_pool import average_pool
-from sift_onnx.training.sparse_layers.batch_norm import normalize
-from sift_onnx.training.sparse_layers.batch_norm_pool import normalize_and_pool
 from sift_onnx.training.sparse_layers.dense_layer import DenseLayer, dense_layers
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
-from sift_onnx.training.sparse_layers.lane_channels import concatenate, flatten, spatial_mean, split_channels
-from sift_onnx.training.sparse_layers.lane_operators import (
+from sift_onnx.training.sparse_layers.lanes.average_pool import average_pool
+from sift_onnx.training.sparse_layers.lanes.batch_norm import normalize
+from sift_onnx.training.sparse_layers.lanes.batch_norm_pool import normalize_and_pool
+from sift_onnx.training.sparse_layers.lanes.channels import concatenate, flatten, spatial_mean, split_channels
+from sift_onnx.training.sparse_layers.lanes.layer_norm import layer_norm, rms_norm
+from sift_onnx.training.sparse_layers.lanes.max_pool import max_pool
+from sift_onnx.training.sparse_layers.lanes.operators import (
     BINARY,
     ELEMENTWISE,
     average,
@@ -31,10 +33,8 @@ from sift_onnx.training.sparse_layers.lane_operators import (
     name_of,
     with_vector,
 )
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, image_lanes, token_lanes
 from sift_onnx.training.sparse_layers.layer import SparseLayer
-from sift_onnx.training.sparse_layers.layer_norm import layer_norm, rms_norm
-from sift_onnx.training.sparse_layers.max_pool import max_pool
 from sift_onnx.training.sparse_layers.regions import Kind, nodes_in_lanes, readers
 from sift_onnx.training.sparse_layers.spelled import fuse_spelled, respell, spelled, spelled_in_lanes
 

@@ -19,10 +19,11 @@ from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.matrix import gemm, matmul
 from sift_onnx.training.kernels.spatial.convolution import Convolution
 from sift_onnx.training.sparse.parameters.compact import CompactWeight, compact_weight
-from sift_onnx.training.sparse_layers.kernels import Geometry, LayerKernels, ProductKernels, channel_sums
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes, token_lanes
+from sift_onnx.training.sparse_layers.kernels import Geometry, ProductKernels
+from sift_onnx.training.sparse_layers.lanes.products import product_in_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, image_lanes, token_lanes
 
-__all__ = ["Product", "SparseLayer", "fits", "product_in_lanes"]
+__all__ = ["Product", "SparseLayer", "fits"]
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,11 @@ class _Gradient:
     product: Product
     geometry: Geometry
 
-    def give_dense(self, x: Tensor, dy: Tensor) -> None:
+    def is_wanted(self) -> bool:
+        """Whether a mask's update asks for the gradient of the dense tensor."""
+        return self.compact.wants_dense_gradient()
+
+    def give(self, x: Tensor, dy: Tensor) -> None:
         """Hand over the gradient of the dense tensor.
 
         Args:
@@ -203,62 +208,6 @@ class _Gradient:
         self.compact.take_dense_gradient(gradient.reshape(shape))
 
 
-def product_in_lanes(
-    x: Lanes, values: Tensor, bias: Tensor | None, kernels: LayerKernels, gradient: _Gradient | None = None
-) -> Lanes:
-    """The product of kernels, with its gradients.
-
-    Args:
-        x: the input.
-        values: of the weights, flat.
-        bias: one number per output feature.
-        kernels: of the layer.
-        gradient: asks whether the dense gradient of the weight is wanted besides.
-    """
-    data: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
-        x.data, values, bias, kernels, x.kernel_shape, gradient
-    )
-    return x.with_data(data)
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        values: Tensor,
-        bias: Tensor | None,
-        kernels: LayerKernels,
-        shape: tuple[int, int, int, int],
-        gradient: _Gradient | None,
-    ) -> Tensor:
-        x = x.contiguous()
-        kernels.take(values)
-        ctx.save_for_backward(x, values)
-        ctx.kernels, ctx.shape, ctx.gradient = kernels, shape, gradient
-        return kernels.forward(shape, x, bias)
-
-    @staticmethod
-    @once_differentiable
-    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, dy: Tensor) -> Any:  # type: ignore[override]
-        x, values = ctx.saved_tensors
-        kernels, shape, dy = ctx.kernels, ctx.shape, dy.contiguous()
-        dx = dvalues = dbias = None
-        if ctx.needs_input_grad[0]:
-            kernels.take_again(values)
-            dx = kernels.input_gradient(shape, dy)
-        if ctx.needs_input_grad[1]:
-            dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
-            if ctx.gradient is not None and ctx.gradient.compact.wants_dense_gradient():
-                n = shape[0]
-                ctx.gradient.give_dense(_planes(x, n), _planes(dy, n))
-        if ctx.needs_input_grad[2]:
-            dbias = channel_sums(kernels.output_shape(shape), dy)
-        return dx, dvalues, dbias, None, None, None
-
-
 class _DenseWeight(torch.autograd.Function):
     """The dense tensor of a vector of active values."""
 
@@ -273,10 +222,6 @@ class _DenseWeight(torch.autograd.Function):
         if ctx.compact.wants_dense_gradient():
             ctx.compact.take_dense_gradient(gradient)
         return ctx.compact.gathered(gradient), None
-
-
-def _planes(data: Tensor, n: int) -> Tensor:
-    return from_lanes(Lanes(data, n, (n, *data.shape[1:4]), is_tokens=False))
 
 
 def fits(x: Lanes, values: Tensor) -> bool:

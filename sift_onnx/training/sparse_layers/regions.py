@@ -28,8 +28,8 @@ from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.kernels.spatial.convolution import Convolution, convolve
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
-from sift_onnx.training.sparse_layers.lane_channels import is_over_space
-from sift_onnx.training.sparse_layers.lane_operators import BINARY, ELEMENTWISE
+from sift_onnx.training.sparse_layers.lanes.channels import is_over_space
+from sift_onnx.training.sparse_layers.lanes.operators import BINARY, ELEMENTWISE
 from sift_onnx.training.sparse_layers.spelled import is_normalization, spelled
 
 __all__ = ["Kind", "nodes_in_lanes", "readers"]

@@ -18,10 +18,10 @@ from torch.nn import functional
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.registry import registered_kernel
-from sift_onnx.training.sparse_layers.activations import activate
 from sift_onnx.training.sparse_layers.graph_layers import stored_tensor
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lanes
-from sift_onnx.training.sparse_layers.layer_norm import rms_norm
+from sift_onnx.training.sparse_layers.lanes.activations import activate
+from sift_onnx.training.sparse_layers.lanes.layer_norm import rms_norm
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, token_lanes
 
 __all__ = ["fuse_spelled", "is_normalization", "respell", "spelled", "spelled_in_lanes"]
 
@@ -126,10 +126,11 @@ def fuse_spelled(module: ImportedModule) -> None:
 
 def respell(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """The nodes that a :func:`spelled` stands for; new ones are where the graph inserts."""
-    name, index = node.kwargs["function"]  # type: ignore[misc]
+    kwargs: dict[str, Any] = dict(node.kwargs)
+    name, index = kwargs["function"]
     source, *stored = node.args
-    rest = iter(stored), iter(node.kwargs["swaps"]), iter(node.kwargs["reductions"])  # type: ignore[arg-type]
-    result: fx.Node = _respelled(graph, _SPELLINGS[str(name)][int(index)], source, *rest)  # type: ignore[call-overload]
+    rest = iter(stored), iter(kwargs["swaps"]), iter(kwargs["reductions"])
+    result: fx.Node = _respelled(graph, _SPELLINGS[name][index], source, *rest)
     return result
 
 

@@ -14,19 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from sift_onnx.training.sparse_layers import (
+from sift_onnx.training.sparse_layers import dense_layer, layer
+from sift_onnx.training.sparse_layers.lanes import (
     activations,
     average_pool,
     batch_norm,
     batch_norm_pool,
-    dense_layer,
-    layer,
     layer_norm,
     max_pool,
 )  # fmt: skip
-from sift_onnx.training.sparse_layers.batch_norm import normalize
-from sift_onnx.training.sparse_layers.batch_norm_pool import normalize_and_pool
-from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, combined, from_lanes
+from sift_onnx.training.sparse_layers.lanes.batch_norm import normalize
+from sift_onnx.training.sparse_layers.lanes.batch_norm_pool import normalize_and_pool
+from sift_onnx.training.sparse_layers.lanes.tensors import LANES, Lanes, combined, from_lanes
 
 # Of single precision.
 EPSILON = 2.0**-24

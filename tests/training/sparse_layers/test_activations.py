@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sift_onnx.training.sparse_layers.lane_operators import elementwise, kernel_of
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lanes
+from sift_onnx.training.sparse_layers.lanes.operators import elementwise, kernel_of
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, token_lanes
 
 # By name and attributes; the roundings, of the largest number in a range, that are allowed beside twice torch's error.
 KERNELS: list[tuple[str, tuple[Any, ...], dict[str, Any], float]] = [

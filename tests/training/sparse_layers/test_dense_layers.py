@@ -17,7 +17,7 @@ from sift_onnx.training import ImportedModule, densify_layers, sparsify_layers, 
 from sift_onnx.training.sparse import RigL, Static, attach
 from sift_onnx.training.sparse_layers.dense_layer import DenseLayer
 from sift_onnx.training.sparse_layers.kernels import DepthwiseKernels
-from sift_onnx.training.sparse_layers.lanes import from_lanes, image_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import from_lanes, image_lanes
 
 
 def imported(net: Net, *sparse: str) -> ImportedModule:

@@ -13,12 +13,12 @@ from training.sparse_layers.masked_models import assert_as_exact_as_torch, spars
 
 from sift_onnx.training import ImportedModule, densify_layers, sparsify_layers, to_torch
 from sift_onnx.training.sparse import Static, attach
-from sift_onnx.training.sparse_layers.batch_norm import normalize
-from sift_onnx.training.sparse_layers.batch_norm_pool import normalize_and_pool
-from sift_onnx.training.sparse_layers.lane_operators import elementwise, with_vector
-from sift_onnx.training.sparse_layers.lanes import from_lanes, image_lanes, token_lanes
-from sift_onnx.training.sparse_layers.layer_norm import layer_norm, rms_norm
-from sift_onnx.training.sparse_layers.max_pool import max_pool
+from sift_onnx.training.sparse_layers.lanes.batch_norm import normalize
+from sift_onnx.training.sparse_layers.lanes.batch_norm_pool import normalize_and_pool
+from sift_onnx.training.sparse_layers.lanes.layer_norm import layer_norm, rms_norm
+from sift_onnx.training.sparse_layers.lanes.max_pool import max_pool
+from sift_onnx.training.sparse_layers.lanes.operators import elementwise, with_vector
+from sift_onnx.training.sparse_layers.lanes.tensors import from_lanes, image_lanes, token_lanes
 from sift_onnx.training.sparse_layers.spelled import spelled_in_lanes
 
 

@@ -12,7 +12,7 @@ from training.sparse_layers.masked_models import assert_as_exact_as_torch, spars
 from training.sparse_layers.test_regions import conversions, images, imported, targets
 
 from sift_onnx.training import densify_layers
-from sift_onnx.training.sparse_layers.lane_operators import combine
+from sift_onnx.training.sparse_layers.lanes.operators import combine
 from sift_onnx.training.sparse_layers.spelled import spelled_in_lanes
 
 

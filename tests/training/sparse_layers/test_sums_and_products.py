@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sift_onnx.training.sparse_layers.lane_operators import combine, kernel_of
-from sift_onnx.training.sparse_layers.lanes import image_lanes
+from sift_onnx.training.sparse_layers.lanes.operators import combine, kernel_of
+from sift_onnx.training.sparse_layers.lanes.tensors import image_lanes
 
 
 @pytest.mark.parametrize("kernel", ["add", "sub", "mul", "div"])

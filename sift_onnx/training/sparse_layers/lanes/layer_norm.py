@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels import normalization
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, token_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, token_lanes
 
 __all__ = ["layer_norm", "rms_norm"]
 

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes import Lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes
 
 __all__ = ["activate"]
 

@@ -16,16 +16,16 @@ from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.normalization import BatchNormalization
-from sift_onnx.training.sparse_layers.batch_norm import (
+from sift_onnx.training.sparse_layers.kernels import CPU, Window, empty, pool, runs_on_kernels
+from sift_onnx.training.sparse_layers.lanes.batch_norm import (
     BatchStatistics,
     normalize,
     statistics_for,
     update_running,
     value_count,
 )
-from sift_onnx.training.sparse_layers.kernels import CPU, Window, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes import Lanes
-from sift_onnx.training.sparse_layers.max_pool import max_pool, pool_window, pooled_sizes
+from sift_onnx.training.sparse_layers.lanes.max_pool import max_pool, pool_window, pooled_sizes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes
 
 __all__ = ["normalize_and_pool"]
 

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from sift_onnx.training.kernels.data_movement import layout
 from sift_onnx.training.kernels.elementwise import activation, arithmetic
-from sift_onnx.training.sparse_layers.activations import activate
-from sift_onnx.training.sparse_layers.lanes import Lanes, combined
-from sift_onnx.training.sparse_layers.sums_and_products import combine_elements
+from sift_onnx.training.sparse_layers.lanes.activations import activate
+from sift_onnx.training.sparse_layers.lanes.sums_and_products import combine_elements
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, combined
 
 __all__ = [
     "BINARY", "ELEMENTWISE", "average", "combine", "elementwise", "kernel_of", "name_of", "with_vector",

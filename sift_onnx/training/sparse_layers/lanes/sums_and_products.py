@@ -16,7 +16,7 @@ from sift_onnx.training.sparse_layers.kernels import empty, runs_on_kernels
 
 __all__ = ["combine_elements"]
 
-_RUNS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul}
+_RUNS: dict[str, Any] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul}
 
 
 @never_compiled
@@ -29,7 +29,9 @@ def combine_elements(kernel: str, a: Tensor, b: Tensor) -> Tensor | None:
 
 
 def _into_empty(kernel: str, a: Tensor, b: Tensor) -> Tensor:
-    return _RUNS[kernel](a, b, out=empty(*a.shape))
+    out = empty(*a.shape)
+    _RUNS[kernel](a, b, out=out)
+    return out
 
 
 class _Combine(torch.autograd.Function):

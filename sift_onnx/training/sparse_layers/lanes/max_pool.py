@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.sparse_layers.kernels import CPU, Window, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, image_lanes
 
 __all__ = ["max_pool", "pool_window", "pooled_sizes"]
 
@@ -42,7 +42,8 @@ def pool_window(x: Lanes, attributes: Mapping[str, Any]) -> Window | None:
     found = pooling.settled_window(x.shape, **attributes)
     if len(x.shape) != 4 or not runs_on_kernels(x.data) or math.prod(found.kernel) > _MOST_TAPS:
         return None
-    return Window(found.kernel, found.strides, found.dilations, found.pads)
+    top, left, bottom, right = found.pads
+    return Window(_pair(found.kernel), _pair(found.strides), _pair(found.dilations), (top, left, bottom, right))
 
 
 def pooled_sizes(shape: tuple[int, int, int, int], window: Window) -> list[int]:
@@ -73,3 +74,8 @@ class _MaxPool(torch.autograd.Function):
         dx = empty(*ctx.lanes_shape)
         CPU.max_pool_backward(pool().kernels, ctx.shape, dy.contiguous(), taps, dx, **asdict(ctx.window))
         return dx, None, None
+
+
+def _pair(sizes: Sequence[int]) -> tuple[int, int]:
+    height, width = sizes
+    return height, width

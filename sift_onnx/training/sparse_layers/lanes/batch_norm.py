@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, beside, combined, from_lanes, image_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import LANES, Lanes, beside, combined, from_lanes, image_lanes
 
 __all__ = ["BatchStatistics", "normalize", "statistics_for", "update_running", "value_count"]
 

@@ -11,8 +11,8 @@ import torch
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.spatial import pooling
 from sift_onnx.training.sparse_layers.kernels import DepthwiseKernels, Geometry, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes import Lanes, from_lanes, image_lanes
-from sift_onnx.training.sparse_layers.layer import product_in_lanes
+from sift_onnx.training.sparse_layers.lanes.products import product_in_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes, image_lanes
 
 __all__ = ["average_pool"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sift_onnx.training.kernels.data_movement.joining import split
-from sift_onnx.training.sparse_layers.lanes import LANES, Lanes, from_lanes, image_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import LANES, Lanes, from_lanes, image_lanes
 
 __all__ = ["concatenate", "flatten", "is_over_space", "spatial_mean", "split_channels"]
 

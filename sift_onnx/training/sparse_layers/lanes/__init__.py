@@ -1,0 +1,1 @@
+"""Functions of activations in lanes: 16 images, or tokens, side by side."""
