@@ -9,8 +9,9 @@ from sift_onnx.backends.lowering.attention import AttentionMatch, find_attention
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.norms import NormMatch, find_norms
 from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
-from sift_onnx.backends.lowering.specs import Elementwise, LinearLayer, result_dims
+from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "needed"]
@@ -60,7 +61,8 @@ def find_node_groups(
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
-    matched = {index: found.nodes for index, found in (gelus | attentions).items()}
+    norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
+    matched = {index: found.nodes for index, found in (gelus | attentions | norms).items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -76,6 +78,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 step = _gelu_step(graph, gelus[index], views, dims)
             elif index in attentions:
                 step = _attention_step(graph, attentions[index], views, dims)
+            elif index in norms:
+                step = _norm_step(graph, norms[index], views, dims)
             else:
                 step = lower_node(graph, index, views, dims)
         except NotLowered as reason:
@@ -114,6 +118,13 @@ def _attention_step(
     output = graph.nodes[found.nodes[-1]].output[0]
     others = tuple(index for index in found.nodes if index != found.softmax)
     return Step(found.spec, found.operands, output, "rows", "rows", (found.softmax, *others), found.mask)
+
+
+def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+    operand_view(graph, found.operand, views, dims, "rows")
+    output = graph.nodes[found.nodes[-1]].output[0]
+    spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered)
+    return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
 
 
 def needed(groups: list[NodeGroup], graph: GraphView) -> list[NodeGroup]:

@@ -27,7 +27,9 @@ __all__ = ["Sizes", "reshaped"]
 _MOST_ELEMENTS = 16
 
 # The result has the sizes of the first operand.
-_SAME = ELEMENTWISE_UNARY | {"Dropout", "LayerNormalization", "Softmax"}
+_SAME = ELEMENTWISE_UNARY | {
+    "Dropout", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax",
+}  # fmt: skip
 
 
 def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:

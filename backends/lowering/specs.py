@@ -123,11 +123,19 @@ class ChannelScale:
 
 @dataclass(frozen=True)
 class LayerNormalization:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, over the last axis; scale and shift are [c]."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, over the last axis.
+
+    Attributes:
+        scale: [c].
+        shift: [c].
+        epsilon: what is added to the variance.
+        is_centered: RMS normalization, which takes the mean to be zero, is not.
+    """
 
     scale: Floats = field(repr=False)
     shift: Floats = field(repr=False)
     epsilon: float
+    is_centered: bool = True
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,10 @@ def _node(like: onnx.NodeProto, op: str, inputs: list[str], outputs: list[str]) 
 
 _EQUIVALENTS: Registry[_MakeNodes] = Registry("an equivalent")
 _EQUIVALENTS.add("GroupNormalization", _same(0))
+# onnxruntime's optimizers write these two in the standard domain, whatever its version; LayerNormalization is standard
+# from 17 on, and then onnx infers it.
+_EQUIVALENTS.add("SimplifiedLayerNormalization", _same(0))
+_EQUIVALENTS.add("LayerNormalization", _same(0))
 _EQUIVALENTS.add_table({"Imputer": _same(0), "Binarizer": _same(0), "Scaler": _floats, "Normalizer": _floats}, ML)
 _EQUIVALENTS.add_table(
     {
@@ -99,6 +103,8 @@ def equivalent_nodes(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
         opset: version of the standard operators that they belong to; there are none before 6, where Cast
             named types by strings.
     """
+    if node.op_type == "LayerNormalization" and is_standard(node.domain) and opset >= 17:
+        return []
     make = _EQUIVALENTS.find(node.op_type, node.domain)
     return make(node) if make is not None and node.input and opset >= 6 else []
 

@@ -21,15 +21,19 @@ ML = "ai.onnx.ml"
 NOT_RUN = {"BiasAdd", "BiasSoftmax"}
 
 
-def single(domain: str, kind: str, x: Array, *parameters: Array, outputs: str = "y", **attributes: Any) -> Any:
-    """A model of one node whose first axis is dynamic, and what to feed it with."""
+def single(
+    domain: str, kind: str, x: Array, *parameters: Array, outputs: str = "y", standard: int = 21, **attributes: Any
+) -> Any:
+    """A model of one node whose first axis is dynamic, and what to feed it with; ``standard`` is an opset."""
     stored = [numpy_helper.from_array(np.asarray(value), f"p{i}") for i, value in enumerate(parameters)]
     names = ["x", *(tensor.name for tensor in stored)]
     node = helper.make_node(kind, names, outputs.split(","), name="node", domain=domain, **attributes)
     declared = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), ["n", *x.shape[1:]])
     made = [helper.make_empty_tensor_value_info(name) for name in outputs.split(",") if name]
     graph = helper.make_graph([node], "single", [declared], made, stored)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)] if domain else [helper.make_opsetid("", 21)]
+    opsets = (
+        [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)] if domain else [helper.make_opsetid("", standard)]
+    )
     return helper.make_model(graph, opset_imports=opsets, ir_version=8 if domain else 10), {"x": x}
 
 
@@ -41,6 +45,9 @@ SCALES = np.float32(1), np.int8(0), np.float32(0.1), np.int8(0)
 WEIGHT = np.ones((8, 6), np.float32)
 CASES: dict[str, Any] = {
     "group norm": single("", "GroupNormalization", np.ones((2, 8, 3, 3), np.float32), ONES, ONES, num_groups=4),
+    "layer norm of onnxruntime": single("", "LayerNormalization", TOKENS, ONES, ONES, standard=14),
+    "rms norm of onnxruntime": single("", "SimplifiedLayerNormalization", TOKENS, ONES, standard=14),
+    "rms norm of onnxruntime, opset 21": single("", "SimplifiedLayerNormalization", TOKENS, ONES),
     "scaler": single(ML, "Scaler", TABLE, offset=[0.0, 1.0, 2.0, 3.0], scale=[1.0, 2.0, 3.0, 4.0]),
     "scaler of integers": single(ML, "Scaler", TABLE.astype(np.int64), offset=[1.0], scale=[2.0]),
     "imputer": single(ML, "Imputer", TABLE, imputed_value_floats=[1.0], replaced_value_float=2.0),
@@ -118,6 +125,12 @@ def test_types_are_named_by_numbers_from_opset_6_on() -> None:
     node = CASES["scaler"][0].graph.node[0]
     assert equivalent_nodes(node, 5) == []
     assert equivalent_nodes(node, 6)
+
+
+def test_layer_normalization_is_standard_from_opset_17_on() -> None:
+    node = CASES["layer norm of onnxruntime"][0].graph.node[0]
+    assert equivalent_nodes(node, 16)
+    assert equivalent_nodes(node, 17) == []
 
 
 def test_a_model_without_foreign_operators_is_not_copied() -> None:

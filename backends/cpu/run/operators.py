@@ -78,7 +78,9 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         case ChannelScale():
             return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
         case LayerNormalization():
-            return _kernels.LayerNormalization(spec.scale, spec.shift, spec.epsilon, layout=layout, isa=isa)
+            return _kernels.LayerNormalization(
+                spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
+            )
     raise AssertionError(f"{type(spec).__name__} is no operator")
 
 

@@ -17,6 +17,7 @@ _RULES.add_table({
     "Conv": convolution.convolution,
     "BatchNormalization": convolution.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), normalization.rms_normalization),
     "MatMul": matrix.matmul,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),

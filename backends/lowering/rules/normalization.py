@@ -1,4 +1,4 @@
-"""LayerNormalization."""
+"""LayerNormalization and RMSNormalization."""
 
 from __future__ import annotations
 
@@ -7,11 +7,30 @@ import numpy as np
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import LayerNormalization
 
-__all__ = ["layer_normalization"]
+__all__ = ["layer_normalization", "rms_normalization"]
 
 
 def layer_normalization(node: NodeView) -> Step:
     """LayerNormalization over the last axis, in float32."""
+    channels = _channels(node)
+    scale = node.float_vector(1, channels, "the scale")
+    shift = node.float_vector(2, channels, "the bias") if node.input(2) else np.zeros(channels, np.float32)
+    return node.step(LayerNormalization(scale, shift, _epsilon(node)), "rows")
+
+
+def rms_normalization(node: NodeView) -> Step:
+    """RMSNormalization over the last axis, in float32; SimplifiedLayerNormalization is onnxruntime's name of it."""
+    channels = _channels(node)
+    scale = node.float_vector(1, channels, "the scale")
+    spec = LayerNormalization(scale, np.zeros(channels, np.float32), _epsilon(node), is_centered=False)
+    return node.step(spec, "rows")
+
+
+def _epsilon(node: NodeView) -> float:
+    return float(node.attribute("epsilon", 1e-5))
+
+
+def _channels(node: NodeView) -> int:
     node.operand(0, "rows")
     dims = node.dims(0)
     if int(node.attribute("axis", -1)) % len(dims) != len(dims) - 1:
@@ -21,6 +40,4 @@ def layer_normalization(node: NodeView) -> Step:
     channels = dims[-1]
     if not isinstance(channels, int) or channels == 0:
         raise NotLowered("the number of channels is unknown")
-    scale = node.float_vector(1, channels, "the scale")
-    shift = node.float_vector(2, channels, "the bias") if node.input(2) else np.zeros(channels, np.float32)
-    return node.step(LayerNormalization(scale, shift, float(node.attribute("epsilon", 1e-5))), "rows")
+    return channels

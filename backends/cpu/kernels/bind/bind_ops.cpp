@@ -165,16 +165,19 @@ void bind_ops(nb::module_& module) {
           "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
           "One scale and one shift per channel.");
 
-  nb::class_<LayerNormalization, Op>(module, "LayerNormalization", "Rows without their mean, at a variance of one.")
+  nb::class_<LayerNormalization, Op>(module, "LayerNormalization",
+                                     "Rows without their mean, at a variance of one; or at a mean square of one.")
       .def(
           "__init__",
-          [](LayerNormalization* self, const FloatsIn& scale, const FloatsIn& shift, float epsilon,
+          [](LayerNormalization* self, const FloatsIn& scale, const FloatsIn& shift, float epsilon, bool is_centered,
              const std::string& layout, const std::string& isa) {
-            new (self) LayerNormalization(vector_of(scale), vector_of(shift), epsilon,
+            new (self) LayerNormalization(vector_of(scale), vector_of(shift), epsilon, is_centered,
                                           named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
-          "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1).");
+          "scale"_a, "shift"_a, "epsilon"_a, nb::kw_only(), "is_centered"_a = true, "layout"_a = "images16",
+          "isa"_a = "",
+          "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1). RMS normalization if not "
+          "centered.");
 
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
       .def(

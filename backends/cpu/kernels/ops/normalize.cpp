@@ -7,9 +7,14 @@
 
 namespace sift::cpu {
 
-LayerNormalization::LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon, Layout layout,
-                                       const KernelTable& kernels)
-    : scale_(std::move(scale)), shift_(std::move(shift)), epsilon_(epsilon), layout_(layout), kernels_(kernels) {
+LayerNormalization::LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon,
+                                       bool is_centered, Layout layout, const KernelTable& kernels)
+    : scale_(std::move(scale)),
+      shift_(std::move(shift)),
+      epsilon_(epsilon),
+      is_centered_(is_centered),
+      layout_(layout),
+      kernels_(kernels) {
   if (scale_.empty() || scale_.size() != shift_.size()) {
     throw std::invalid_argument("layer normalization: one scale and one shift per channel");
   }
@@ -33,7 +38,8 @@ void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
                                                                 .scale = scale_.data(),
                                                                 .shift = shift_.data(),
                                                                 .channels = shape.c,
-                                                                .epsilon = epsilon_});
+                                                                .epsilon = epsilon_,
+                                                                .is_centered = is_centered_});
   });
 }
 

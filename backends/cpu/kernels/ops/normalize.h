@@ -1,4 +1,4 @@
-// Layer normalization of rows: h = w = 1, over the channels.
+// Layer and RMS normalization of rows: h = w = 1, over the channels.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,12 @@
 
 namespace sift::cpu {
 
-// (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c], mean and variance of each row by itself.
+// (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c], mean and variance of each row by itself; RMS
+// normalization takes the mean to be zero.
 class LayerNormalization final : public Op {
  public:
   // Throws std::invalid_argument if there are no channels, or not as many shifts as scales.
-  LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon, Layout layout,
+  LayerNormalization(std::vector<float> scale, std::vector<float> shift, float epsilon, bool is_centered, Layout layout,
                      const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
@@ -23,6 +24,7 @@ class LayerNormalization final : public Op {
   std::vector<float> scale_;
   std::vector<float> shift_;
   float epsilon_;
+  bool is_centered_;  // not RMS normalization
   Layout layout_;
   const KernelTable& kernels_;
 };

@@ -226,7 +226,8 @@ struct StreamArgs {
   float* acc;         // [rows][width]
 };
 
-// out = (x - mean) / sqrt(variance + epsilon) * scale + shift over the channels.
+// out = (x - mean) / sqrt(variance + epsilon) * scale + shift over the channels; the mean counts as zero if the result
+// is not centered.
 struct NormalizeArgs {
   const float* x;
   float* out;          // may be x
@@ -234,6 +235,7 @@ struct NormalizeArgs {
   const float* shift;  // [channels]
   std::int64_t channels;
   float epsilon;
+  bool is_centered;
 };
 
 // softmax(queries keys^T scale + mask) values, of one head and a few blocks of queries. A tensor's channels begin at

@@ -1,4 +1,4 @@
-// Layer normalization: mean and variance over the channels of a row, or of sixteen rows that lie in the lanes.
+// Layer and RMS normalization: mean and variance over the channels of a row, or of sixteen rows that lie in the lanes.
 #pragma once
 
 #include "simd/kernel_table.h"
@@ -39,7 +39,8 @@ inline void normalize_lanes(NormalizeArgs args) {
   for (int v = 0; v < kVecsPerBlock; ++v) {
     const float* const x = args.x + v * kVecLanes;
     float* const out = args.out + v * kVecLanes;
-    const Vec mean = sum_of(args.channels, [&](std::int64_t c) { return load(x + c * kBlock); }) / count;
+    Vec mean{};
+    if (args.is_centered) mean = sum_of(args.channels, [&](std::int64_t c) { return load(x + c * kBlock); }) / count;
     const Vec squares = sum_of(args.channels, [&](std::int64_t c) {
       const Vec difference = load(x + c * kBlock) - mean;
       return difference * difference;
@@ -55,9 +56,12 @@ inline void normalize_row(NormalizeArgs args) {
   const std::int64_t whole = args.channels / kVecLanes;
   const std::int64_t rest = whole * kVecLanes;
   const float count = static_cast<float>(args.channels);
-  float sum = sum_of_lanes(sum_of(whole, [&](std::int64_t i) { return load_unaligned(args.x + i * kVecLanes); }));
-  for (std::int64_t c = rest; c < args.channels; ++c) sum += args.x[c];
-  const float mean = sum / count;
+  float mean = 0;
+  if (args.is_centered) {
+    float sum = sum_of_lanes(sum_of(whole, [&](std::int64_t i) { return load_unaligned(args.x + i * kVecLanes); }));
+    for (std::int64_t c = rest; c < args.channels; ++c) sum += args.x[c];
+    mean = sum / count;
+  }
   float squares = sum_of_lanes(sum_of(whole, [&](std::int64_t i) {
     const Vec difference = load_unaligned(args.x + i * kVecLanes) - mean;
     return difference * difference;

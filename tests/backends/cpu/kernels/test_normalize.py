@@ -12,14 +12,16 @@ from sift_onnx.backends.cpu import _kernels
 @pytest.mark.parametrize("isa", _kernels.supported_isas())
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=30, deadline=None)
-@given(m=st.integers(1, 40), channels=st.integers(1, 150), mean=st.sampled_from((0.0, 100.0)))
-def test_rows_are_normalized(isa: str, layout: str, m: int, channels: int, mean: float) -> None:
+@given(
+    m=st.integers(1, 40), channels=st.integers(1, 150), mean=st.sampled_from((0.0, 100.0)), is_centered=st.booleans()
+)
+def test_rows_are_normalized(isa: str, layout: str, m: int, channels: int, mean: float, is_centered: bool) -> None:
     rng = np.random.default_rng(channels)
     x = random_array(rng, (m, channels, 1, 1)) + np.float32(mean)
     scale, shift = random_array(rng, (channels,)), random_array(rng, (channels,))
-    op = _kernels.LayerNormalization(scale, shift, 1e-3, layout=layout, isa=isa)
+    op = _kernels.LayerNormalization(scale, shift, 1e-3, is_centered=is_centered, layout=layout, isa=isa)
     exact = x.astype(np.float64)
-    center = exact - exact.mean(1, keepdims=True)
+    center = exact - is_centered * exact.mean(1, keepdims=True)
     expected = center / np.sqrt((center**2).mean(1, keepdims=True) + 1e-3) * scale[:, None, None]
     expected += shift[:, None, None]
     np.testing.assert_allclose(run(_kernels.ThreadPool(2), op, x), expected, rtol=2e-4, atol=2e-4 * (1 + mean / 10))

@@ -1,0 +1,176 @@
+"""Layer and RMS normalization as exporters without the operators write them.
+
+Layer normalization is ``d / sqrt(mean(d^2) + epsilon) * scale + shift`` with ``d = x - mean(x)``; RMS normalization has
+x in place of d. Scale and shift may be left out, squares are powers or products, and quotients may be products by a
+reciprocal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.operators.domains import is_standard
+
+__all__ = ["NormMatch", "find_norms"]
+
+
+@dataclass(frozen=True)
+class NormMatch:
+    """One occurrence.
+
+    Attributes:
+        operand: name of x.
+        scale: one number for each channel.
+        shift: likewise.
+        epsilon: what is added to the mean of squares.
+        is_centered: whether the mean is taken off.
+        nodes: indices of its nodes, ascending; the last one makes the result.
+    """
+
+    operand: str
+    scale: npt.NDArray[np.float32]
+    shift: npt.NDArray[np.float32]
+    epsilon: float
+    is_centered: bool
+    nodes: tuple[int, ...]
+
+
+def find_norms(graph: GraphView) -> list[NormMatch]:
+    """All occurrences whose intermediate values no other node reads."""
+    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if _is(node, "Sqrt"))
+    return [norm for norm in found if norm is not None]
+
+
+def _match(graph: GraphView, root: int) -> NormMatch | None:
+    nodes = {root}
+    squares = _mean_of_squares(graph, graph.nodes[root].input[0], nodes)
+    if squares is None:
+        return None
+    difference, epsilon = squares
+    operand = _centered(graph, difference, nodes)
+    value = _divided(graph, root, difference, nodes)
+    dims = graph.dims(operand or difference)
+    if value is None or not dims or not isinstance(dims[-1], int):
+        return None
+    if operand is not None and not _is_read_by(graph, difference, nodes):
+        return None
+    scale, value = _vector(graph, value, "Mul", dims, nodes)
+    shift, value = _vector(graph, value, "Add", dims, nodes)
+    if max(nodes) != graph.producers[value]:
+        return None
+    ones, zeros = np.ones(dims[-1], np.float32), np.zeros(dims[-1], np.float32)
+    return NormMatch(
+        operand or difference,
+        ones if scale is None else scale,
+        zeros if shift is None else shift,
+        epsilon,
+        operand is not None,
+        tuple(sorted(nodes)),
+    )
+
+
+def _mean_of_squares(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float] | None:
+    """What is squared in ``mean(square) + epsilon``, and epsilon; the nodes join ``nodes``."""
+    added = _maker(graph, name, "Add")
+    if added is None or graph.only_reader(name) is None:
+        return None
+    for mean, number in (graph.nodes[added].input, reversed(graph.nodes[added].input)):
+        epsilon, reduced = graph.number(number), _maker(graph, mean, "ReduceMean")
+        if epsilon is None or not epsilon > 0 or reduced is None or not _is_over_channels(graph, reduced):
+            continue
+        square = graph.nodes[reduced].input[0]
+        power = _maker(graph, square, "Pow", "Mul")
+        if power is None or graph.only_reader(mean) is None or graph.only_reader(square) is None:
+            return None
+        base, exponent = graph.nodes[power].input
+        if base != exponent if graph.nodes[power].op_type == "Mul" else graph.number(exponent) != 2:
+            return None
+        nodes |= {added, reduced, power}
+        return base, epsilon
+    return None
+
+
+def _centered(graph: GraphView, difference: str, nodes: set[int]) -> str | None:
+    """x, of a difference x - mean(x); None for anything else."""
+    subtracted = _maker(graph, difference, "Sub")
+    if subtracted is None:
+        return None
+    operand, mean = graph.nodes[subtracted].input
+    reduced = _maker(graph, mean, "ReduceMean")
+    if reduced is None or graph.nodes[reduced].input[0] != operand or not _is_over_channels(graph, reduced):
+        return None
+    if graph.only_reader(mean) is None:
+        return None
+    nodes |= {subtracted, reduced}
+    return operand
+
+
+def _divided(graph: GraphView, root: int, difference: str, nodes: set[int]) -> str | None:
+    """The difference divided by the root."""
+    deviation = graph.nodes[root].output[0]
+    reader = graph.only_reader(deviation)
+    if reader is None:
+        return None
+    node = graph.nodes[reader]
+    if _is(node, "Div") and list(node.input) == [difference, deviation]:
+        nodes.add(reader)
+        return node.output[0]
+    if not (_is(node, "Reciprocal") or (_is(node, "Div") and graph.number(node.input[0]) == 1)):
+        return None
+    product = graph.only_reader(node.output[0])
+    if product is None or not _is(graph.nodes[product], "Mul"):
+        return None
+    if sorted(graph.nodes[product].input) != sorted((difference, node.output[0])):
+        return None
+    nodes |= {reader, product}
+    return graph.nodes[product].output[0]
+
+
+def _vector(
+    graph: GraphView, value: str, op: str, dims: Dims, nodes: set[int]
+) -> tuple[npt.NDArray[np.float32] | None, str]:
+    """A number for each channel that a node combines ``value`` with, and its result; None and ``value`` without one."""
+    reader = graph.only_reader(value)
+    if reader is None or not _is(graph.nodes[reader], op):
+        return None, value
+    others = [name for name in graph.nodes[reader].input if name != value]
+    vector = graph.values_of(others[0]) if len(others) == 1 else None
+    if vector is None or vector.dtype != np.float32 or not np.isfinite(vector).all():
+        return None, value
+    if vector.shape[-1:] != dims[-1:] or vector.size != dims[-1] or vector.ndim > len(dims):
+        return None, value
+    nodes.add(reader)
+    return np.array(vector.reshape(-1), np.float32), graph.nodes[reader].output[0]
+
+
+def _is_over_channels(graph: GraphView, reduced: int) -> bool:
+    """Whether a ReduceMean takes the mean over the last axis, which stays."""
+    node = graph.nodes[reduced]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    dims = graph.dims(node.input[0])
+    axes = attributes.get("axes")
+    if len(node.input) > 1 and node.input[1]:
+        axes = graph.vector(node.input[1])
+    if dims is None or axes is None or attributes.get("keepdims", 1) != 1:
+        return False
+    return [axis % len(dims) if isinstance(axis, int) else None for axis in axes] == [len(dims) - 1]
+
+
+def _is_read_by(graph: GraphView, name: str, nodes: set[int]) -> bool:
+    """Whether only ``nodes`` read a value, which is no output."""
+    return name not in graph.outputs and set(graph.readers.get(name, ())) <= nodes
+
+
+def _maker(graph: GraphView, name: str, *ops: str) -> int | None:
+    index = graph.producers.get(name)
+    return index if index is not None and any(_is(graph.nodes[index], op) for op in ops) else None
+
+
+def _is(node: onnx.NodeProto, op: str) -> bool:
+    return node.op_type == op and is_standard(node.domain)

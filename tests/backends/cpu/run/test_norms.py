@@ -1,0 +1,134 @@
+"""Layer and RMS normalization as exporters write them, between sparse layers, against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sparse_nets import SparseNet, assert_same_as_onnxruntime, places
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+CHANNELS = 6
+
+
+def scalar(net: SparseNet, value: float) -> str:
+    return net.constant(np.asarray(value, np.float32))
+
+
+def vector(net: SparseNet, *shape: int) -> str:
+    return net.constant(np.linspace(0.5, 1.5, CHANNELS, dtype=np.float32).reshape(*shape, CHANNELS))
+
+
+def mean(net: SparseNet, x: str, axis: int = -1) -> str:
+    if net.opset < 18:
+        return net.op("ReduceMean", x, axes=[axis])
+    return net.op("ReduceMean", x, net.constant(np.asarray([axis], np.int64), dtype=np.int64))
+
+
+def deviation(net: SparseNet, x: str, *, square: str = "Pow", axis: int = -1) -> str:
+    squared = net.op("Mul", x, x) if square == "Mul" else net.op("Pow", x, scalar(net, 2))
+    return net.op("Sqrt", net.op("Add", mean(net, squared, axis), scalar(net, 1e-5)))
+
+
+def centered(net: SparseNet, x: str) -> str:
+    return net.op("Sub", x, mean(net, x))
+
+
+def layer_norm(net: SparseNet, x: str) -> str:
+    """As torch's exporter writes it before opset 17."""
+    d = centered(net, x)
+    return net.op("Add", net.op("Mul", net.op("Div", d, deviation(net, d)), vector(net)), vector(net))
+
+
+def layer_norm_without_affine(net: SparseNet, x: str) -> str:
+    d = centered(net, x)
+    return net.op("Div", d, deviation(net, d))
+
+
+def layer_norm_by_reciprocal(net: SparseNet, x: str) -> str:
+    d = centered(net, x)
+    quotient = net.op("Mul", d, net.op("Reciprocal", deviation(net, d, square="Mul")))
+    return net.op("Add", vector(net, 1), net.op("Mul", vector(net, 1, 1), quotient))
+
+
+def rms_norm(net: SparseNet, x: str) -> str:
+    """As torch's exporter writes that of LLaMA."""
+    root = deviation(net, x)
+    return net.op("Mul", vector(net), net.op("Mul", x, net.op("Div", scalar(net, 1), root)))
+
+
+def rms_norm_without_scale(net: SparseNet, x: str) -> str:
+    return net.op("Div", x, deviation(net, x, square="Mul"))
+
+
+def fused_rms_norm(net: SparseNet, x: str) -> str:
+    return net.op("SimplifiedLayerNormalization", x, vector(net), epsilon=1e-3)
+
+
+SPELLINGS = (
+    layer_norm, layer_norm_without_affine, layer_norm_by_reciprocal, rms_norm, rms_norm_without_scale, fused_rms_norm,
+)  # fmt: skip
+
+
+def between_products(operator: Callable[[SparseNet, str], str], opset: int) -> SparseNet:
+    net = SparseNet(opset=opset)
+    x = net.dense(net.input("x", 2, 7, 5, declared=["n", "t", 5]), 5, CHANNELS, name="before")
+    net.output(net.dense(operator(net, x), CHANNELS, 4, name="after"))
+    return net
+
+
+@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_all_of_it_runs_on_kernels(spelling: Callable[[SparseNet, str], str], opset: int) -> None:
+    net = between_products(spelling, opset)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert set(places(program).values()) == {"kernels"}
+
+
+def over_rows(net: SparseNet, x: str) -> str:
+    return net.op("Div", x, deviation(net, x, axis=1), name="norm")
+
+
+def cube(net: SparseNet, x: str) -> str:
+    d = net.op("ReduceMean", net.op("Pow", x, scalar(net, 3)), axes=[-1])
+    return net.op("Div", x, net.op("Sqrt", net.op("Add", d, scalar(net, 9))), name="norm")
+
+
+def another_quotient(net: SparseNet, x: str) -> str:
+    return net.op("Div", net.op("Relu", x), deviation(net, x), name="norm")
+
+
+def inverse(net: SparseNet, x: str) -> str:
+    return net.op("Div", deviation(net, x), x, name="norm")
+
+
+def deviation_that_is_read(net: SparseNet, x: str) -> str:
+    root = deviation(net, x)
+    net.output(root)
+    return net.op("Div", x, root, name="norm")
+
+
+def difference_that_is_read(net: SparseNet, x: str) -> str:
+    d = centered(net, x)
+    net.output(d)
+    return net.op("Div", d, deviation(net, d), name="norm")
+
+
+@pytest.mark.parametrize(
+    "other", [over_rows, cube, another_quotient, inverse, deviation_that_is_read, difference_that_is_read]
+)
+def test_what_looks_like_it_is_computed_as_it_is(other: Callable[[SparseNet, str], str]) -> None:
+    net = between_products(other, 13)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert places(program)["norm"] == "onnxruntime"
+
+
+def test_a_scale_that_is_no_vector_of_channels_stays_a_product() -> None:
+    def scaled_by_rows(net: SparseNet, x: str) -> str:
+        factors = net.constant(np.linspace(0.5, 1.5, 7, dtype=np.float32).reshape(7, 1))
+        return net.op("Mul", net.op("Div", x, deviation(net, x)), factors, name="scaled")
+
+    net = between_products(scaled_by_rows, 13)
+    assert_same_as_onnxruntime(net.model(), net.feeds)
