@@ -107,7 +107,7 @@ def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
 def _gelu_step(graph: GraphView, found: GeluMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
     view = operand_view(graph, found.operand, views, dims)
     output = graph.nodes[found.nodes[-1]].output[0]
-    return Step(Elementwise("first", ("gelu", 0.0, 0.0)), (found.operand,), output, view, view, found.nodes)
+    return Step(Elementwise("first", (found.activation, 0.0, 0.0)), (found.operand,), output, view, view, found.nodes)
 
 
 def _attention_step(

@@ -24,6 +24,7 @@ ACTIVATIONS = (
     ("silu", 0.0, 0.0),
     ("tanh", 0.0, 0.0),
     ("gelu", 0.0, 0.0),
+    ("gelu_tanh", 0.0, 0.0),
 )
 
 
@@ -90,6 +91,8 @@ def activate(x: Any, activation: tuple[str, float, float]) -> Any:
                 return np.tanh(x)
             case "gelu":
                 return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+            case "gelu_tanh":
+                return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return x
 
 

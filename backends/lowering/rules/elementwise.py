@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic"]
+__all__ = ["activation", "arithmetic", "biased_gelu"]
 
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
@@ -23,6 +23,19 @@ def activation(node: NodeView) -> Step:
     """An activation on its own; operators before it take it in."""
     view = node.operand(0)
     return node.step(Elementwise("first", _activation_of(node)), view)
+
+
+def biased_gelu(node: NodeView) -> Step:
+    """BiasGelu and FastGelu, as onnxruntime's optimizers write them: a bias, which FastGelu may lack, and GELU."""
+    view = node.operand(0, "rows")
+    function: Activation = ("gelu" if node.op == "BiasGelu" else "gelu_tanh", 0.0, 0.0)
+    if not node.input(1):
+        return node.step(Elementwise("first", function), view)
+    channels = node.dims(0)[-1]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    bias = node.float_vector(1, channels, "the bias")
+    return node.step(ChannelScale(np.ones(channels, np.float32), bias, function), view)
 
 
 def _activation_of(node: NodeView) -> Activation:
@@ -37,7 +50,9 @@ def _activation_of(node: NodeView) -> Activation:
             return ("hard_sigmoid", float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
         case "HardSwish":
             return ("hard_swish", 0.0, 0.0)
-        case "Gelu" if node.attribute("approximate", "none") == "none":
+        case "Gelu" if node.attribute("approximate", "none") == "tanh":
+            return ("gelu_tanh", 0.0, 0.0)
+        case "Gelu":
             return ("gelu", 0.0, 0.0)
         case "Sigmoid" | "Tanh":
             return (node.op.lower(), 0.0, 0.0)

@@ -8,6 +8,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.operators.registry import Registry
 
 __all__ = ["lower_node"]
@@ -33,6 +34,10 @@ _RULES.add_table({
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
 })  # fmt: skip
+_RULES.add_table({
+    "Gelu": elementwise.activation,
+    **dict.fromkeys(("BiasGelu", "FastGelu"), elementwise.biased_gelu),
+}, MICROSOFT)  # fmt: skip
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:

@@ -5,10 +5,22 @@
 
 namespace sift::cpu {
 
-enum class ActivationKind : std::uint8_t { none, clip, leaky, hard_sigmoid, hard_swish, sigmoid, silu, tanh, gelu };
+enum class ActivationKind : std::uint8_t {
+  none,
+  clip,
+  leaky,
+  hard_sigmoid,
+  hard_swish,
+  sigmoid,
+  silu,
+  tanh,
+  gelu,
+  gelu_tanh
+};
 
 // clip: a is the lower bound, b the upper; relu is clip(0, inf). leaky: a is the slope below zero.
-// hard_sigmoid: clip(a x + b, 0, 1). hard_swish: x clip(x/6 + 1/2, 0, 1). gelu: the exact one, by erf.
+// hard_sigmoid: clip(a x + b, 0, 1). hard_swish: x clip(x/6 + 1/2, 0, 1). gelu: the exact one, by erf; gelu_tanh: its
+// approximation by tanh.
 struct Activation {
   ActivationKind kind = ActivationKind::none;
   float a = 0;

@@ -5,15 +5,16 @@
 namespace sift::cpu {
 namespace {
 
-constexpr Names<ActivationKind, 9> kActivations{{{"none", ActivationKind::none},
-                                                 {"clip", ActivationKind::clip},
-                                                 {"leaky", ActivationKind::leaky},
-                                                 {"hard_sigmoid", ActivationKind::hard_sigmoid},
-                                                 {"hard_swish", ActivationKind::hard_swish},
-                                                 {"sigmoid", ActivationKind::sigmoid},
-                                                 {"silu", ActivationKind::silu},
-                                                 {"tanh", ActivationKind::tanh},
-                                                 {"gelu", ActivationKind::gelu}}};
+constexpr Names<ActivationKind, 10> kActivations{{{"none", ActivationKind::none},
+                                                  {"clip", ActivationKind::clip},
+                                                  {"leaky", ActivationKind::leaky},
+                                                  {"hard_sigmoid", ActivationKind::hard_sigmoid},
+                                                  {"hard_swish", ActivationKind::hard_swish},
+                                                  {"sigmoid", ActivationKind::sigmoid},
+                                                  {"silu", ActivationKind::silu},
+                                                  {"tanh", ActivationKind::tanh},
+                                                  {"gelu", ActivationKind::gelu},
+                                                  {"gelu_tanh", ActivationKind::gelu_tanh}}};
 
 }  // namespace
 

@@ -53,6 +53,9 @@ inline Vec erf(Vec x) {
   return x < 0.0F ? -y : y;
 }
 
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): with a sigmoid instead of the tanh, nothing cancels.
+inline Vec gelu_tanh(Vec x) { return x * sigmoid(x * (1.5957691216057308F + 0.0713548162726F * x * x)); }
+
 template <ActivationKind Kind>
 [[gnu::always_inline]] inline Vec activate(Vec x, float a, float b) {
   if constexpr (Kind == ActivationKind::clip) return min(max(x, splat(a)), splat(b));
@@ -65,6 +68,7 @@ template <ActivationKind Kind>
   if constexpr (Kind == ActivationKind::silu) return x * sigmoid(x);
   if constexpr (Kind == ActivationKind::tanh) return tanh(x);
   if constexpr (Kind == ActivationKind::gelu) return 0.5F * x * (1.0F + erf(x * 0.70710678118654752F));
+  if constexpr (Kind == ActivationKind::gelu_tanh) return gelu_tanh(x);
   return x;
 }
 
@@ -81,6 +85,7 @@ inline void with_activation(ActivationKind kind, const Arguments&... arguments) 
     case ActivationKind::silu: return Function<ActivationKind::silu>::run(arguments...);
     case ActivationKind::tanh: return Function<ActivationKind::tanh>::run(arguments...);
     case ActivationKind::gelu: return Function<ActivationKind::gelu>::run(arguments...);
+    case ActivationKind::gelu_tanh: return Function<ActivationKind::gelu_tanh>::run(arguments...);
   }
 }
 

@@ -58,7 +58,7 @@ class Sources:
         return self.rng.choice(LAYOUTS) if self.rng.random() < 0.98 else "rows"
 
     def activation(self) -> tuple[str, float, float]:
-        kinds = ("none", "none", "clip", "leaky", "hard_sigmoid", "sigmoid", "silu", "tanh", "gelu")
+        kinds = ("none", "none", "clip", "leaky", "hard_sigmoid", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh")
         return (self.rng.choice(kinds), self.rng.choice((0.0, -1.0, float("nan"))), self.rng.choice((0.0, 6.0)))
 
     def indices(self, rows: int, columns: int) -> Any:

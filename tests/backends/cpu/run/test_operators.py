@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nets import MICROSOFT
 from sparse_nets import SparseNet, assert_same_as_onnxruntime, places, reasons
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -37,6 +38,8 @@ ACTIVATIONS = {
     "Sigmoid": lambda net, x: net.op("Sigmoid", x, name="op"),
     "Tanh": lambda net, x: net.op("Tanh", x, name="op"),
     "Gelu": lambda net, x: net.op("Gelu", x, name="op"),
+    "Gelu by tanh": lambda net, x: net.op("Gelu", x, approximate="tanh", name="op"),
+    "Gelu of onnxruntime": lambda net, x: net.op("Gelu", x, domain=MICROSOFT, name="op"),
     "SiLU": lambda net, x: net.op("Mul", x, net.op("Sigmoid", x), name="op"),
     "SiLU, gate first": lambda net, x: net.op("Mul", net.op("Sigmoid", x), x, name="op"),
     "HardSwish by its gate": lambda net, x: net.op(
@@ -218,6 +221,74 @@ def test_convolution(name, batch):
     bias = net.constant(np.linspace(-1, 1, 8, dtype=np.float32))
     y = net.op("Conv", x, weight, bias, **attributes)
     net.output(net.conv(net.op("Relu", y), 8, 5, 1))
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert set(places(program).values()) == {"kernels"}
+
+
+ROOT = (2 / np.pi) ** 0.5
+
+
+def cubic(net, x):
+    """As torch's exporter writes the GELU of GPT-2."""
+    cube = net.op("Mul", net.op("Pow", x, scalar(net, 3)), scalar(net, 0.044715))
+    return net.op("Mul", net.op("Add", x, cube), scalar(net, ROOT))
+
+
+def cubic_by_factors(net, x):
+    """As that of BLOOM is written."""
+    square = net.op("Mul", net.op("Mul", scalar(net, 0.044715), x), x)
+    return net.op("Mul", net.op("Mul", scalar(net, 0.79788456), x), net.op("Add", scalar(net, 1), square))
+
+
+def cubic_of_products(net, x):
+    cube = net.op("Mul", net.op("Mul", x, x), x)
+    return net.op("Div", net.op("Add", net.op("Mul", scalar(net, 0.044715), cube), x), scalar(net, 1 / ROOT))
+
+
+@pytest.mark.parametrize("half", ["first", "last"])
+@pytest.mark.parametrize("argument", [cubic, cubic_by_factors, cubic_of_products])
+def test_gelu_by_tanh_spelled_out_is_one_activation(argument, half):
+    def operator(net, x, _):
+        phi = net.op("Add", scalar(net, 1), net.op("Tanh", argument(net, x)))
+        if half == "first":
+            return net.op("Mul", net.op("Mul", scalar(net, 0.5), x), phi)
+        return net.op("Mul", scalar(net, 0.5), net.op("Mul", phi, x))
+
+    net = between_products(operator)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    (region,) = program.parts
+    assert [step.spec.activation[0] for step in region.region.steps] == ["gelu_tanh", "none"]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        lambda net, x: net.op("Mul", x, scalar(net, 2**-0.5)),
+        lambda net, x: net.op("Add", cubic(net, x), scalar(net, 0.1)),
+        lambda net, x: net.op("Mul", cubic(net, x), net.op("Mul", x, x)),
+        lambda net, x: net.op("Div", scalar(net, 1), net.op("Add", cubic(net, x), scalar(net, 99))),
+        lambda net, x: cubic(net, net.op("Relu", x)),
+    ],
+)
+def test_what_looks_like_gelu_by_tanh_is_computed_as_it_is(argument):
+    def operator(net, x, _):
+        phi = net.op("Add", net.op("Tanh", argument(net, x)), scalar(net, 1))
+        return net.op("Mul", net.op("Mul", x, scalar(net, 0.5)), phi)
+
+    net = between_products(operator)
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    regions = [part.region for part in program.parts if hasattr(part, "region")]
+    assert regions
+    assert not any("gelu" in str(step.spec) for region in regions for step in region.steps)
+
+
+@pytest.mark.parametrize("kind", ["BiasGelu", "FastGelu"])
+def test_gelu_with_the_bias_before_it(kind):
+    def operator(net, x, columns):
+        bias = net.constant(np.linspace(-1, 1, columns, dtype=np.float32))
+        return net.op(kind, x, bias, domain=MICROSOFT, name="op")
+
+    net = between_products(operator)
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
     assert set(places(program).values()) == {"kernels"}
 
