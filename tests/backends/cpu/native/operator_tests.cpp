@@ -110,7 +110,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
       run(Elementwise(BinaryKind::add, {}, layout, kernels), pool, kernels, shape, in, &in);
       run(ChannelScale(channels, channels, {}, layout, kernels), pool, kernels, shape, in, nullptr);
       if (shape.c == 0) continue;
-      run(LayerNormalization(channels, channels, 1e-3F, layout, kernels), pool, kernels, matrix, rows, nullptr);
+      run(LayerNormalization(channels, channels, 1e-3F, true, layout, kernels), pool, kernels, matrix, rows, nullptr);
     }
   }
   const std::vector<float> ones(std::size_t{70} * 300, 1.0F);
@@ -140,8 +140,13 @@ void test_normalization(Random& random, ThreadPool& pool, const KernelTable& ker
   std::vector<float> scale(static_cast<std::size_t>(shape.c));
   for (float& value : scale) value = random.value();
   Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
-  Tensor a = run(LayerNormalization(scale, scale, 1e-3F, Layout::nchw, kernels), pool, kernels, shape, in, nullptr);
-  Tensor b = run(LayerNormalization(scale, scale, 1e-3F, Layout::nchw_n16, kernels), pool, kernels, shape, in, nullptr);
+  const bool is_centered = random.chance(0.5);
+  const auto normalized = [&](Layout layout) {
+    return run(LayerNormalization(scale, scale, 1e-3F, is_centered, layout, kernels), pool, kernels, shape, in,
+               nullptr);
+  };
+  Tensor a = normalized(Layout::nchw);
+  Tensor b = normalized(Layout::nchw_n16);
   for (std::int64_t i = 0; i < shape.n * shape.c; ++i) check(std::abs(a[i] - b[i]) < 1e-4F, "normalization, " + isa);
 }
 

@@ -6,7 +6,6 @@
 #include "train/batch_norm_pool.h"
 #include "train/layer_norm.h"
 #include "train/max_pool.h"
-#include "train/pool_windows.h"
 
 namespace sift::cpu {
 namespace {
