@@ -334,6 +334,41 @@ def test_released_weights_are_packed_again_from_the_packed_form(
     assert len(set(tilings)) == 3
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_shapes_in_rotation_are_packed_in_the_first_round_only(pool: _kernels.ThreadPool, algorithm: str) -> None:
+    rng = np.random.default_rng(11)
+    weights = random_sparse(rng, (64, 48, 1, 1), 0.3)
+    op = _kernels.Conv(_kernels.SparseWeights.from_dense(64, 48, weights), layout="planes", algorithm=algorithm)
+    inputs = [random_array(rng, (1, 48, 1, tokens)) for tokens in range(16, 144, 11)]
+    first = [run(pool, op, x) for x in inputs]
+    packed = op.times_packed
+    for x, expected in zip(inputs, first, strict=True):
+        np.testing.assert_array_equal(run(pool, op, x), expected)
+    assert 1 <= op.times_packed == packed <= len(inputs)
+
+
+@pytest.mark.parametrize("algorithm", ["single", "dense"])
+def test_packings_of_many_shapes_take_a_bounded_number_of_bytes(pool: _kernels.ThreadPool, algorithm: str) -> None:
+    rng = np.random.default_rng(12)
+    weights = random_sparse(rng, (200, 200, 3, 3), 0.5)
+    op = _kernels.Conv(
+        _kernels.SparseWeights.from_dense(200, 1800, weights),
+        kernel=(3, 3),
+        pads=(1, 1, 1, 1),
+        layout="planes",
+        algorithm=algorithm,
+    )
+    most = 64 * np.count_nonzero(weights)
+    shapes = [(1, 200, h, w) for h in range(1, 6) for w in range(1, 40, 5)]
+    one = op.describe(shapes[0], pool.threads)["packed_bytes"]
+    for shape in shapes:
+        op.prepare(shape, pool.threads)
+        assert op.weight_bytes <= most + 4 * 200
+    assert op.times_packed * one > most
+    x = random_array(rng, shapes[0])
+    assert_close(run(pool, op, x), conv(x, weights, pads=(1, 1, 1, 1)), 1800)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_operator_names_its_element_type_and_layouts(layout: str) -> None:
     op = _kernels.Conv(_kernels.SparseWeights.from_dense(1, 1, np.ones(1, np.float32)), layout=layout)

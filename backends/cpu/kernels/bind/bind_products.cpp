@@ -159,6 +159,8 @@ void bind_products(nb::module_& module) {
            "Give up this operator's share in its SparseWeights once it has packed them: other shapes are then packed "
            "from the packed form. False, and nothing given up, before that.")
       .def("source", &Conv::source, nb::call_guard<Unlocked>(), "The weights; unpacked if they were given up.")
+      .def_prop_ro("times_packed", &Conv::times_packed, nb::call_guard<Unlocked>(),
+                   "How often weights have been packed so far.")
       .def("describe", &describe, "shape"_a, "threads"_a,
            "How this many threads run inputs of this shape: algorithm, form of the weights, tile, slices, bytes.");
 

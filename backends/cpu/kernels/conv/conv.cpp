@@ -1,6 +1,7 @@
 #include "conv/conv.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 #include <string>
 
@@ -18,8 +19,11 @@
 namespace sift::cpu {
 namespace {
 
-// Shapes whose packings are kept: two for a batch and its remainder, and two to spare.
-constexpr std::size_t kPlanned = 4;
+// Shapes whose plans are kept; without their packings they are small.
+constexpr std::size_t kPlanned = 64;
+// What packings may take for each active weight: code has 14 bytes, lists have 6; and for all of them in any case.
+constexpr std::int64_t kPackedBytesPerWeight = 64;
+constexpr std::int64_t kLeastPackedBytes = std::int64_t{1} << 18;
 constexpr std::int64_t kMostTaps = 4096;
 // Multiply-adds per output of a layer that waits for memory if its output is large: its stores are non-temporal, so
 // that lines are not fetched to be overwritten. Where a sum takes more of them, memory keeps up.
@@ -51,7 +55,11 @@ struct Conv::Plan {
   int threads;
   std::optional<OutputGrid> grid;
   Problem problem;
-  std::shared_ptr<ConvPacking> packing;
+  Tiling tiling;
+  PanelShape panel;
+  std::vector<std::ptrdiff_t> taps;         // of code, see RowsArgs
+  std::vector<std::int32_t> rotated_lanes;  // see RowsArgs
+  std::shared_ptr<ConvPacking> packing;     // of all plans that it suits
 };
 
 Conv::Conv(std::shared_ptr<const SparseWeights> weights, std::vector<float> bias, const ConvOptions& options,
@@ -187,7 +195,29 @@ std::shared_ptr<const Conv::Plan> Conv::plan_for(const Shape& shape, int threads
   }
   if (planned_.size() == kPlanned) planned_.erase(planned_.begin());
   planned_.push_back(plan);
+  drop_packings();
   return plan;
+}
+
+std::vector<std::shared_ptr<const ConvPacking>> Conv::packings() const {
+  std::vector<std::shared_ptr<const ConvPacking>> packings;
+  for (const auto& planned : std::views::reverse(planned_)) {
+    if (std::ranges::find(packings, planned->packing) == packings.end()) packings.push_back(planned->packing);
+  }
+  return packings;
+}
+
+void Conv::drop_packings() const {
+  const double weights = density_ * static_cast<double>(rows_ * columns_);
+  const std::int64_t most =
+      std::max(static_cast<std::int64_t>(weights * static_cast<double>(kPackedBytesPerWeight)), kLeastPackedBytes);
+  std::int64_t bytes = 0;
+  for (const auto& packing : packings()) {
+    const bool is_latest = bytes == 0;
+    bytes += packing->bytes();
+    if (bytes <= most || is_latest) continue;
+    std::erase_if(planned_, [&](const auto& planned) { return planned->packing == packing; });
+  }
 }
 
 std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int threads, const OutputGrid* grid,
@@ -195,16 +225,24 @@ std::shared_ptr<const Conv::Plan> Conv::make_plan(const Shape& shape, int thread
   const Problem problem = problem_of(shape, grid, may_generate);
   const Tiling tiling = choose_tiling(problem.tiling, kernels_);
   const std::int64_t band = band_rows(problem.tiling.rows, tiling.form, threads);
+  PanelShape panel(problem.tiling.geometry, tiling.tile);
+  if (tiling.form == WeightForm::code) {
+    panel.make_channels_innermost(problem.tiling.reads_in_place()
+                                      ? problem.tiling.channels * problem.tiling.geometry.groups
+                                      : tiling.slice_channels);
+  }
   const auto alike = std::ranges::find_if(planned_, [&](const auto& planned) {
     return planned->packing->tiling.packs_like(tiling) && planned->packing->band_rows == band;
   });
   const auto pack = [&] {
-    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, band);
+    auto packing = std::make_shared<ConvPacking>(*locked_source(), problem.tiling, tiling, panel, band);
+    ++packed_;
     if (options_.values) packing->keep_places();
     return packing;
   };
-  return std::make_shared<const Plan>(Plan{shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid),
-                                           problem, alike != planned_.end() ? (*alike)->packing : pack()});
+  return std::make_shared<const Plan>(Plan{
+      shape, threads, grid == nullptr ? std::nullopt : std::optional(*grid), problem, tiling, panel, panel.tap_bytes(),
+      lanes_of_rotations(problem.tiling.geometry, tiling.tile), alike != planned_.end() ? (*alike)->packing : pack()});
 }
 
 std::shared_ptr<const SparseWeights> Conv::locked_source() const {
@@ -244,11 +282,15 @@ std::int64_t Conv::weight_bytes() const {
     if (part->weights_) bytes += part->weights_->bytes();  // made for the part, not shared
   }
   const std::lock_guard lock(mutex_);
-  for (auto planned = planned_.begin(); planned != planned_.end(); ++planned) {
-    const auto same = [&](const auto& other) { return other->packing == (*planned)->packing; };
-    if (std::find_if(planned_.begin(), planned, same) == planned) bytes += (*planned)->packing->bytes();
-  }
+  for (const auto& packing : packings()) bytes += packing->bytes();
   return bytes;
+}
+
+std::int64_t Conv::times_packed() const {
+  std::int64_t times = 0;
+  for (const auto& part : parts_) times += part->times_packed();
+  const std::lock_guard lock(mutex_);
+  return times + packed_;
 }
 
 Conv::Description Conv::describe(const Shape& shape, int threads, const OutputGrid* grid) const {
@@ -261,7 +303,7 @@ Conv::Description Conv::describe(const Shape& shape, int threads, const OutputGr
     return description;
   }
   const auto plan = plan_for(shape, threads, grid);
-  const Tiling& tiling = plan->packing->tiling;
+  const Tiling& tiling = plan->tiling;
   return {tiling.form, tiling.tile, tiling.slice_channels, plan->packing->bytes()};
 }
 
@@ -288,7 +330,7 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
   }
   const Problem& problem = plan->problem;
   const ConvPacking* const packing = plan->packing.get();
-  const TileShape& tile = packing->tiling.tile;
+  const TileShape& tile = plan->tiling.tile;
   const ConvTensors& t = problem.tensors;
   const float* in = call.in;
   if (is_gathered()) {
@@ -345,12 +387,16 @@ void Conv::run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const
     const auto [place, group, chunk] = task_at(number);
     run_tile({.kernels = kernels_,
               .dtype = options_.dtype,
-              .rows = packing->tiling.rows,
+              .rows = plan->tiling.rows,
               .geometry = problem.tiling.geometry,
               .tile = tile,
-              .panel = packing->panel,
-              .slices = packing->groups[static_cast<std::size_t>(group)],
-              .rotated_lanes = packing->rotated_lanes,
+              .panel = plan->panel,
+              .packed = packing->groups[static_cast<std::size_t>(group)],
+              .channels = problem.tiling.channels,
+              .slice_channels = plan->tiling.slice_channels,
+              .unit_channels = plan->tiling.unit_channels,
+              .taps = plan->taps,
+              .rotated_lanes = plan->rotated_lanes,
               .bias = bias + group * padded_rows(rows),
               .activation = options_.activation,
               .tensors = t,

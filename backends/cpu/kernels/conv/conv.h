@@ -38,10 +38,13 @@ struct ConvCall {
   const OutputGrid* grid = nullptr;  // where outputs go; null: they are a tensor
 };
 
+struct ConvPacking;
+
 // y = activation(conv(x, weights) + bias + residual). A matrix product is the 1x1 convolution of h = w = 1.
 //
-// The weights are packed for the tiling of an input shape when that shape first comes; the tiling depends on the
-// height, the width, and, where images are small, on how many there are.
+// The weights are packed when an input shape first comes whose form has not been packed: generated code suits all
+// shapes, the other forms a tiling, which depends on the height, the width, and, where images are small, on how many
+// there are.
 class Conv final : public Op {
  public:
   // `weights` may be shared between the plans of both layouts. `bias` is empty or has one value per row. Throws
@@ -58,6 +61,9 @@ class Conv final : public Op {
   void run(ThreadPool& pool, const Shape& shape, const ConvCall& call) const;
 
   std::int64_t weight_bytes() const override;
+
+  // How often weights have been packed so far: once per form that its shapes were run in, if all are kept.
+  std::int64_t times_packed() const;
 
   // Packs for inputs of this shape and this many threads now instead of in the first run.
   void prepare(const Shape& shape, int threads) const;
@@ -91,6 +97,9 @@ class Conv final : public Op {
   std::shared_ptr<const Plan> make_plan(const Shape& shape, int threads, const OutputGrid* grid,
                                         bool may_generate) const;
   std::shared_ptr<const SparseWeights> locked_source() const;
+  // Of all plans, the latest first. `drop_packings` leaves those that fit into what packings may take, and their plans.
+  std::vector<std::shared_ptr<const ConvPacking>> packings() const;
+  void drop_packings() const;
 
   std::int64_t rows_;
   std::int64_t columns_;
@@ -107,6 +116,7 @@ class Conv final : public Op {
   mutable ForkSafeMutex mutex_;
   mutable std::shared_ptr<const SparseWeights> weights_;      // null once released
   mutable std::vector<std::shared_ptr<const Plan>> planned_;  // the latest last; several shapes may have one packing
+  mutable std::int64_t packed_ = 0;
 };
 
 }  // namespace sift::cpu

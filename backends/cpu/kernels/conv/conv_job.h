@@ -21,7 +21,11 @@ struct ConvJob {
   const ConvGeometry& geometry;
   const TileShape& tile;
   const PanelShape& panel;
-  const std::vector<PackedSlice>& slices;
+  const std::vector<PackedSlice>& packed;
+  std::int64_t channels;  // input channels of the group
+  std::int64_t slice_channels;
+  std::int64_t unit_channels;                      // of code
+  const std::vector<std::ptrdiff_t>& taps;         // of code, see RowsArgs
   const std::vector<std::int32_t>& rotated_lanes;  // of tiles that rotate, see RowsArgs
   const float* bias;
   const Activation& activation;

@@ -9,18 +9,13 @@
 namespace sift::cpu {
 
 ConvPacking::ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling,
-                         std::int64_t band_rows)
-    : tiling(tiling), panel(problem.geometry, tiling.tile), band_rows(band_rows) {
-  const std::int64_t group_count = problem.geometry.groups;
-  if (tiling.form == WeightForm::code) {
-    panel.make_channels_innermost(problem.reads_in_place() ? problem.channels * group_count : tiling.slice_channels);
-  }
-  for (std::int64_t group = 0; group < group_count; ++group) {
+                         const PanelShape& panel, std::int64_t band_rows)
+    : tiling(tiling), panel(panel), band_rows(band_rows) {
+  for (std::int64_t group = 0; group < problem.geometry.groups; ++group) {
     groups.push_back(
         pack_weights(weights, group * problem.rows, problem.rows, problem.geometry, panel, tiling, band_rows));
   }
   band_costs = sift::cpu::band_costs(groups, problem.rows, band_rows);
-  rotated_lanes = lanes_of_rotations(problem.geometry, tiling.tile);
 }
 
 std::int64_t ConvPacking::bytes() const {

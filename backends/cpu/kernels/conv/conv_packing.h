@@ -1,4 +1,4 @@
-// The weights of a convolution, packed for one tiling.
+// The weights of a convolution, packed for the tilings that are alike.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@
 namespace sift::cpu {
 
 struct ConvPacking {
+  // That it was made for.
   Tiling tiling;
   PanelShape panel;
   std::int64_t band_rows;
   std::vector<std::vector<PackedSlice>> groups;
   std::vector<double> band_costs;
-  std::vector<std::int32_t> rotated_lanes;
 
   // Throws CodeMemoryError where the system gives no memory for code.
-  ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling, std::int64_t band_rows);
+  ConvPacking(const SparseWeights& weights, const TilingProblem& problem, const Tiling& tiling, const PanelShape& panel,
+              std::int64_t band_rows);
 
   std::int64_t bytes() const;
 

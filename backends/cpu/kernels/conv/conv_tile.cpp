@@ -74,13 +74,13 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::int64_t in_plane = t.in_h * t.in_w * lane_factor;
   const std::int64_t out_plane = t.out_plane * lane_factor;
   const std::int64_t acc_row = job.tile.blocks() * job.tile.lanes();
-  const std::int64_t slice_channels = job.slices.front().channels;
-  const bool grouped = !job.slices.front().code.empty();
+  const bool grouped = !job.packed.front().code.empty();
+  const std::int64_t slices = ceil_div(job.channels, job.slice_channels);
   if (grouped) row_end = std::min(row_end, job.row_count);
-  const auto panel_floats = static_cast<std::size_t>(job.panel.floats(slice_channels));
+  const auto panel_floats = static_cast<std::size_t>(job.panel.floats(job.slice_channels));
   const std::ptrdiff_t next_tile = source_of(job, next_place) - source_of(job, place);
 
-  const bool ordered = !job.slices.front().order.empty();
+  const bool ordered = !job.packed.front().order.empty();
   // Zeros for the padding of lists in sell: as much as an entry reads.
   const std::size_t behind_floats =
       ordered ? static_cast<std::size_t>(job.tile.rows * job.panel.pitch * job.panel.block_floats) : 0;
@@ -97,7 +97,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   const std::optional<DirectOutput> direct = direct_output(job, scratch.scatters, out);
 
   const bool long_rows =
-      job.slices.size() > 1 || static_cast<std::int64_t>(job.slices.front().values.size()) >= kLongRow * job.row_count;
+      slices > 1 || static_cast<std::int64_t>(job.packed.front().values.size()) >= kLongRow * job.row_count;
 
   RowsArgs rows{};
   rows.block_bytes = job.panel.block_floats * bytes_of(job.dtype);
@@ -111,6 +111,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   rows.one_tap = job.geometry.kernel_h * job.geometry.kernel_w == 1;
   rows.lists_per_row = static_cast<std::uint32_t>(job.geometry.kernel_w);
   rows.rotated_lanes = job.rotated_lanes.data();
+  rows.taps = job.taps.data();
   EpilogueArgs epilogue{};
   epilogue.entries = scratch.scatters.data();
   epilogue.count = static_cast<std::uint32_t>(scratch.scatters.size());
@@ -118,29 +119,35 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
   epilogue.out_stride = out_plane;
   epilogue.activation = job.activation;
 
-  for (const PackedSlice& slice : job.slices) {
-    const float* const slice_in = in + (job.first_in_channel + slice.first_channel) * in_plane;
+  for (std::int64_t number = 0; number < slices; ++number) {
+    const PackedSlice& packed = job.packed[grouped ? 0 : static_cast<std::size_t>(number)];
+    const std::int64_t first_channel = number * job.slice_channels;
+    const std::int64_t end_channel = std::min(first_channel + job.slice_channels, job.channels);
+    const float* const slice_in = in + (job.first_in_channel + first_channel) * in_plane;
     if (job.in_place) {
       rows.panel = reinterpret_cast<const std::byte*>(slice_in + place.unit * t.in_channels * in_plane);
     } else {
-      fill_panel(job, scratch.input, slice_in, slice.channels, panel);
+      fill_panel(job, scratch.input, slice_in, end_channel - first_channel, panel);
       rows.panel = reinterpret_cast<const std::byte*>(panel);
     }
 
-    slice.describe(rows);
-    const float* const bias = &slice == &job.slices.front() ? job.bias : nullptr;
-    const bool last = &slice == &job.slices.back();
+    packed.describe(rows);
+    rows.first_channel = first_channel;
+    rows.first_unit = static_cast<std::uint32_t>(first_channel / job.unit_channels);
+    rows.end_unit = static_cast<std::uint32_t>(ceil_div(end_channel, job.unit_channels));
+    const float* const bias = number == 0 ? job.bias : nullptr;
+    const bool last = number + 1 == slices;
     const std::int64_t step = grouped ? job.band_rows
                               : last  ? kEpilogueRows
                                       : std::min(kPrefetchRows, ceil_div(row_end - row_begin, kLeastSteps * 8) * 8);
     // After the last slice comes the first of the next tile.
-    Prefetcher next =
-        last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
-                          slice_channels)
-             : Prefetcher(scratch.input.lines, slice_in + slice.channels * in_plane, in_plane, (&slice)[1].channels);
+    Prefetcher next = last ? Prefetcher(scratch.input.lines, in + job.first_in_channel * in_plane + next_tile, in_plane,
+                                        job.slice_channels)
+                           : Prefetcher(scratch.input.lines, in + (job.first_in_channel + end_channel) * in_plane,
+                                        in_plane, std::min(job.slice_channels, job.channels - end_channel));
     const std::int64_t per_step = ceil_div(next.left(), ceil_div(row_end - row_begin, step));
     rows.ahead = grouped ? &next : nullptr;
-    rows.ahead_lines = ceil_div(per_step, job.tile.blocks() * std::max<std::int64_t>(slice.parts, 1));
+    rows.ahead_lines = per_step;
     for (std::int64_t row = row_begin; row < row_end; row = rows.row_end) {
       // In order, a row is a place: what stands there belongs to another row of the band.
       const std::int64_t origin = ordered ? row / job.band_rows * job.band_rows : row;
@@ -155,7 +162,7 @@ void run_tile(const ConvJob& job, const ConvTile& place, const ConvTile& next_pl
       // Rows beyond the last must not be stored: they are only in acc.
       const bool is_direct = last && direct.has_value() && stored == end - row;
       rows.direct = {};
-      epilogue.order = ordered ? slice.order.data() + row : nullptr;
+      epilogue.order = ordered ? packed.order.data() + row : nullptr;
       // Where rows are long, the lines that they go to are prefetched; where they are short, prefetching takes longer.
       // What is added to them is read, and waited for, as soon as a row is done.
       const bool prefetches = last && !(grouped && is_direct);  // code does so by itself

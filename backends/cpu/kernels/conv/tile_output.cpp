@@ -11,7 +11,7 @@ void list_scatters(const ConvJob& job, const std::vector<LaneRun>& runs, std::ve
   const bool nchw = t.layout == Layout::nchw;
   const std::int64_t floats_per_pixel = nchw ? 1 : kLanes;
   // Sums of rows that are code lie row after row, those of others block after block.
-  const std::int64_t block_sums = job.slices.front().code.empty() ? tile.lanes() : job.band_rows * kLanes;
+  const std::int64_t block_sums = job.packed.front().code.empty() ? tile.lanes() : job.band_rows * kLanes;
   scatters.clear();
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     for (const LaneRun& run : runs) {

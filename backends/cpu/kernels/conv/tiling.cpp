@@ -174,6 +174,13 @@ std::vector<std::int64_t> panel_limits(const TilingProblem& problem, const TileS
   return {std::min(level1_cache_bytes() / 8 * eighths, kOffsetLimit)};
 }
 
+// Channels of a slice, where slices have whole units and about as many each: `most`, to the nearest unit, or fewer.
+std::int64_t even_slice(std::int64_t channels, std::int64_t most, std::int64_t unit) {
+  const std::int64_t units = ceil_div(channels, unit);
+  const std::int64_t slices = ceil_div(units, std::max<std::int64_t>((most + unit / 2) / unit, 1));
+  return std::min(ceil_div(units, slices) * unit, channels);
+}
+
 }  // namespace
 
 bool TilingProblem::code_is_far() const {
@@ -214,6 +221,8 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
   const std::int64_t most_blocks = !is_code                ? kMostBlocks
                                    : problem.code_is_far() ? kMostBlocksFromMemory
                                                            : kMostGeneratedBlocks;
+  const std::int64_t taps = problem.geometry.kernel_h * problem.geometry.kernel_w;
+  const std::int64_t unit = is_code ? std::min(unit_channels(taps, problem.density), problem.channels) : 1;
   double least = std::numeric_limits<double>::infinity();
   Tiling best{};
   const auto consider = [&](const TileShape& tile) {
@@ -226,11 +235,11 @@ Tiling choose_tiling(const TilingProblem& problem, const KernelTable& kernels) {
     if (rows.function == nullptr) return;
     for (const std::int64_t panel_bytes : panel_limits(problem, tile)) {
       const std::int64_t most = std::clamp<std::int64_t>(panel_bytes / channel_bytes, 1, problem.channels);
-      const std::int64_t slice_channels = ceil_div(problem.channels, ceil_div(problem.channels, most));
+      const std::int64_t slice_channels = even_slice(problem.channels, most, unit);
       const double cycles = estimate(problem, tile, panel, slice_channels, rows.form, kernels.vec_bytes);
       if (cycles < least) {
         least = cycles;
-        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call};
+        best = {tile, slice_channels, rows.function, rows.form, rows.rows_per_call, unit};
       }
     }
   };

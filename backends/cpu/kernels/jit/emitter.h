@@ -9,7 +9,7 @@
 namespace sift::cpu {
 
 // What a general register holds. Two of these may share a register if they are never live together:
-// code_ahead and weights_ahead are live only inside a body, place and step only outside, residual only after weights.
+// code_ahead and weights_ahead are live only inside bodies, place and step only outside, residual only after weights.
 enum class Pointer : std::uint8_t {
   argument,  // of the function that generated code is called as
   call,      // the CodeCall, throughout
@@ -20,6 +20,9 @@ enum class Pointer : std::uint8_t {
   place,  // of a row's sums, biases or outputs, from the last row to the first
   step,   // bytes from one row to the next
   residual,
+  block,      // operands of the first channel and tap
+  taps,       // the table of where taps read
+  units,      // that are left
   gradients,  // from here on those of code that sums gradients
   positions,  // that are left of a line
   line,
@@ -38,11 +41,12 @@ using MaskRegister = int;
 
 // What is read back of generated code.
 struct Instruction {
-  enum class Kind : std::uint8_t { load, multiply_add, advance, other, end };
+  enum class Kind : std::uint8_t { load, multiply_add, advance, set_operands, add_tap, other, end };
   Kind kind;
   std::size_t bytes;              // of the instruction
   Pointer pointer{};              // advance: what is advanced, operands or else
-  std::int32_t displacement = 0;  // load: from the pointer; advance: bytes
+  std::int32_t displacement = 0;  // load: from the pointer; advance: bytes; set_operands: from the block; add_tap: of
+                                  // the tap's place in the table
   VectorRegister sum = 0;         // of multiply_add
 };
 
@@ -84,6 +88,8 @@ concept Emitter =
 
       code.load(pointer, address);
       code.store(address, pointer);
+      code.add(pointer, address);             // first += what is stored at the address
+      code.set(pointer, address);             // first = the address
       code.move(pointer, pointer);            // first = second
       code.advance(pointer, std::int32_t{});  // by this many bytes
       code.advance_vector(pointer);
@@ -91,6 +97,7 @@ concept Emitter =
       code.jump(address);               // to the address that is stored there
       code.count_down(pointer);         // by 1; loads, `advance` and returning do not change what `zero` is about
       code.jump_unless_zero(at);
+      code.jump_if_zero(address);  // as `jump`
       code.leave_if_zero();
       code.call(at);  // of a piece that ends in `leave`
       code.leave();

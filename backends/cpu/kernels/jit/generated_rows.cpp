@@ -25,14 +25,18 @@ static_assert(kBlockBytes == kLanes * kWeightBytes);
 constexpr VectorRegister kFirstOperand = kCodeRows;
 constexpr int kOperandRegisters = 4;
 static_assert(kCodeRows + kOperandRegisters <= HostEmitter::kVectorRegisters);
-static_assert(kPrefetchBytes == HostEmitter::kShortBytes);
+// Blocks in which what comes next is prefetched: with fewer, some of it before; with more, most ask in vain.
+constexpr std::int64_t kBlocksAhead = 8;
+constexpr std::int32_t kLine = 64;
 constexpr VectorRegister kLow = kFirstOperand;
 constexpr VectorRegister kHigh = kFirstOperand + 1;
 
 // What a body and the pieces around it read.
 struct CodeCall {
-  const std::byte* operands;  // of the block, kOperandReach beyond the first
-  const std::byte* weights;   // kWeightReach beyond the first
+  std::uintptr_t block;  // the operand of the first of all channels, which may lie before the panel
+  const std::ptrdiff_t* taps;
+  std::uint64_t units;
+  const std::byte* weights;  // kWeightReach beyond the first
   const std::byte* start;
   const std::byte* body;
   const std::byte* finish;
@@ -67,7 +71,9 @@ class SharedCode {
     code.move(Pointer::call, Pointer::argument);
     code.load(Pointer::place, field(offsetof(CodeCall, start_place)));
     code.load(Pointer::step, field(offsetof(CodeCall, start_step)));
-    code.load(Pointer::operands, field(offsetof(CodeCall, operands)));
+    code.load(Pointer::block, field(offsetof(CodeCall, block)));
+    code.load(Pointer::taps, field(offsetof(CodeCall, taps)));
+    code.load(Pointer::units, field(offsetof(CodeCall, units)));
     code.load(Pointer::weights, field(offsetof(CodeCall, weights)));
     code.jump(field(offsetof(CodeCall, start)));
     for (const bool from_bias : {false, true}) {
@@ -82,6 +88,8 @@ class SharedCode {
         }
         code.subtract(Pointer::place, Pointer::step);
       }
+      code.load(Pointer::code_ahead, field(offsetof(CodeCall, code_ahead)));
+      code.load(Pointer::weights_ahead, field(offsetof(CodeCall, weights_ahead)));
       code.jump(field(offsetof(CodeCall, body)));
     }
     to_sums_ = write_finish(code, [&](VectorRegister sums) { code.store_aligned({Pointer::place, 0}, sums); });
@@ -169,35 +177,110 @@ void prefetch_output(const DirectOutput& direct, std::int64_t first, std::int64_
   }
 }
 
+// What is executed after a part, of which bodies prefetch some lines with every block of the part: where blocks are
+// few, the rest is prefetched before.
+class PartAhead {
+ public:
+  PartAhead(const void* first, const void* end, std::int64_t lines_per_block, std::int64_t blocks)
+      : first_(reinterpret_cast<std::uintptr_t>(first)),
+        lines_(ceil_div(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end) - first_), kLine)),
+        step_(lines_per_block),
+        rest_(blocks * lines_per_block),
+        rest_step_(ceil_div(std::max<std::int64_t>(lines_ - rest_, 0), blocks)) {}
+
+  // Where bodies begin for the next block; where all has been prefetched, what they ask for is there.
+  const std::byte* next() {
+    for (const std::int64_t end = std::min(rest_ + rest_step_, lines_); rest_ < end; ++rest_) {
+      prefetch_line(first_ + static_cast<std::uintptr_t>(rest_ * kLine));
+    }
+    const std::int64_t at = at_ < lines_ ? at_ : 0;
+    at_ = at + step_;
+    return reinterpret_cast<const std::byte*>(first_ + static_cast<std::uintptr_t>(at * kLine));
+  }
+
+ private:
+  std::uintptr_t first_;
+  std::int64_t lines_;
+  std::int64_t step_;
+  std::int64_t rest_;
+  std::int64_t rest_step_;
+  std::int64_t at_ = 0;
+};
+
+// The units of a slice in one group of rows, cut into parts that stay in the first-level cache while the blocks of a
+// tile go through them.
+class Parts {
+ public:
+  Parts(const CodeUnit* first, std::int64_t units)
+      : first_(first),
+        units_(units),
+        count_(std::clamp<std::int64_t>(ceil_div(first[units].body - first->body, kPartBytes), 1, units)) {}
+
+  std::int64_t count() const { return count_; }
+  const CodeUnit* at(std::int64_t part) const { return first_ + units_ * part / count_; }
+
+ private:
+  static constexpr std::ptrdiff_t kPartBytes = std::ptrdiff_t{20} << 10;
+  const CodeUnit* first_;
+  std::int64_t units_;
+  std::int64_t count_;
+};
+
 }  // namespace
 
-std::uint32_t body_parts(std::size_t nnz, std::size_t columns) {
-  constexpr std::size_t kPartBytes = std::size_t{20} << 10;
-  const std::size_t bytes = HostEmitter::kShortBytes * (nnz + std::min(nnz, columns));
-  return static_cast<std::uint32_t>(std::max<std::size_t>((bytes + kPartBytes - 1) / kPartBytes, 1));
+std::int64_t unit_channels(std::int64_t taps, double density) {
+  constexpr double kInstructions = 220;  // loads of operands among them; slices are made of whole units
+  constexpr std::int64_t kMostChannels = 64;
+  const auto columns = static_cast<std::int64_t>(kInstructions / (1.0 + density * static_cast<double>(kCodeRows)));
+  return std::clamp<std::int64_t>(columns / taps, 1, kMostChannels);
 }
 
 std::size_t most_body_bytes(std::size_t nnz, std::size_t columns) {
-  // A pointer is advanced for each column, and for the weights as soon as they are beyond its reach.
+  // A pointer is set for each column, by two instructions, and advanced for the weights as soon as they are beyond its
+  // reach. A line of code or weights is prefetched by one instruction, or by fewer.
   constexpr std::size_t kReach = 2 * HostEmitter::kNearSteps;
-  return HostEmitter::kShortBytes * (nnz + nnz / kReach + 1) +
-         (HostEmitter::kShortBytes + HostEmitter::kLongBytes) * columns + 32;
+  constexpr std::size_t kEnd = 5;  // instructions
+  const std::size_t multiplying =
+      HostEmitter::kShortBytes * (nnz + nnz / kReach + 2 * columns) + HostEmitter::kLongBytes * columns;
+  const std::size_t lines = (multiplying + nnz * sizeof(float)) / kLine + 2;
+  return multiplying + HostEmitter::kShortBytes * (lines / std::size_t{kBlocksAhead} + 2 + kEnd);
 }
 
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::uint32_t code_ahead,
-                      std::uint32_t weights_ahead) {
+std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit) {
+  const std::size_t nnz = entries.size();
+  std::size_t columns = 0;
+  const auto is_new_column = [&](std::size_t i) {
+    return i == 0 || entries[i].tap != entries[i - 1].tap || entries[i].channel != entries[i - 1].channel;
+  };
+  for (std::size_t i = 0; i < nnz; ++i) columns += is_new_column(i) ? 1 : 0;
+  // What comes next is about as long.
+  const auto lines_ahead = [](std::size_t bytes) {
+    constexpr std::size_t kPiece = kLine * kBlocksAhead;
+    return static_cast<std::uint32_t>((bytes + kPiece - 1) / kPiece);
+  };
+  unit.body = at;
+  unit.code_ahead = lines_ahead(HostEmitter::kShortBytes * (nnz + columns));
+  unit.weights_ahead = lines_ahead(sizeof(float) * nnz);
+
   HostEmitter code(at);
-  code.load(Pointer::code_ahead, field(offsetof(CodeCall, code_ahead)));
-  code.load(Pointer::weights_ahead, field(offsetof(CodeCall, weights_ahead)));
   std::uint32_t prefetched = 0;
-  std::int64_t operands = kOperandReach;
+  std::int64_t operands = 0;
   std::int64_t weights = kWeightReach;
   std::int64_t weight = 0;
   int loaded = 0;
   VectorRegister operand = kFirstOperand;
-  for (std::size_t i = 0; i < entries.size(); ++i, weight += kWeightBytes) {
-    const std::int64_t offset = entries[i].offset;
-    if (i == 0 || offset != entries[i - 1].offset) {
+  for (std::size_t i = 0; i < nnz; ++i, weight += kWeightBytes) {
+    const CodeEntry& entry = entries[i];
+    const std::int64_t offset = std::int64_t{entry.channel} * kBlockBytes;
+    if (i == 0 || entry.tap != entries[i - 1].tap) {
+      operands = offset + kOperandReach;
+      code.set(Pointer::operands, {Pointer::block, static_cast<std::int32_t>(operands)});
+      if (has_taps) {
+        const auto place = static_cast<std::int32_t>(entry.tap * sizeof(std::ptrdiff_t));
+        code.add(Pointer::operands, {Pointer::taps, place});
+      }
+    }
+    if (is_new_column(i)) {
       if (const std::int32_t step = step_to(offset, operands, kOperandReach); step > 0) {
         code.advance(Pointer::operands, step);
         operands += step;
@@ -209,31 +292,47 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::ui
       code.advance(Pointer::weights, step);
       weights += step;
     }
-    code.multiply_add(static_cast<VectorRegister>(entries[i].row), operand,
+    code.multiply_add(static_cast<VectorRegister>(entry.row), operand,
                       {Pointer::weights, static_cast<std::int32_t>(weight - weights)});
     // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
-    for (; prefetched * entries.size() < (i + 1) * (code_ahead + weights_ahead); ++prefetched) {
-      const bool is_code = prefetched < code_ahead;
+    for (; prefetched * nnz < (i + 1) * (unit.code_ahead + unit.weights_ahead); ++prefetched) {
+      const bool is_code = prefetched < unit.code_ahead;
       code.prefetch({is_code ? Pointer::code_ahead : Pointer::weights_ahead,
-                     static_cast<std::int32_t>(is_code ? prefetched : prefetched - code_ahead) * kBlockBytes});
+                     static_cast<std::int32_t>(is_code ? prefetched : prefetched - unit.code_ahead) * kLine});
     }
   }
-  code.jump(field(offsetof(CodeCall, finish)));
+  // As the next body, which may follow at once, expects the pointers.
+  if (nnz > 0) {
+    code.advance(Pointer::weights, static_cast<std::int32_t>(weight + kWeightReach - weights));
+    code.advance(Pointer::code_ahead, static_cast<std::int32_t>(unit.code_ahead) * kLine);
+    code.advance(Pointer::weights_ahead, static_cast<std::int32_t>(unit.weights_ahead) * kLine);
+  }
+  code.count_down(Pointer::units);
+  code.jump_if_zero(field(offsetof(CodeCall, finish)));
   return code.at();
 }
 
 std::vector<CodeEntry> read_body(const std::byte* body) {
   std::vector<CodeEntry> entries;
-  std::int64_t operands = kOperandReach;
-  std::uint32_t offset = 0;
+  std::int64_t operands = 0;
+  CodeEntry entry{};
   for (;;) {
     const Instruction read = HostEmitter::decode(body);
     switch (read.kind) {
       case Instruction::Kind::advance:
         if (read.pointer == Pointer::operands) operands += read.displacement;
         break;
-      case Instruction::Kind::load: offset = static_cast<std::uint32_t>(operands + read.displacement); break;
-      case Instruction::Kind::multiply_add: entries.push_back({offset, static_cast<std::uint32_t>(read.sum)}); break;
+      case Instruction::Kind::set_operands: operands = read.displacement; break;
+      case Instruction::Kind::add_tap:
+        entry.tap = static_cast<std::uint32_t>(read.displacement) / sizeof(std::ptrdiff_t);
+        break;
+      case Instruction::Kind::load:
+        entry.channel = static_cast<std::uint32_t>((operands + read.displacement) / kBlockBytes);
+        break;
+      case Instruction::Kind::multiply_add:
+        entry.row = static_cast<std::uint32_t>(read.sum);
+        entries.push_back(entry);
+        break;
       case Instruction::Kind::other: break;
       case Instruction::Kind::end: return entries;
     }
@@ -252,34 +351,53 @@ void rows_generated(const RowsArgs& args) {
     return block / args.tile_columns * direct.pitch + block % args.tile_columns * direct.step;
   };
   CodeCall call{};
+  call.taps = args.taps;
   call.low = direct.low;
   call.high = direct.high;
+  const std::uintptr_t first_block =
+      reinterpret_cast<std::uintptr_t>(args.panel) - static_cast<std::uintptr_t>(args.first_channel) * kBlockBytes;
   for (std::int64_t row = args.row_begin; row < args.row_end; row += args.group_rows) {
     const std::int64_t rows = std::min<std::int64_t>(args.row_end - row, args.group_rows);
     const std::int64_t first = row - args.row_begin;
     // The last row, at which the shared pieces begin.
     float* const group_sums = args.acc + first * blocks * kLanes + (rows - 1) * kLanes;
     const std::ptrdiff_t last_output = (first + rows - 1) * direct.row_stride;
-    const CodePart* const parts = args.code + row / args.group_rows * args.parts;
-    for (std::uint32_t part = 0; part < args.parts; ++part) {
+    const CodeUnit* const group = args.code + row / args.group_rows * args.units;
+    const std::int64_t units = args.end_unit - args.first_unit;
+    const Parts parts(group + args.first_unit, units);
+    const Parts next_parts(group + args.units + args.first_unit, units);
+    for (std::int64_t part = 0; part < parts.count(); ++part) {
+      const CodeUnit* const begin = parts.at(part);
+      const CodeUnit* const end = parts.at(part + 1);
+      const bool is_last = part + 1 == parts.count();
       const bool from_bias = args.bias != nullptr && part == 0;
-      const bool is_direct = direct.out != nullptr && part + 1 == args.parts;
+      const bool is_direct = direct.out != nullptr && is_last;
       const SharedCode::Finish& finish =
           is_direct ? shared.to_output(direct.non_temporal, direct.residual != nullptr) : shared.to_sums();
-      call.weights = reinterpret_cast<const std::byte*>(parts[part].weights) + kWeightReach;
-      call.body = parts[part].body;
+      call.weights = reinterpret_cast<const std::byte*>(begin->weights) + kWeightReach;
+      call.units = static_cast<std::uint64_t>(end - begin);
+      call.body = begin->body;
       call.start = shared.start(from_bias, rows);
       call.start_step = (from_bias ? 1 : kLanes) * kWeightBytes;
       call.finish = finish.begin;
       call.finish_rows = finish.rows[static_cast<std::size_t>(rows)];
       call.finish_step = (is_direct ? direct.row_stride : kLanes) * kWeightBytes;
-      call.code_ahead = parts[part + 1].body;
-      call.weights_ahead = reinterpret_cast<const std::byte*>(parts[part + 1].weights);
+      std::int64_t code_lines = 0;
+      std::int64_t weight_lines = 0;
+      for (const CodeUnit& unit : std::span(begin, end)) {
+        code_lines += unit.code_ahead;
+        weight_lines += unit.weights_ahead;
+      }
+      const CodeUnit* const next = is_last ? next_parts.at(0) : end;
+      const CodeUnit* const next_end = is_last ? next_parts.at(1) : parts.at(part + 2);
+      PartAhead code_ahead(next->body, next_end->body, code_lines, blocks);
+      PartAhead weights_ahead(next->weights, next_end->weights, weight_lines, blocks);
+      const std::int64_t lines_ahead = ceil_div(args.ahead_lines, blocks * parts.count());
       if (is_direct) prefetch_output(direct, first, rows, output_of(0));
       for (std::int64_t block = 0; block < blocks; ++block) {
         float* const sums = group_sums + block * args.group_rows * kLanes;
-        call.operands = args.panel + block / args.tile_columns * args.pitch +
-                        block % args.tile_columns * args.block_bytes + kOperandReach;
+        call.block = first_block + static_cast<std::uintptr_t>(block / args.tile_columns * args.pitch +
+                                                               block % args.tile_columns * args.block_bytes);
         call.start_place = from_bias ? args.bias + row + rows - 1 : sums;
         call.finish_place = sums;
         if (is_direct) {
@@ -288,10 +406,10 @@ void rows_generated(const RowsArgs& args) {
           if (direct.residual != nullptr) call.residual = direct.residual + at;
           if (block + 1 < blocks) prefetch_output(direct, first, rows, output_of(block + 1));
         }
-        args.ahead->step(args.ahead_lines);
+        call.code_ahead = code_ahead.next();
+        call.weights_ahead = weights_ahead.next();
+        args.ahead->step(lines_ahead);
         enter(&call);
-        call.code_ahead += parts[part].code_ahead * kBlockBytes;
-        call.weights_ahead += parts[part].weights_ahead * kBlockBytes;
       }
     }
   }

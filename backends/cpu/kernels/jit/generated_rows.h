@@ -5,8 +5,10 @@
 // slice go by: the operand of a column is loaded once for all rows of the group, and each non-zero is one instruction,
 // which reads 4 bytes, its weight, where the other forms read 64, an operand.
 //
-// A group's columns are cut into parts. The code of a part is a body, which multiplies, between two pieces that all
-// share: a start, which sets the sums, and a finish, which stores them.
+// A group's channels are cut into units. The code of a unit is a body, which multiplies; as many of them as a slice has
+// follow each other, between two pieces that all share: a start, which sets the sums, and a finish, which stores them.
+// Nothing in a body depends on the shape of the input: a channel's operand is at a fixed distance from the block's, and
+// how far a tap is from the first is read from a table.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +22,26 @@ namespace sift::cpu {
 
 inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other four hold operands
 
-// A non-zero of a group of rows: its row in the group, and where its operand lies, in bytes of the panel.
+// A non-zero of a group of rows: its column, which is a tap and a channel, and its row in the group.
 struct CodeEntry {
-  std::uint32_t offset;
+  std::uint32_t tap;
+  std::uint32_t channel;
   std::uint32_t row;
 
   bool operator==(const CodeEntry&) const = default;
 };
 
-// Parts that a group with this many non-zeros and columns is cut into, so that each stays in the first-level cache
-// while the blocks of a tile go through it.
-std::uint32_t body_parts(std::size_t nnz, std::size_t columns);
+// Channels of a unit, for convolutions of this many taps and this share of non-zeros: enough that what comes once per
+// unit and tap weighs little, and that a tap's operands follow one another for a while; and few enough that slices of
+// whole units suit any tile.
+std::int64_t unit_channels(std::int64_t taps, double density);
 
-// Bytes that a body takes at most, without its prefetching.
+// Bytes that a body takes at most, with its prefetching.
 std::size_t most_body_bytes(std::size_t nnz, std::size_t columns);
-inline constexpr std::size_t kPrefetchBytes = 7;  // of an instruction
 
-// Writes the body for non-zeros in ascending order of their offsets, which is that of their weights; returns its end.
-// In between, it prefetches the given numbers of lines of two places.
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, std::uint32_t code_ahead,
-                      std::uint32_t weights_ahead);
+// Writes the body for non-zeros in ascending order of their taps and channels, which is that of their weights, and
+// describes it but for the weights; returns its end. `has_taps` is false where the convolution has one tap only.
+std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit);
 
 // What the body was written from.
 std::vector<CodeEntry> read_body(const std::byte* body);

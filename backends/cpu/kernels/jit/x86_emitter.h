@@ -84,17 +84,18 @@ class X86Emitter {
   void prefetch(Address from) { bytes({0x0F, 0x18, 0x80 | 2 << 3 | low(from.base)}), imm32(from.displacement); }
 
   // lea, which leaves the flags as they are
-  void advance(Pointer to, std::int32_t value) {
-    bytes({rex(number(to), to), 0x8D, 0x80 | low(to) << 3 | low(to)}), imm32(value);
-  }
+  void set(Pointer to, Address address) { pointer(0x8D, to, address); }
+  void advance(Pointer to, std::int32_t value) { set(to, {to, value}); }
   void advance_vector(Pointer to) { bytes({rex(0, to), 0x83, 0xC0 | low(to), kVectorBytes}); }
   void subtract(Pointer from, Pointer value) { bytes({0x48, 0x29, 0xC0 | low(value) << 3 | low(from)}); }
   void move(Pointer to, Pointer from) { bytes({0x48, 0x89, 0xC0 | low(from) << 3 | low(to)}); }
   void load(Pointer to, Address from) { pointer(0x8B, to, from); }
   void store(Address to, Pointer from) { pointer(0x89, from, to); }
+  void add(Pointer to, Address value) { pointer(0x03, to, value); }
   void jump(Address to) { bytes({0xFF, 0x80 | 4 << 3 | low(to.base)}), imm32(to.displacement); }
   void count_down(Pointer count) { bytes({rex(0, count), 0xFF, 0xC0 | 1 << 3 | low(count)}); }  // dec
   void jump_unless_zero(const std::byte* to) { bytes({0x0F, 0x85}), relative(to); }
+  void jump_if_zero(Address to) { bytes({0x75, kJumpBytes}), jump(to); }
   void leave_if_zero() { bytes({0x75, 1}), leave(); }
   void call(const std::byte* to) { bytes({0xE8}), relative(to); }
   void leave() { bytes({0xC3}); }
@@ -103,12 +104,14 @@ class X86Emitter {
   static Instruction decode(const std::byte* at) {
     using Kind = Instruction::Kind;
     const auto byte = [&](int i) { return static_cast<int>(at[i]); };
-    if (byte(0) == 0x0F || (byte(0) == 0x48 && byte(1) == 0x8B)) return {Kind::other, kShortBytes};
-    if (byte(0) == 0x48) {
-      std::int32_t step;
-      std::memcpy(&step, at + 3, sizeof(step));
+    if (byte(0) == 0x0F) return {Kind::other, kShortBytes};
+    if (byte(0) == 0x49 && byte(1) == 0xFF) return {Kind::other, kCountBytes};
+    if (byte(0) == 0x48 || byte(0) == 0x49) {
+      std::int32_t value;
+      std::memcpy(&value, at + 3, sizeof(value));
       const bool is_operands = (byte(2) & 7) == low(Pointer::operands);
-      return {Kind::advance, kShortBytes, is_operands ? Pointer::operands : Pointer::weights, step};
+      const Kind kind = byte(0) == 0x48 ? Kind::advance : byte(1) == 0x03 ? Kind::add_tap : Kind::set_operands;
+      return {kind, kShortBytes, is_operands ? Pointer::operands : Pointer::weights, value};
     }
     if (byte(0) != 0x62) return {Kind::end, 0};
     if (byte(4) == kLoadAligned) {
@@ -128,6 +131,8 @@ class X86Emitter {
   static constexpr int kNone = 0;  // prefixes
   static constexpr int k66 = 1;
   static constexpr int kLoadAligned = 0x28;  // an opcode
+  static constexpr int kJumpBytes = 6;
+  static constexpr std::size_t kCountBytes = 3;
 
   struct Operation {
     int map;
@@ -138,11 +143,12 @@ class X86Emitter {
     MaskRegister mask = 0;
   };
 
-  // Numbers of general registers that take no SIB byte and, but for r8, no bit of a REX prefix.
-  enum Gpr : int { rax = 0, rcx = 1, rdx = 2, rsi = 6, rdi = 7, r8 = 8 };
+  // Numbers of general registers that take no SIB byte and, but for the last, no bit of a REX prefix.
+  enum Gpr : int { rax = 0, rcx = 1, rdx = 2, rsi = 6, rdi = 7, r8 = 8, r9 = 9, r10 = 10 };
 
   // In the order of Pointer. As the System V ABI has it, the argument is in rdi.
-  static constexpr std::array<int, 14> kRegisters{rdi, rcx, rdi, rsi, rax, rdx, rdx, rax, rsi, rsi, rax, rdx, r8, rdx};
+  static constexpr std::array<int, 17> kRegisters{rdi, rcx, rdi, rsi, rax, rdx, rdx, rax, rsi,
+                                                  r10, r9,  r8,  rsi, rax, rdx, r8,  rdx};
   static constexpr int number(Pointer pointer) { return kRegisters[static_cast<std::size_t>(pointer)]; }
   static constexpr int low(Pointer pointer) { return number(pointer) & 7; }
   // Of 64 bits; the numbers of the registers in ModRM.reg and ModRM.rm have a bit in it.

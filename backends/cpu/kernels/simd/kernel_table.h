@@ -30,11 +30,11 @@ class Prefetcher;
 // Asked of a convolution, csr stands for the three forms of lists: which of them is used depends on the tile.
 enum class WeightForm : std::uint8_t { csr, csr_by_tap, sell, csr_pairs, dense, code };
 
-// Part of a group of rows that is machine code: some columns of it.
-struct CodePart {
+// Machine code of some channels of a group of rows. That of the next channels follows.
+struct CodeUnit {
   const std::byte* body;
   const float* weights;
-  // Lines of the next part's that the body prefetches for each block.
+  // Lines of what is executed next that the body prefetches for each block.
   std::uint32_t code_ahead;
   std::uint32_t weights_ahead;
 };
@@ -70,13 +70,17 @@ struct RowsArgs {
   const std::int32_t*
       rotated_lanes;           // csr_by_tap: [lists_per_row][16], the lane of the operand that each lane multiplies
   const std::uint16_t* order;  // sell: [rows], the row at each position
-  const CodePart* code;        // code: [groups][parts]
-  std::uint32_t parts;         // code: of each group
+  const CodeUnit* code;        // code: [groups + 1][units] and one more; the last group's are empty
+  std::uint32_t units;         // code: of each group
+  std::uint32_t first_unit;    // code: of the slice
+  std::uint32_t end_unit;
+  std::int64_t first_channel;  // code: of the slice, at which the panel begins
+  const std::ptrdiff_t* taps;  // code: bytes from where a channel's first tap reads to where each does
   std::uint32_t group_rows;    // code: rows of each group but the last; row_begin is the first of one
   std::uint32_t tile_rows;     // code: of blocks, `pitch` apart
   std::uint32_t tile_columns;
   Prefetcher* ahead;           // code: what comes after these rows
-  std::int64_t ahead_lines;    // code: of it, for each block
+  std::int64_t ahead_lines;    // code: of it, for each group
   std::ptrdiff_t block_bytes;  // code: from one of a tile row to the next in the panel
   const float* bias;           // null: continue from acc
   float* acc;                  // aligned to 64 bytes

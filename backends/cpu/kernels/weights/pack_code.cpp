@@ -1,13 +1,15 @@
 #include "weights/pack_code.h"
 
+#include <memory>
 #include <numeric>
+#include <vector>
 
 #include "base/op.h"
+#include "jit/code_memory.h"
+#include "jit/generated_rows.h"
 
 namespace sift::cpu {
 namespace {
-
-constexpr std::size_t kLine = 64;
 
 std::size_t nnz_of(std::span<const WeightRow> rows) {
   std::size_t nnz = 0;
@@ -15,97 +17,84 @@ std::size_t nnz_of(std::span<const WeightRow> rows) {
   return nnz;
 }
 
-std::size_t most_code_bytes(std::span<const WeightRow> rows, std::size_t slice_columns, std::int64_t slices,
-                            std::int64_t group_rows) {
-  const std::size_t nnz = nnz_of(rows);
-  const std::int64_t groups = ceil_div(static_cast<std::int64_t>(rows.size()), group_rows) * slices;
-  const std::size_t columns = std::min(nnz, static_cast<std::size_t>(groups) * slice_columns);
-  const std::size_t parts = body_parts(nnz, columns) + 2 * static_cast<std::size_t>(groups);
-  const std::size_t bytes = most_body_bytes(nnz, columns) + parts * most_body_bytes(0, 0);
-  // A line is prefetched by one instruction or, in parts of few lines, by several.
-  const std::size_t lines = (bytes + nnz * sizeof(float)) / kLine + 2 * parts;
-  return bytes + 2 * lines * kPrefetchBytes;
+std::size_t most_code_bytes(std::size_t nnz, std::size_t columns, std::size_t groups, std::size_t units) {
+  return most_body_bytes(nnz, std::min(nnz, groups * columns)) + groups * units * most_body_bytes(0, 0);
 }
 
-std::uint32_t lines_per_block(std::size_t bytes, std::size_t blocks) {
-  return static_cast<std::uint32_t>((bytes + kLine * blocks - 1) / (kLine * blocks));
-}
+// Lists the non-zeros of a unit in the order of their taps and channels.
+class UnitList {
+ public:
+  UnitList(std::size_t taps, std::size_t channels) : taps_(taps), channels_(channels) {}
+
+  // `values` receives those of the non-zeros.
+  const std::vector<CodeEntry>& list(std::span<const WeightRow> rows, std::size_t first_channel, float* values) {
+    places_.assign(taps_ * channels_, 0);
+    const auto rank_of = [&](std::size_t column) {
+      return column % taps_ * channels_ + (column / taps_ - first_channel);
+    };
+    for (const WeightRow& row : rows) {
+      for (const std::uint32_t column : row.columns) ++places_[rank_of(column)];
+    }
+    std::exclusive_scan(places_.begin(), places_.end(), places_.begin(), std::size_t{0});
+    entries_.resize(nnz_of(rows));
+    for (std::uint32_t row = 0; row < rows.size(); ++row) {
+      for (std::size_t i = 0; i < rows[row].columns.size(); ++i) {
+        const std::uint32_t column = rows[row].columns[i];
+        const std::size_t place = places_[rank_of(column)]++;
+        entries_[place] = {static_cast<std::uint32_t>(column % taps_), static_cast<std::uint32_t>(column / taps_), row};
+        values[place] = rows[row].values[i];
+      }
+    }
+    return entries_;
+  }
+
+ private:
+  std::size_t taps_;
+  std::size_t channels_;
+  std::vector<std::size_t> places_;
+  std::vector<CodeEntry> entries_;
+};
 
 }  // namespace
 
-CodePacker::CodePacker(std::span<const WeightRow> rows, std::span<const std::uint32_t> offsets, std::int64_t slices,
-                       std::int64_t group_rows, std::int64_t tile_blocks)
-    : offsets_(offsets),
-      group_rows_(static_cast<std::size_t>(group_rows)),
-      tile_blocks_(static_cast<std::size_t>(tile_blocks)),
-      memory_(std::make_shared<CodeMemory>(most_code_bytes(rows, offsets.size(), slices, group_rows))),
-      at_(memory_->begin()) {}
-
-void CodePacker::seal() {
-  prepare_generated();
-  memory_->seal(static_cast<std::size_t>(at_ - memory_->begin()));
-}
-
-void CodePacker::pack(std::span<const WeightRow> rows, std::uint32_t first, std::size_t columns, PackedSlice& slice) {
-  if (columns != ranks_.size()) rank_columns(columns);
-  const std::byte* const begin = at_;
-  const std::size_t groups = (rows.size() + group_rows_ - 1) / group_rows_;
-  slice.memory = memory_;
-  slice.values.resize(nnz_of(rows));
-  slice.parts = body_parts(slice.values.size() / groups, columns);
+void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int64_t taps, std::int64_t unit_channels,
+               std::int64_t group_rows, PackedSlice& slice) {
+  const auto units = static_cast<std::size_t>(ceil_div(channels, unit_channels));
+  const auto rows_of_group = static_cast<std::size_t>(group_rows);
+  const std::size_t groups = (rows.size() + rows_of_group - 1) / rows_of_group;
+  const std::size_t nnz = nnz_of(rows);
+  const auto memory =
+      std::make_shared<CodeMemory>(most_code_bytes(nnz, static_cast<std::size_t>(channels * taps), groups, units));
+  slice.memory = memory;
+  slice.values.resize(nnz);
+  slice.units = static_cast<std::uint32_t>(units);
+  slice.code.reserve((groups + 1) * units + 1);
   slice.starts.push_back(0);
+  UnitList list(static_cast<std::size_t>(taps), static_cast<std::size_t>(unit_channels));
+  std::vector<WeightRow> rest(rows.begin(), rows.end());
+  std::vector<WeightRow> in_unit(rows_of_group);
+  std::byte* at = memory->begin();
   float* values = slice.values.data();
-  for (std::size_t row = 0; row < rows.size(); row += group_rows_) {
-    list_group(rows.subspan(row, std::min(group_rows_, rows.size() - row)), first, values);
-    std::size_t done = 0;
-    for (std::uint32_t part = 0; part < slice.parts; ++part) {
-      const std::size_t end = std::max(done, end_of_column(entries_.size() * (part + 1) / slice.parts));
-      // The next part is about as long.
-      const std::size_t nnz = end - done;
-      const CodePart& written =
-          slice.code.emplace_back(CodePart{at_, values + done, lines_per_block(8 * nnz, tile_blocks_),
-                                           lines_per_block(sizeof(float) * nnz, tile_blocks_)});
-      at_ = write_body(at_, std::span(entries_).subspan(done, nnz), written.code_ahead, written.weights_ahead);
-      done = end;
+  for (std::size_t begin = 0; begin < rows.size(); begin += rows_of_group) {
+    const std::size_t count = std::min(rows_of_group, rows.size() - begin);
+    for (std::size_t unit = 0; unit < units; ++unit) {
+      const auto first_channel = static_cast<std::int64_t>(unit) * unit_channels;
+      const auto end = static_cast<std::uint32_t>(std::min(first_channel + unit_channels, channels) * taps);
+      for (std::size_t row = 0; row < count; ++row) in_unit[row] = rest[begin + row].take_until(end);
+      const std::vector<CodeEntry>& entries =
+          list.list(std::span(in_unit).first(count), static_cast<std::size_t>(first_channel), values);
+      CodeUnit& written = slice.code.emplace_back();
+      written.weights = values;
+      at = write_body(at, entries, taps > 1, written);
+      values += entries.size();
     }
-    values += entries_.size();
     slice.starts.push_back(static_cast<std::uint32_t>(values - slice.values.data()));
   }
-  // Behind the last part.
-  slice.code.push_back({at_, values, 0, 0});
-  slice.code_bytes = at_ - begin;
-}
-
-void CodePacker::rank_columns(std::size_t columns) {
-  std::vector<std::uint32_t> ordered(columns);
-  std::iota(ordered.begin(), ordered.end(), 0U);
-  std::ranges::sort(ordered, {}, [&](std::uint32_t column) { return offsets_[column]; });
-  ranks_.resize(columns);
-  for (std::uint32_t rank = 0; rank < columns; ++rank) ranks_[ordered[rank]] = rank;
-}
-
-// The group's non-zeros in the order of their columns' ranks.
-void CodePacker::list_group(std::span<const WeightRow> group, std::uint32_t first, float* values) {
-  places_.assign(ranks_.size(), 0);
-  for (const WeightRow& row : group) {
-    for (const std::uint32_t column : row.columns) ++places_[ranks_[column - first]];
-  }
-  std::exclusive_scan(places_.begin(), places_.end(), places_.begin(), std::size_t{0});
-  entries_.resize(nnz_of(group));
-  for (std::uint32_t row = 0; row < group.size(); ++row) {
-    for (std::size_t i = 0; i < group[row].columns.size(); ++i) {
-      const std::uint32_t column = group[row].columns[i] - first;
-      const std::size_t place = places_[ranks_[column]]++;
-      entries_[place] = {offsets_[column], row};
-      values[place] = group[row].values[i];
-    }
-  }
-}
-
-// From the `at`-th entry on, so that no column is in two parts.
-std::size_t CodePacker::end_of_column(std::size_t at) const {
-  while (at > 0 && at < entries_.size() && entries_[at].offset == entries_[at - 1].offset) ++at;
-  return at;
+  slice.code.resize(slice.code.size() + units + 1,
+                    {.body = at, .weights = values, .code_ahead = 0, .weights_ahead = 0});
+  slice.code_bytes = at - memory->begin();
+  prepare_generated();
+  memory->seal(static_cast<std::size_t>(slice.code_bytes));
 }
 
 }  // namespace sift::cpu

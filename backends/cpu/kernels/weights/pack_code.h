@@ -1,4 +1,4 @@
-// A slice of the weights as machine code, see generated_rows.h.
+// Weights as machine code, see generated_rows.h.
 #pragma once
 
 #include <algorithm>
@@ -30,33 +30,9 @@ struct WeightRow {
   }
 };
 
-// Writes the slices of a convolution's group, one after the other. All but `pack` throw CodeMemoryError where the
-// system gives no memory for code.
-class CodePacker {
- public:
-  // `rows` in full; `offsets` of the columns of the largest slice.
-  CodePacker(std::span<const WeightRow> rows, std::span<const std::uint32_t> offsets, std::int64_t slices,
-             std::int64_t group_rows, std::int64_t tile_blocks);
-
-  // `rows` in the slice of this many columns that begins at column `first`.
-  void pack(std::span<const WeightRow> rows, std::uint32_t first, std::size_t columns, PackedSlice& slice);
-
-  // After the last slice: from here on the code can run.
-  void seal();
-
- private:
-  void rank_columns(std::size_t columns);
-  void list_group(std::span<const WeightRow> group, std::uint32_t first, float* values);
-  std::size_t end_of_column(std::size_t at) const;
-
-  std::span<const std::uint32_t> offsets_;
-  std::size_t group_rows_;
-  std::size_t tile_blocks_;
-  std::shared_ptr<CodeMemory> memory_;
-  std::byte* at_;
-  std::vector<std::uint32_t> ranks_;  // the place of each column among all, in ascending order of their offsets
-  std::vector<std::size_t> places_;
-  std::vector<CodeEntry> entries_;
-};
+// Appends the code of a group of a convolution to a slice of all its channels, which suits every shape. Throws
+// CodeMemoryError where the system gives no memory for code.
+void pack_code(std::span<const WeightRow> rows, std::int64_t channels, std::int64_t taps, std::int64_t unit_channels,
+               std::int64_t group_rows, PackedSlice& slice);
 
 }  // namespace sift::cpu

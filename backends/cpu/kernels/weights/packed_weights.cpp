@@ -4,7 +4,6 @@
 #include <bit>
 #include <functional>
 #include <numeric>
-#include <optional>
 #include <span>
 
 #include "weights/pack_code.h"
@@ -157,7 +156,7 @@ void PackedSlice::describe(RowsArgs& args) const {
   args.values = values.data();
   args.order = order.data();
   args.code = code.data();
-  args.parts = parts;
+  args.units = units;
   args.columns = columns;
 }
 
@@ -169,15 +168,15 @@ std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads) {
   return std::clamp(padded_rows(rows / (kBandsPerThread * threads)), kLeastBandRows, kMostBandRows);
 }
 
-std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel,
+std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel,
                                           std::int64_t channels) {
-  std::vector<std::uint32_t> offsets;
+  std::vector<std::uint16_t> offsets;
   offsets.reserve(static_cast<std::size_t>(channels * geometry.kernel_h * geometry.kernel_w));
   for (std::int64_t channel = 0; channel < channels; ++channel) {
     for (std::int64_t y = 0; y < geometry.kernel_h; ++y) {
       for (std::int64_t x = 0; x < geometry.kernel_w; ++x) {
         const std::int64_t floats = channel * panel.channel_floats + panel.tap_floats(y, x);
-        offsets.push_back(static_cast<std::uint32_t>(floats * static_cast<std::int64_t>(sizeof(float))));
+        offsets.push_back(static_cast<std::uint16_t>(floats * static_cast<std::int64_t>(sizeof(float))));
       }
     }
   }
@@ -194,15 +193,16 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
   for (std::int64_t row = 0; row < rows; ++row) {
     rest[static_cast<std::size_t>(row)] = {weights.row_columns(first_row + row), weights.row_values(first_row + row)};
   }
-  const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
-  const std::vector<std::uint32_t> far_offsets = column_offsets(geometry, panel, slice_channels);
-  const std::vector<std::uint16_t> offsets(far_offsets.begin(), far_offsets.end());  // of all but code
-  const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
-  std::optional<CodePacker> code;
-  if (form == WeightForm::code) {
-    code.emplace(rest, far_offsets, ceil_div(channels, slice_channels), band_rows, tiling.tile.blocks());
-  }
   std::vector<PackedSlice> slices;
+  if (form == WeightForm::code) {
+    PackedSlice& all = slices.emplace_back();
+    all.channels = channels;
+    pack_code(rest, channels, taps, tiling.unit_channels, band_rows, all);
+    return slices;
+  }
+  const std::int64_t slice_channels = std::min(tiling.slice_channels, channels);
+  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, slice_channels);
+  const auto behind = static_cast<std::uint16_t>(panel.floats(slice_channels) * std::int64_t{sizeof(float)});
   std::vector<WeightRow> in_slice(rest.size());
   for (std::int64_t channel = 0; channel < channels; channel += slice_channels) {
     PackedSlice& slice = slices.emplace_back();
@@ -225,10 +225,6 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       continue;
     }
     slice.values.reserve(nnz);
-    if (code.has_value()) {
-      code->pack(in_slice, first, columns, slice);
-      continue;
-    }
     slice.offsets.reserve(nnz);
     if (form == WeightForm::csr_pairs) {
       pack_csr_pairs(in_slice, first, slice_offsets, slice);
@@ -239,7 +235,6 @@ std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t
       pack_csr(in_slice, first, slice_offsets, slice);
     }
   }
-  if (code.has_value()) code->seal();
   return slices;
 }
 

@@ -25,8 +25,8 @@ struct PackedSlice {
   std::vector<std::uint32_t, PageAllocator<std::uint32_t>> places;
   std::vector<std::uint16_t> order;          // of sell, see RowsArgs
   std::shared_ptr<const CodeMemory> memory;  // of rows that are code
-  std::vector<CodePart> code;                // [groups][parts], and an empty one
-  std::uint32_t parts = 0;
+  std::vector<CodeUnit> code;                // see RowsArgs
+  std::uint32_t units = 0;
   std::int64_t code_bytes = 0;
   std::uint32_t columns = 0;
 
@@ -46,9 +46,9 @@ std::int64_t padded_rows(std::int64_t rows);
 std::int64_t band_rows(std::int64_t rows, WeightForm form, int threads);
 
 // Columns of a slice of this many channels -> bytes into the panel.
-std::vector<std::uint32_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
+std::vector<std::uint16_t> column_offsets(const ConvGeometry& geometry, const PanelShape& panel, std::int64_t channels);
 
-// The slices of rows [first_row, first_row + rows), one group of a convolution.
+// The slices of rows [first_row, first_row + rows), one group of a convolution. Code is one slice of all channels.
 std::vector<PackedSlice> pack_weights(const SparseWeights& weights, std::int64_t first_row, std::int64_t rows,
                                       const ConvGeometry& geometry, const PanelShape& panel, const Tiling& tiling,
                                       std::int64_t band_rows);

@@ -58,6 +58,16 @@ std::int64_t PanelShape::tap_floats(std::int64_t tap_y, std::int64_t tap_x) cons
   return (copy_blocks[copy] + ty.shift * pitch + tx.shift * images_) * block_floats + tap_x * tap_step_;
 }
 
+std::vector<std::ptrdiff_t> PanelShape::tap_bytes() const {
+  std::vector<std::ptrdiff_t> bytes;
+  for (std::int64_t tap_y = 0; tap_y < std::ssize(y.taps); ++tap_y) {
+    for (std::int64_t tap_x = 0; tap_x < std::ssize(x.taps); ++tap_x) {
+      bytes.push_back(static_cast<std::ptrdiff_t>(tap_floats(tap_y, tap_x) * std::int64_t{sizeof(float)}));
+    }
+  }
+  return bytes;
+}
+
 std::int64_t kernel_rows(const TileShape& tile, const PanelShape& panel) {
   return panel.pitch == tile.cols * tile.images ? 1 : tile.rows;
 }

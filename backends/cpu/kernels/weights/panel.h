@@ -84,6 +84,8 @@ struct PanelShape {
   std::int64_t floats(std::int64_t channels) const { return channels * blocks_per_channel * block_width_; }
   // Where output block 0 of the tile reads through this tap, from where the channel begins.
   std::int64_t tap_floats(std::int64_t tap_y, std::int64_t tap_x) const;
+  // The same for all taps, in bytes.
+  std::vector<std::ptrdiff_t> tap_bytes() const;
 
  private:
   std::int64_t images_;
@@ -101,11 +103,13 @@ struct Tiling {
   TileShape tile;
   std::int64_t slice_channels;  // input channels in a panel
   RowsFunction rows;
-  WeightForm form;        // that `rows` takes; not always the one of the problem
-  int rows_per_call = 1;  // of sell
+  WeightForm form;                 // that `rows` takes; not always the one of the problem
+  int rows_per_call = 1;           // of sell
+  std::int64_t unit_channels = 1;  // of code, see CodeUnit; a slice has whole units
 
-  // Whether weights packed for the one suit the other.
+  // Whether weights packed for the one suit the other. Code suits all.
   bool packs_like(const Tiling& other) const {
+    if (form == WeightForm::code) return other.form == form && unit_channels == other.unit_channels;
     return tile == other.tile && slice_channels == other.slice_channels && form == other.form &&
            rows_per_call == other.rows_per_call;
   }

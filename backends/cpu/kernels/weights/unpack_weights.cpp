@@ -63,19 +63,15 @@ void add_row(Listed& row, SparseWeights::Builder& builder) {
 }
 
 // Of one group of a convolution.
-void unpack_code(const std::vector<PackedSlice>& slices, std::int64_t rows, std::int64_t taps,
-                 std::span<const std::uint32_t> column_at, std::int64_t group_rows, SparseWeights::Builder& builder) {
+void unpack_code(const PackedSlice& slice, std::int64_t rows, std::int64_t taps, std::int64_t group_rows,
+                 SparseWeights::Builder& builder) {
   std::vector<Listed> listed(static_cast<std::size_t>(group_rows));
   for (std::int64_t begin = 0; begin < rows; begin += group_rows) {
     for (Listed& row : listed) row.clear();
-    for (const PackedSlice& slice : slices) {
-      const auto first = static_cast<std::uint32_t>(slice.first_channel * taps);
-      const CodePart* const parts = slice.code.data() + begin / group_rows * slice.parts;
-      for (const CodePart& part : std::span(parts, slice.parts)) {
-        const float* value = part.weights;
-        for (const CodeEntry& entry : read_body(part.body)) {
-          listed[entry.row].emplace_back(first + column_at[entry.offset / sizeof(float)], *value++);
-        }
+    for (const CodeUnit& unit : std::span(slice.code.data() + begin / group_rows * slice.units, slice.units)) {
+      const float* value = unit.weights;
+      for (const CodeEntry& entry : read_body(unit.body)) {
+        listed[entry.row].emplace_back(entry.channel * static_cast<std::uint32_t>(taps) + entry.tap, *value++);
       }
     }
     for (std::int64_t row = 0; row < std::min(group_rows, rows - begin); ++row) {
@@ -118,23 +114,25 @@ SparseWeights unpack_weights(const std::vector<std::vector<PackedSlice>>& groups
       most_channels = std::max(most_channels, slice.channels);
     }
   }
+  SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
+                                 static_cast<std::int64_t>(nnz));
+  if (tiling.form == WeightForm::code) {
+    for (const std::vector<PackedSlice>& slices : groups) {
+      unpack_code(slices.front(), rows_per_group, taps, band_rows, builder);
+    }
+    return builder.take();
+  }
   // A block of a panel belongs to one channel and tap, or, in tiles that rotate, to the taps of a row, one per list.
   const std::size_t lists = tiling.form == WeightForm::csr_by_tap ? static_cast<std::size_t>(geometry.kernel_w) : 1;
-  const std::vector<std::uint32_t> offsets = column_offsets(geometry, panel, most_channels);
+  const std::vector<std::uint16_t> offsets = column_offsets(geometry, panel, most_channels);
   const auto panel_bytes = static_cast<std::size_t>(panel.floats(most_channels)) * sizeof(float);
   std::vector<std::uint32_t> column_at(panel_bytes / sizeof(float));
   for (std::size_t column = 0; column < offsets.size(); column += lists) {
     column_at[offsets[column] / sizeof(float)] = static_cast<std::uint32_t>(column);
   }
-  SparseWeights::Builder builder(static_cast<std::int64_t>(groups.size()) * rows_per_group, columns,
-                                 static_cast<std::int64_t>(nnz));
   Listed row_of_slice;
   std::vector<std::vector<std::size_t>> places;
   for (const std::vector<PackedSlice>& slices : groups) {
-    if (tiling.form == WeightForm::code) {
-      unpack_code(slices, rows_per_group, taps, column_at, band_rows, builder);
-      continue;
-    }
     places.clear();
     for (const PackedSlice& slice : slices) places.push_back(places_of_rows(slice, rows_per_group, band_rows));
     for (std::int64_t row = 0; row < rows_per_group; ++row) {

@@ -139,6 +139,25 @@ def test_layers_become_code_where_it_takes_less_time() -> None:
     assert algorithm((64, 128, 14, 14), 128, 1.0, "images16", 3) == "dense"
 
 
+@needs_code
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_all_shapes_run_the_same_code(pool: _kernels.ThreadPool, layout: str, kernel: int) -> None:
+    rng = np.random.default_rng(5)
+    weights = random_sparse(rng, (60, 70, kernel, kernel), 0.2)
+    pads = (kernel // 2,) * 4
+    op = generated(weights, layout=layout, pads=pads)
+    tilings = set()
+    for shape in ((1, 70, 1, 128), (1, 70, 8, 9), (5, 70, 4, 4), (17, 70, 1, 1), (33, 70, 7, 7), (1, 70, 30, 40)):
+        x = random_array(rng, shape)
+        assert_close(run(pool, op, x), conv(x, weights, pads=pads), 70 * kernel**2)
+        told = op.describe(shape, pool.threads)
+        tilings.add((told["tile"], told["slice_channels"]))
+    assert len(tilings) > 3
+    assert op.times_packed == 1
+    assert op.weight_bytes < 2 * told["packed_bytes"]
+
+
 def test_other_instruction_sets_run_no_generated_code() -> None:
     weights = np.ones((32, 32, 1, 1), np.float32)
     source = _kernels.SparseWeights.from_dense(32, 32, weights)

@@ -10,7 +10,7 @@ namespace {
 
 // Against what GNU as 2.40 makes of the same instructions.
 void test_encodings() {
-  std::byte written[256];
+  std::byte written[320];
   X86Emitter code(written);
   code.load(31, {Pointer::operands, 8128});
   code.load(28, {Pointer::operands, 8192});
@@ -51,6 +51,10 @@ void test_encodings() {
   code.advance_vector(Pointer::operands);
   code.call(loop);
   code.leave();
+  code.set(Pointer::operands, {Pointer::block, 0x1234});
+  code.add(Pointer::operands, {Pointer::taps, 0x1234});
+  code.count_down(Pointer::units);
+  code.jump_if_zero({Pointer::call, 0x1234});
   code.finish();
   const int expected[]{
       0x62, 0x61, 0x7c, 0x48, 0x28, 0x7f, 0x7f,                    // vmovaps 0x1fc0(%rdi),%zmm31
@@ -95,6 +99,11 @@ void test_encodings() {
       0x48, 0x83, 0xc7, 0x40,                                      // add $0x40,%rdi
       0xe8, 0xe0, 0xff, 0xff, 0xff,                                // call to the dec
       0xc3,                                                        // ret
+      0x49, 0x8d, 0xba, 0x34, 0x12, 0x00, 0x00,                    // lea 0x1234(%r10),%rdi
+      0x49, 0x03, 0xb9, 0x34, 0x12, 0x00, 0x00,                    // add 0x1234(%r9),%rdi
+      0x49, 0xff, 0xc8,                                            // dec %r8
+      0x75, 0x06,                                                  // jne over the jmp
+      0xff, 0xa1, 0x34, 0x12, 0x00, 0x00,                          // jmp *0x1234(%rcx)
       0xc5, 0xf8, 0x77,                                            // vzeroupper
       0xc3,                                                        // ret
   };
@@ -104,20 +113,27 @@ void test_encodings() {
   check(same, "encodings");
 }
 
-// A body says what it was written from.
-void test_bodies(Random& random) {
+// A body says what it was written from, and fits where it was said to.
+void test_bodies(Random& random, std::uint32_t taps) {
   std::vector<CodeEntry> entries;
-  std::uint32_t offset = 0;
-  for (int column = 0; column < 900; ++column) {
-    offset += static_cast<std::uint32_t>(random.chance(0.02) ? random.between(1, 9000) : random.between(1, 3)) * 64;
-    for (std::uint32_t row = 0; row < kCodeRows; ++row) {
-      if (random.chance(0.1)) entries.push_back({offset, row});
+  for (std::uint32_t tap = 0; tap < taps; ++tap) {
+    std::uint32_t channel = 0;
+    for (int column = 0; column < 300; ++column) {
+      channel += static_cast<std::uint32_t>(random.chance(0.02) ? random.between(1, 9000) : random.between(1, 3));
+      for (std::uint32_t row = 0; row < kCodeRows; ++row) {
+        if (random.chance(0.1)) entries.push_back({tap, channel, row});
+      }
     }
   }
-  std::vector<std::byte> written(most_body_bytes(entries.size(), 900) + 60 * kPrefetchBytes);
-  const std::byte* const end = write_body(written.data(), entries, 40, 20);
+  std::vector<std::byte> written(most_body_bytes(entries.size(), 300 * std::size_t{taps}));
+  CodeUnit unit{};
+  const std::byte* const end = write_body(written.data(), entries, taps > 1, unit);
   check(end <= written.data() + written.size(), "bodies have room");
+  check(unit.body == written.data(), "bodies are where they were written");
   check(read_body(written.data()) == entries, "bodies are read back");
+  const std::byte* const end_of_none = write_body(written.data(), {}, taps > 1, unit);
+  check(end_of_none <= written.data() + most_body_bytes(0, 0), "bodies of nothing have room");
+  check(read_body(written.data()).empty(), "bodies of nothing are read back");
 }
 
 }  // namespace
@@ -125,7 +141,7 @@ void test_bodies(Random& random) {
 void test_generated_code() {
   test_encodings();
   Random random(2);
-  test_bodies(random);
+  for (const std::uint32_t taps : {1U, 5U}) test_bodies(random, taps);
 }
 
 }  // namespace sift::cpu
