@@ -41,10 +41,13 @@ class Difference:
 
 
 def verdict(found: Sequence[bool | None]) -> bool | None:
-    """Of a sentence about several comparisons: none may contradict it, and all must hold for it to hold."""
+    """Of a sentence about several comparisons: none may contradict it, and all must hold for it to hold.
+
+    Without a comparison it cannot be told.
+    """
     if False in found:
         return False
-    return True if all(found) else None
+    return True if found and all(found) else None
 
 
 def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:

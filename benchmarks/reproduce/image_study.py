@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from images import SETTINGS, ImageSetting, shares_of_macs, train_images
+from images import SETTINGS, ImageSetting, Sizes, sizes, train_images
 from jobs import Jobs
 
 from sift_onnx.errors import UnsupportedError
@@ -16,8 +16,6 @@ from sift_onnx.errors import UnsupportedError
 __all__ = ["DENSE", "Configuration", "Found", "ImageStudy", "wide"]
 
 FIRST_TUNING_SEED = 1000
-# Those from 0 on have been looked at when the small setting was chosen.
-FIRST_SEED = 100
 
 
 @dataclass(frozen=True)
@@ -27,10 +25,14 @@ class Configuration:
     Attributes:
         transform: arguments of :func:`sift_onnx.transform` as pairs; none for the dense network.
         algorithm: ``static``, ``set`` or ``rigl``.
+        width: of the dense network; None for that of the setting.
+        length: of the training, as a share of the setting's.
     """
 
     transform: tuple[tuple[str, str], ...] = ()
     algorithm: str = "static"
+    width: float | None = None
+    length: float = 1.0
 
 
 DENSE = Configuration()
@@ -68,57 +70,86 @@ class ImageStudy:
     """
 
     def __init__(self, setting: str, device: str, jobs: Jobs) -> None:
-        self._name, self._device, self._jobs = setting, device, jobs
+        self._name, self._device, self.jobs = setting, device, jobs
+
+    @property
+    def name(self) -> str:
+        """Key of the setting."""
+        return self._name
 
     @property
     def setting(self) -> ImageSetting:
         """How much is trained."""
         return SETTINGS[self._name]
 
-    def find(self, configurations: Sequence[Configuration], what: str) -> dict[Configuration, Found]:
+    def find(
+        self, configurations: Sequence[Configuration], what: str, seeds: int | None = None
+    ) -> dict[Configuration, Found]:
         """Choose a rate for the dense network on validation images, then train with other seeds.
 
         All have that rate, as in the paper, where published settings of the dense network are taken over (appendix B);
         chosen for each of them by a few runs, it would differ by chance, and so would accuracies. Configurations that
         do not apply to this network, whose layers are too small, are left out.
+
+        Args:
+            configurations: what is trained.
+            what: it is for, in lines that say how far it is.
+            seeds: runs of each; those of the setting if it is None.
         """
+        count = seeds or self.setting.seeds
+        found_sizes = self.sizes(configurations)
+        best = self.rate(what)
+        there = list(found_sizes)
+        runs = [
+            self._job(configuration, best, self.setting.first_seed + seed, "test")
+            for configuration in there
+            for seed in range(count)
+        ]
+        accuracies = iter(self.jobs.run(train_images, runs, what))
+        found = {}
+        for configuration in there:
+            values = tuple(next(accuracies) for _ in range(count))
+            own = found_sizes[configuration]
+            found[configuration] = Found(best, values, own.macs, own.dense)
+        return found
+
+    def rate(self, what: str) -> float:
+        """The learning rate of all configurations: the best of the dense network on validation images."""
         chosen = self.setting
-        sizes = self._sizes(configurations)
-        configurations = list(sizes)
         tuning = [
             self._job(DENSE, rate, FIRST_TUNING_SEED + seed, "validation")
             for rate in chosen.rates
             for seed in range(chosen.tuning_seeds)
         ]
-        scores = iter(self._jobs.run(train_images, tuning, f"{what}, learning rates"))
+        scores = iter(self.jobs.run(train_images, tuning, f"{what}, learning rates"))
         means = {rate: statistics.mean(next(scores) for _ in range(chosen.tuning_seeds)) for rate in chosen.rates}
-        best = max(means, key=lambda rate: means[rate])
-        runs = [
-            self._job(configuration, best, FIRST_SEED + seed, "test")
-            for configuration in configurations
-            for seed in range(chosen.seeds)
-        ]
-        accuracies = iter(self._jobs.run(train_images, runs, what))
+        return max(means, key=lambda rate: means[rate])
+
+    def sizes(self, configurations: Sequence[Configuration]) -> dict[Configuration, Sizes]:
+        """What each computes; those that do not apply are left out."""
         found = {}
         for configuration in configurations:
-            values = tuple(next(accuracies) for _ in range(chosen.seeds))
-            found[configuration] = Found(best, values, *sizes[configuration])
-        return found
-
-    def _sizes(self, configurations: Sequence[Configuration]) -> dict[Configuration, tuple[int, float]]:
-        sizes = {}
-        for configuration in configurations:
             try:
-                sizes[configuration] = shares_of_macs(self._name, dict(configuration.transform))
+                found[configuration] = sizes(self._name, dict(configuration.transform), self.width_of(configuration))
             except UnsupportedError as error:
                 click.echo(f"{configuration} does not apply: {error}", err=True)
-        return sizes
+        return found
+
+    def width_of(self, configuration: Configuration) -> float:
+        """Of the dense network that a configuration is made of."""
+        return self.setting.width if configuration.width is None else configuration.width
+
+    def own_width(self, width: float) -> float | None:
+        """What a configuration of this width has, so that the setting's own is the same one everywhere."""
+        return None if width == self.setting.width else width
 
     def _job(self, configuration: Configuration, rate: float, seed: int, part: str) -> dict[str, Any]:
         return {
             "setting": self._name,
             "transform": dict(configuration.transform),
             "algorithm": configuration.algorithm,
+            "width": self.width_of(configuration),
+            "length": configuration.length,
             "rate": rate,
             "seed": seed,
             "part": part,

@@ -45,7 +45,7 @@ def table_2(study: ImageStudy) -> Outcome:
 def table_3(study: ImageStudy) -> Outcome:
     """The four members with RigL."""
     cells = {(m, s): Configuration(((m, s),), "rigl") for m in MEMBERS for s in SPARSITIES}
-    found = study.find([DENSE, *cells.values()], "Table 3")
+    found = study.find([DENSE, *cells.values()], "Table 3", study.setting.table_seeds)
     claims = [_above_dense(f"Sparse {m.title()} is above dense at some sparsity.", cells, found, m) for m in MEMBERS]
     claims += [_above(f"Wide is above {m.title()}.", cells, found, "wide", m) for m in LOCAL]
     claims.append(_does_not_grow("Doped does not gain from more sparsity.", cells, found, "doped"))
@@ -61,7 +61,7 @@ def table_4(study: ImageStudy) -> Outcome:
     """Unstructured masks against N:M."""
     cells = {("unstructured", s): wide(s) for s in SPARSITIES}
     cells |= {("N:M", s): wide(s, pattern=PATTERNS[s]) for s in SPARSITIES}
-    found = study.find([DENSE, *cells.values()], "Table 4")
+    found = study.find([DENSE, *cells.values()], "Table 4", study.setting.table_seeds)
     claims = [
         _above_dense("N:M masks are above dense at some sparsity.", cells, found, "N:M"),
         _above("Unstructured masks are above N:M.", cells, found, "unstructured", "N:M"),
@@ -78,7 +78,7 @@ def table_9(study: ImageStudy) -> Outcome:
         (f"{m}, linear", s): Configuration(((m, s), ("activation", "none")), "rigl") for m in LOCAL for s in SPARSITIES
     }
     cells |= linear
-    found = study.find([DENSE, *cells.values()], "Table 9")
+    found = study.find([DENSE, *cells.values()], "Table 9", study.setting.table_seeds)
     claims = [
         _above(f"{m.title()} is better with a non-linearity than without.", cells, found, m, f"{m}, linear")
         for m in LOCAL
@@ -168,11 +168,11 @@ def _outcome(
     chosen = study.setting
     dense = found[DENSE]
     what = (
-        f"{chosen.data}. {chosen.epochs} epochs of SGD with Nesterov momentum, cosine decay, masks updated every "
+        f"{chosen.data}. {chosen.epochs:g} epochs of SGD with Nesterov momentum, cosine decay, masks updated every "
         f"{chosen.update} steps until three quarters of the training. All have the learning rate of "
         f"{', '.join(f'{rate:g}' for rate in chosen.rates)} that is best for the dense network on validation images, "
         f"{dense.rate:g}, by {chosen.tuning_seeds} seeds of their own. Test accuracy in %, mean ± standard deviation "
-        f"over {chosen.seeds} seeds; in brackets "
+        f"over {len(dense.accuracies)} seeds; in brackets "
         "the paper's, for ResNet-18 on CIFAR-100. Every network has the dense one's multiply-accumulates "
         f"({min(f.macs for f in found.values()):,} to {max(f.macs for f in found.values()):,} for an image). "
         "Differences below are means over seeds, paired, ± their standard error; less than two of these cannot tell."

@@ -1,34 +1,24 @@
-"""Images to tell apart, and the networks for them: of a few thousand weights, or ResNet-18.
-
-Small: data and network of `../training/digits_data.py`, at width 3. Large: images of your own in one `.npz` (``input``,
-``target``, and the same with ``val_`` and ``test_``), 64x64, and ResNet-18 with the stem for small images.
-"""
+"""One training of a network that tells images apart: made, transformed, trained, and tested by onnxruntime."""
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-import numpy as np
-import onnx
-import torch
+from image_sets import dense_network, splits
 
 import sift_onnx
-from sift_onnx.models.export import export
 from sift_onnx.training.trainer import TrainingSettings, train_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from digits_data import BATCH, Examples, Shifted, accuracy, network, split, test_set
+from digits_data import BATCH, Shifted, accuracy
 
-__all__ = ["LARGE_IMAGES", "SETTINGS", "ImageSetting", "shares_of_macs", "train_images"]
-
-# Where the large setting finds its images.
-LARGE_IMAGES = "SIFT_REPRODUCE_IMAGES"
+__all__ = [
+    "SETTINGS", "ImageSetting", "Sizes", "batches", "make_model", "mask_recipe", "sizes", "steps", "train_images",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,82 +26,94 @@ class ImageSetting:
     """How much is trained.
 
     Attributes:
-        data: what the images are, and the network.
+        images: name of images and network in `image_sets.py`.
+        data: what they are.
         width: of the network; channels, or a factor.
+        trained: images to train on; None for all.
         batch: images per step.
+        shift: pixels by which images are moved at random.
         epochs: of each run.
         rates: learning rates to choose from.
         tuning_seeds: runs of the dense network by which each is judged.
         seeds: runs that are reported.
+        table_seeds: the same of Tables 3, 4 and 9.
         update: steps between updates of masks.
+        widths: of the dense networks of Figure 1.
+        wide: of these, what Figure 1 widens.
+        first_seed: of those that are reported. Those from 0 on have been looked at when settings were chosen.
     """
 
+    images: str
     data: str
     width: float
+    trained: int | None
     batch: int
-    epochs: int
+    shift: int
+    epochs: float
     rates: tuple[float, ...]
     tuning_seeds: int
     seeds: int
+    table_seeds: int
     update: int
+    widths: tuple[float, ...] = ()
+    wide: tuple[float, ...] = ()
+    first_seed: int = 100
 
 
 SETTINGS = {
     "small": ImageSetting(
+        "digits",
         "scikit-learn's digits: 600 images of 8x8 to train on, shifted by up to a pixel, 300 to choose the "
         "learning rate by, 897 to test on; four convolutions of 3, 6, 6 and 6 channels with BatchNormalization, "
         "and a classifier",
-        3, BATCH, 80, (0.2, 0.4, 0.8, 1.6), 8, 8, 20,
+        3, None, BATCH, 1, 80, (0.2, 0.4, 0.8, 1.6), 8, 8, 8, 20,
+    ),
+    "pilot": ImageSetting(
+        "fashion-mnist",
+        "Fashion-MNIST, shrunk to 14x14, and ResNet-10, trained so little that figures say nothing",
+        4, 10_000, 128, 0, 1.25, (0.1, 0.2), 1, 2, 2, 20, (4, 6), (4,), 0,
+    ),
+    "standard": ImageSetting(
+        "fashion-mnist",
+        "Fashion-MNIST, shrunk to 14x14: 50,000 images to train on, 10,000 to choose the learning rate by, 10,000 to "
+        "test on; ResNet-10",
+        4, None, 128, 0, 4, (0.05, 0.1, 0.2, 0.4), 2, 5, 3, 50, (3, 4, 6, 8), (4, 8),
     ),
     "large": ImageSetting(
+        "own",
         "images of 64x64 as given; ResNet-18 with the stem for small images",
-        1.0, 128, 100, (0.05, 0.1, 0.2), 1, 3, 100,
+        1.0, None, 128, 1, 100, (0.05, 0.1, 0.2), 1, 3, 3, 100, (0.5, 0.7, 1.0, 1.4), (1.0,),
     ),
 }  # fmt: skip
 
 
-def _splits(setting: str, seed: int) -> tuple[Examples, Examples, Examples]:
-    """To train on, for validation, to test on; of the small setting, the first two are drawn by seed."""
-    if setting == "small":
-        return *split(seed), test_set()
-    path = os.environ.get(LARGE_IMAGES)
-    if path is None:
-        raise click.ClickException(f"the large setting needs images: set {LARGE_IMAGES} to an .npz file")
-    with np.load(path) as file:
-        found = [
-            (torch.from_numpy(file[f"{part}input"]).float(), torch.from_numpy(file[f"{part}target"]).long())
-            for part in ("", "val_", "test_")
-        ]
-    return found[0], found[1], found[2]
-
-
-def _dense(setting: str, path: Path, seed: int, examples: Examples) -> None:
+def batches(setting: str, seed: int) -> Shifted:
+    """What is trained on."""
     chosen = SETTINGS[setting]
-    if setting == "small":
-        network(path, int(chosen.width), seed)
-        return
-    images, labels = examples
-    classes = int(labels.max()) + 1
-    export(
-        "resnet18-cifar",
-        path,
-        width=chosen.width,
-        num_classes=classes,
-        batch="dynamic",
-        keep_batch_norm=True,
-        seed=seed,
-    )
-    model = onnx.load(path)
-    for axis, size in zip(model.graph.input[0].type.tensor_type.shape.dim[2:], images.shape[2:], strict=True):
-        axis.dim_value = size
-    del model.graph.value_info[:]
-    onnx.save(model, path)
+    images, labels = splits(chosen.images, seed)[0]
+    return Shifted((images[: chosen.trained], labels[: chosen.trained]), chosen.batch, chosen.shift)
+
+
+def steps(setting: str, data: Shifted, length: float) -> int:
+    """Of a training that is ``length`` times as long as usual."""
+    return round(SETTINGS[setting].epochs * len(data) * length)
+
+
+def make_model(setting: str, transform: dict[str, Any], width: float, seed: int, folder: Path) -> Path:
+    """The file of a network, dense or transformed, before its training."""
+    path = folder / "model.onnx"
+    dense_network(SETTINGS[setting].images, path, width, seed)
+    if transform:
+        sift_onnx.transform(str(path), **transform, seed=seed).save(path, force=True)
+    return path
 
 
 def train_images(
     setting: str,
     transform: dict[str, Any],
     algorithm: str,
+    width: float,
+    length: float,
     rate: float,
     seed: int,
     part: str,
@@ -123,61 +125,72 @@ def train_images(
         setting: a key of ``SETTINGS``.
         transform: arguments of :func:`sift_onnx.transform`; empty for the dense network.
         algorithm: ``static``, ``set`` or ``rigl``.
+        width: of the dense network.
+        length: of the training, as a share of the usual one.
         rate: learning rate.
         seed: of weights, masks, order of the images, and which of them are trained on.
         part: ``validation`` or ``test``.
         device: of the training.
     """
-    chosen = SETTINGS[setting]
-    train, validation, test = _splits(setting, seed)
-    data = Shifted(train, chosen.batch)
-    steps = chosen.epochs * len(data)
+    _, validation, test = splits(SETTINGS[setting].images, seed)
+    data = batches(setting, seed)
+    total = steps(setting, data, length)
     settings = TrainingSettings.of_recipe(
         {
-            "epochs": chosen.epochs,
+            "steps": total,
             "optimizer": {"type": "sgd", "lr": rate, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0005},
             "schedule": {"type": "cosine"},
-            "sparsity": _recipe(algorithm, transform.get("pattern"), steps, chosen.update) if transform else None,
+            "sparsity": mask_recipe(setting, algorithm, transform.get("pattern"), total) if transform else None,
             "seed": seed,
             "log_every": 10_000,
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        model, out = Path(folder) / "model.onnx", Path(folder) / "trained.onnx"
-        _dense(setting, model, seed, train)
-        if transform:
-            sift_onnx.transform(str(model), **transform, seed=seed).save(model, force=True)
+        model, out = make_model(setting, transform, width, seed, Path(folder)), Path(folder) / "trained.onnx"
         train_file(model, out, {"train": data}, settings, device=device)
         return accuracy(out, test if part == "test" else validation)
 
 
-def _recipe(algorithm: str, pattern: str | None, steps: int, update: int) -> dict[str, Any]:
-    """The masks of the transformed model, evolving until three quarters of the training."""
+def mask_recipe(setting: str, algorithm: str, pattern: str | None, total: int) -> dict[str, Any]:
+    """The masks of the transformed model, evolving until three quarters of the ``total`` steps."""
     if algorithm == "static":
         return {"algorithm": "static", "sparsity": "masks", "param_filter": "*"}
-    stop = steps * 3 // 4
+    stop = total * 3 // 4
     within = {"pattern": pattern} if pattern else {}
     return {
         "algorithm": algorithm,
         "sparsity": "masks",
-        "update": {"freq": update, "stop": stop},
+        "update": {"freq": SETTINGS[setting].update, "stop": stop},
         "drop_fraction": {"type": "cosine", "init": 0.3, "half_period": stop},
         "param_filter": "*",
         **within,
     }
 
 
-def shares_of_macs(setting: str, transform: dict[str, Any]) -> tuple[int, float]:
-    """Multiply-accumulates of a network, and the share of those layers that stay dense.
+@dataclass(frozen=True)
+class Sizes:
+    """Of a network, for one image.
+
+    Attributes:
+        macs: multiply-accumulates with active weights.
+        dense_macs: with all weights.
+        dense: share of ``macs`` in layers that stay dense.
+    """
+
+    macs: int
+    dense_macs: int
+    dense: float
+
+
+def sizes(setting: str, transform: dict[str, Any], width: float) -> Sizes:
+    """What a network computes.
 
     Raises:
         UnsupportedError: the transform does not apply to the network.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        _dense(setting, path, 0, _splits(setting, 0)[0])
-        model: Any = sift_onnx.transform(str(path), **transform) if transform else str(path)
-        layers = sift_onnx.inspect(model).to_dict()["layers"]
+        path = make_model(setting, transform, width, 0, Path(folder))
+        layers = sift_onnx.inspect(str(path)).to_dict()["layers"]
     macs = sum(layer["effective_macs"] for layer in layers)
     dense = sum(layer["effective_macs"] for layer in layers if layer["sparsity"] == 0)
-    return macs, dense / macs
+    return Sizes(macs, sum(layer["macs"] for layer in layers), dense / macs)

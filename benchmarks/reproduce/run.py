@@ -1,16 +1,18 @@
 """Tables and figures of the paper (Saxena et al., Sparse-IFT, 2023) again, as far as a workstation can.
 
-    python benchmarks/reproduce/run.py                          # all of them, what `make reproduce` runs
+    python benchmarks/reproduce/run.py                          # all of the standard setting: `make reproduce`
     python benchmarks/reproduce/run.py table2 figure3-training
     python benchmarks/reproduce/run.py --setting large --device cuda     # see README.md for the data it needs
 
-Each writes a page with its table and what agrees with the paper, its figures as JSON, and a plot. Trainings that have
-finished are kept in build/reproduce and not repeated; --fresh forgets them. Needs matplotlib and, for the small
-setting, scikit-learn's digits: pip install matplotlib scikit-learn
+Each writes a page with its table and what agrees with the paper, its figures as JSON, and a plot; README.md of the
+setting's folder is a table of all sentences. Trainings that have finished are kept in build/reproduce and not repeated;
+--fresh forgets them. Needs matplotlib and, for the small setting, scikit-learn's digits: pip install matplotlib
+scikit-learn
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,35 +20,65 @@ from functools import partial
 from pathlib import Path
 
 import click
+from figure1 import figure_1
 from figure3 import inference, training
+from image_sets import FASHION_MNIST, IMAGES, check_images
 from image_study import ImageStudy
 from image_tables import table_2, table_3, table_4, table_9
+from images import SETTINGS
 from jobs import Jobs
-from outcome import Outcome, write
+from outcome import Outcome, write, write_front_page
 from sizes import table_1, table_14, table_15
+from table8 import table_8
 from table19 import table_19
+from text_seconds import text_seconds
 
 from sift_onnx.backends.processors import usable_processors
 
 HERE = Path(__file__).parent
 WORK = HERE.parents[1] / "build" / "reproduce"
-NAMES = (
-    "table1", "table14", "table15", "figure3-training", "figure3-inference",
-    "table2", "table3", "table4", "table9", "table19",
-)  # fmt: skip
+ON_IMAGES = ("figure1", "table2", "table4", "table3", "table9")
+ON_TEXT = ("text-seconds", "table8", "table19")
+OTHERS = ("table1", "table14", "table15", "figure3-training", "figure3-inference")
+NAMES = {
+    # One width has no line of Figure 1.
+    "small": (*OTHERS, *ON_IMAGES[1:], *ON_TEXT[1:]),
+    # What takes no images is the same in the small setting, whose pages have it.
+    "standard": ("text-seconds", *ON_IMAGES),
+    # To see that everything runs.
+    "pilot": (*ON_IMAGES, *ON_TEXT[:2]),
+    "large": (*OTHERS, *ON_IMAGES, *ON_TEXT),
+}
 
 
 @click.command(help=__doc__.splitlines()[0] if __doc__ else None)
-@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
-@click.option("--setting", type=click.Choice(["small", "large"]), default="small", show_default=True)
+@click.argument("names", nargs=-1, type=click.Choice(NAMES["large"]), metavar="[NAME]...")
+@click.option("--setting", type=click.Choice(list(NAMES)), default="standard", show_default=True)
+@click.option("--data", help=f"Images: a folder of IDX files [default: {FASHION_MNIST}], or an .npz file if large.")
 @click.option("--device", default="cpu", show_default=True, help="Of trainings: cpu, cuda or cuda:N.")
 @click.option(
     "--jobs", "workers", type=click.IntRange(min=1), help="Trainings at a time [default: one per core; 1 on cuda]."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="[default: benchmarks/reproduce/results/SETTING]")
 @click.option("--fresh", is_flag=True, help="Repeat trainings that have finished.")
-def main(names: tuple[str, ...], setting: str, device: str, workers: int | None, out: Path | None, fresh: bool) -> None:
+def main(
+    names: tuple[str, ...],
+    setting: str,
+    data: str | None,
+    device: str,
+    workers: int | None,
+    out: Path | None,
+    fresh: bool,
+) -> None:
     """Run experiments and write what they found."""
+    names = names or NAMES[setting]
+    if unknown := set(names) - set(NAMES[setting]):
+        raise click.UsageError(f"the setting {setting} has no {', '.join(sorted(unknown))}")
+    if data is not None:
+        # Workers inherit it.
+        os.environ[IMAGES] = data
+    if set(names) & set(ON_IMAGES):
+        check_images(SETTINGS[setting].images)
     if fresh:
         shutil.rmtree(WORK / setting, ignore_errors=True)
     count = workers or (usable_processors() if device == "cpu" else 1)
@@ -58,20 +90,23 @@ def main(names: tuple[str, ...], setting: str, device: str, workers: int | None,
         "table15": table_15,
         "figure3-training": training,
         "figure3-inference": partial(inference, 16 if setting == "small" else 64),
+        "figure1": partial(figure_1, study),
         "table2": partial(table_2, study),
         "table3": partial(table_3, study),
         "table4": partial(table_4, study),
         "table9": partial(table_9, study),
+        "text-seconds": partial(text_seconds, setting, device, jobs),
+        "table8": partial(table_8, setting, device, jobs),
         "table19": partial(table_19, setting, device, jobs),
     }
-    trained = ("table2", "table3", "table4", "table9", "table19")
     folder = out or HERE / "results" / setting
     begin = time.monotonic()
-    for name in names or NAMES:
+    for name in names:
         start = time.monotonic()
         outcome = experiments[name]()
-        options = "" if setting == "small" else f" --setting {setting} --device {device}"
-        where = device if name in trained else "cpu"
+        options = "" if setting == "standard" else f" --setting {setting}"
+        options += "" if device == "cpu" else f" --device {device}"
+        where = device if name in (*ON_IMAGES, *ON_TEXT) else "cpu"
         write(
             outcome,
             folder,
@@ -85,6 +120,7 @@ def main(names: tuple[str, ...], setting: str, device: str, workers: int | None,
             f"{outcome.title}: agrees in {verdicts.count(True)}, not in {verdicts.count(False)}, cannot tell in "
             f"{verdicts.count(None)}; {time.monotonic() - start:.0f} s"
         )
+    write_front_page(folder)
     click.echo(f"{folder}: {time.monotonic() - begin:.0f} s in all")
 
 

@@ -6,6 +6,7 @@ and types, both of which come with Python. Large: files of your own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -27,7 +28,17 @@ from sift_onnx.models.export import export
 from sift_onnx.passes import Densify
 from sift_onnx.training.trainer import TrainingSettings, train_file
 
-__all__ = ["LARGE_TEXTS", "SETTINGS", "TextSetting", "fine_tune", "pre_train"]
+__all__ = [
+    "LARGE_TEXTS",
+    "SETTINGS",
+    "TextSetting",
+    "Windows",
+    "fine_tune",
+    "make_model",
+    "mask_recipe",
+    "pre_train",
+    "text_of",
+]
 
 # Where the large setting finds its two files, with a colon between them.
 LARGE_TEXTS = "SIFT_REPRODUCE_TEXTS"
@@ -61,6 +72,7 @@ class TextSetting:
         fine_rates: the same of fine-tuning.
         seeds: runs that are reported.
         windows: examples that a perplexity is of.
+        update: steps between updates of masks, with RigL.
     """
 
     data: str
@@ -74,12 +86,13 @@ class TextSetting:
     fine_rates: tuple[float, ...]
     seeds: int
     windows: int
+    update: int = 50
 
 
 SETTINGS = {
     "small": TextSetting(
         "source code of Python's standard library to pre-train on, documentation of its keywords and types to "
-        "fine-tune on; a GPT of two layers, 64 features and a vocabulary of bytes, 64 bytes at a time",
+        "fine-tune on; a GPT of two layers, 60 features and a vocabulary of bytes, 64 bytes at a time",
         1 / 12, 2, 64, 16, 600, 200, (0.002, 0.004, 0.008), (0.0005, 0.001, 0.002), 3, 256,
     ),
     "large": TextSetting(
@@ -87,12 +100,14 @@ SETTINGS = {
         0.5, 12, 256, 64, 10_000, 1_000, (0.0003, 0.0006, 0.0012), (0.00003, 0.0001, 0.0003), 3, 1024,
     ),
 }  # fmt: skip
+SETTINGS["standard"] = dataclasses.replace(SETTINGS["small"], seeds=5)
+SETTINGS["pilot"] = dataclasses.replace(SETTINGS["small"], pre_training=60, rates=(0.004,), seeds=2, update=10)
 
 
 @functools.cache
 def _texts(setting: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """To pre-train and to fine-tune on, as bytes."""
-    if setting == "small":
+    if setting != "large":
         library = Path(sysconfig.get_paths()["stdlib"])
         files = sorted({path for pattern in SOURCES for path in library.glob(pattern)})
         first = b"\n".join(path.read_bytes() for path in files)
@@ -129,7 +144,14 @@ class Windows:
 
 
 def _train(
-    source: Path, target: Path, text: np.ndarray[Any, Any], chosen: TextSetting, rate: float, steps: int, **how: Any
+    source: Path,
+    target: Path,
+    text: np.ndarray[Any, Any],
+    chosen: TextSetting,
+    rate: float,
+    steps: int,
+    masks: dict[str, Any] | None = None,
+    **how: Any,
 ) -> None:
     settings = TrainingSettings.of_recipe(
         {
@@ -138,6 +160,7 @@ def _train(
             "optimizer": {"type": "adamw", "lr": rate, "weight_decay": 0.1},
             "schedule": {"type": "cosine", "warmup": steps // 10},
             "clip_norm": 1.0,
+            "sparsity": masks,
             "seed": how["seed"],
             "log_every": 10_000,
         }
@@ -163,8 +186,49 @@ def _perplexity(path: Path, text: np.ndarray[Any, Any], chosen: TextSetting) -> 
     return math.exp(total / count)
 
 
-def pre_train(setting: str, sparsity: str, rate: float, seed: int, device: str, folder: str) -> dict[str, Any]:
-    """Export, widen and pre-train a model, whose masks stay.
+def text_of(setting: str) -> np.ndarray[Any, Any]:
+    """What models are pre-trained on."""
+    return _part(_texts(setting)[0], "train")
+
+
+def make_model(setting: str, sparsity: str, scale: float, seed: int, folder: Path, budget: str) -> Path:
+    """The file of a model before its training, see :func:`pre_train`."""
+    chosen = SETTINGS[setting]
+    path = folder / "model.onnx"
+    export(
+        "gpt3-small", path, width=scale * chosen.width, num_classes=BYTES, batch="dynamic",
+        sequence=chosen.sequence, layers=chosen.layers, seed=seed, force=True,
+    )  # fmt: skip
+    if sparsity:
+        sift_onnx.transform(str(path), wide=sparsity, budget=budget, seed=seed).save(path, force=True)
+    return path
+
+
+def mask_recipe(chosen: TextSetting, steps: int) -> dict[str, Any]:
+    """RigL on the masks of a transformed model, until three quarters of the training."""
+    stop = steps * 3 // 4
+    return {
+        "algorithm": "rigl",
+        "sparsity": "masks",
+        "update": {"freq": chosen.update, "stop": stop},
+        "drop_fraction": {"type": "cosine", "init": 0.3, "half_period": stop},
+        "param_filter": "*",
+    }
+
+
+def pre_train(
+    setting: str,
+    sparsity: str,
+    rate: float,
+    seed: int,
+    device: str,
+    folder: str,
+    scale: float = 1.0,
+    algorithm: str = "static",
+    length: float = 1.0,
+    budget: str = "layer",
+) -> dict[str, Any]:
+    """Export, widen and pre-train a model.
 
     Args:
         setting: a key of ``SETTINGS``.
@@ -173,25 +237,33 @@ def pre_train(setting: str, sparsity: str, rate: float, seed: int, device: str, 
         seed: of weights, masks and examples.
         device: of the training.
         folder: where the model is kept.
+        scale: of the dense model, a factor on the setting's width.
+        algorithm: ``static`` or ``rigl``.
+        length: of the training, as a share of the setting's.
+        budget: of the transform: what keeps its multiply-accumulates, every ``layer`` or the whole ``model``.
 
     Returns:
-        ``file`` of the model, and its ``perplexity`` on validation text.
+        ``file`` of the model, its ``perplexity`` on validation text and on ``test`` text, and its ``macs`` for an
+        example, those of attention left out.
     """
     chosen = SETTINGS[setting]
     text, _ = _texts(setting)
-    target = Path(folder) / f"{setting}-{sparsity or 'dense'}-{rate:g}-{seed}.onnx"
+    target = (
+        Path(folder) / f"{setting}-{sparsity or 'dense'}-{rate:g}-{seed}-{scale:g}-{algorithm}-{length:g}-{budget}.onnx"
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        model = Path(temporary) / "model.onnx"
-        export(
-            "gpt3-small", model, width=chosen.width, num_classes=BYTES, batch="dynamic", sequence=chosen.sequence,
-            layers=chosen.layers, seed=seed,
-        )  # fmt: skip
-        if sparsity:
-            sift_onnx.transform(str(model), wide=sparsity, budget="layer", seed=seed).save(model, force=True)
+        model = make_model(setting, sparsity, scale, seed, Path(temporary), budget)
         target.unlink(missing_ok=True)
-        _train(model, target, text, chosen, rate, chosen.pre_training, seed=seed, device=device)
-    return {"file": str(target), "perplexity": _perplexity(target, _part(text, "validation"), chosen)}
+        steps = round(length * chosen.pre_training)
+        masks = mask_recipe(chosen, steps) if algorithm == "rigl" else None
+        _train(model, target, text, chosen, rate, steps, masks, seed=seed, device=device)
+    return {
+        "file": str(target),
+        "perplexity": _perplexity(target, _part(text, "validation"), chosen),
+        "test": _perplexity(target, _part(text, "test"), chosen),
+        "macs": sift_onnx.inspect(str(target)).totals.effective_macs,
+    }
 
 
 def fine_tune(setting: str, file: str, dense: bool, rate: float, seed: int, device: str) -> dict[str, float]:

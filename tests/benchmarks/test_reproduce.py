@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import math
+import struct
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +52,7 @@ def test_standard_error_is_that_of_paired_differences(reproduce):
 
 @pytest.mark.parametrize(
     ("found", "says"),
-    [([True, True], True), ([True, None], None), ([None], None), ([True, False, None], False)],
+    [([True, True], True), ([True, None], None), ([None], None), ([True, False, None], False), ([], None)],
 )
 def test_a_sentence_holds_if_every_comparison_does_and_fails_if_one_does(reproduce, found, says):
     assert reproduce("compare").verdict(found) is says
@@ -103,3 +107,122 @@ def test_the_page_sorts_sentences_by_whether_they_hold(reproduce, tmp_path):
     before = (tmp_path / "tableX" / "chart.svg").read_bytes()
     outcome.write(found, tmp_path, "python run.py tableX", "small", "cpu", 4.0)
     assert (tmp_path / "tableX" / "chart.svg").read_bytes() == before
+
+
+def _point(reproduce, accuracies: list[float], seconds: float):
+    study = reproduce("image_study")
+    found = study.Found(0.1, tuple(accuracies), 1, 0.0)
+    return reproduce("figure1").Point(study.DENSE, found, 1.0, seconds, 1.0)
+
+
+def test_the_dense_rival_is_the_best_that_takes_no_longer(reproduce):
+    points = [_point(reproduce, [80.0], 10.0), _point(reproduce, [82.0], 20.0), _point(reproduce, [90.0], 30.0)]
+    best = reproduce("figure1").best_dense_within
+    assert best(points, 19.9) is points[1]
+    assert best(points, 12.0) is points[0]
+    assert best(points, 5.0) is None
+
+
+def test_the_dense_rival_of_a_gpt_has_the_lowest_perplexity_in_that_time(reproduce):
+    text_seconds = reproduce("text_seconds")
+    run = text_seconds.TextRun
+    seconds = {run(): 10.0, run(length=2.0): 20.0, run(scale=1.5): 30.0, run("0.75"): 20.0}
+    perplexities = dict(zip(seconds, ([9.0], [8.0], [5.0], [4.0]), strict=True))
+    assert text_seconds.best_dense(perplexities, seconds, 20.0) == run(length=2.0)
+    assert text_seconds.best_dense(perplexities, seconds, 12.0) == run()
+    with pytest.raises(ValueError, match="empty"):
+        text_seconds.best_dense(perplexities, seconds, 5.0)
+
+
+def test_the_dense_network_is_also_trained_for_as_long_as_each_rigl_training(reproduce):
+    figure1 = reproduce("figure1")
+    dense = {4: figure1.Configuration(), 8: figure1.Configuration(width=8)}
+    sparse = {
+        (width, algorithm, s): figure1.Configuration((("wide", s),), algorithm, dense[width].width)
+        for width in dense
+        for algorithm in ("static", "rigl")
+        for s in ("0.5", "0.9")
+    }
+    ms = {dense[4]: 10.0, dense[8]: 20.0} | dict.fromkeys(sparse.values(), 20.0)
+    ms[sparse[4, "rigl", "0.9"]] = 8.0
+    assert figure1._as_long(dense, sparse, ms) == {
+        (4, "0.5"): figure1.Configuration(length=2.0),
+        # Shorter, where sparse steps are faster. At width 8 the usual training takes as long as it is.
+        (4, "0.9"): figure1.Configuration(length=0.8),
+    }
+
+
+def test_rigl_pays_for_dense_gradients_once_in_an_interval(reproduce):
+    flops = reproduce("figure1").training_flops
+    assert flops(100, 1000, "static", 10) == flops(100, 1000, "set", 10) == 600
+    # Between updates 3 sparse products of each layer; at one of ten steps the gradient of all weights instead.
+    assert flops(100, 1000, "rigl", 10) == (9 * 600 + 2 * (2 * 100 + 1000)) / 10
+
+
+def _idx(path: Path, magic: int, array: np.ndarray) -> None:
+    path.write_bytes(struct.pack(f">{1 + array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes())
+
+
+@pytest.fixture
+def fashion(reproduce, tmp_path, monkeypatch):
+    """Images of the standard setting, made up."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 10_300), ("t10k", 40)):
+        _idx(tmp_path / f"{part}-images-idx3-ubyte", 2051, rng.integers(0, 256, (count, 28, 28)))
+        _idx(tmp_path / f"{part}-labels-idx1-ubyte", 2049, rng.integers(0, 10, count))
+    sets = reproduce("image_sets")
+    monkeypatch.setenv(sets.IMAGES, str(tmp_path))
+    return sets
+
+
+def test_validation_images_are_drawn_by_seed_and_never_trained_on(fashion):
+    train, validation, test = fashion.splits("fashion-mnist", 3)
+    assert [len(labels) for _, labels in (train, validation, test)] == [300, 10_000, 40]
+    assert train[0].shape[1:] == (1, 14, 14)
+    rows = {image.numpy().tobytes() for image in train[0]}
+    assert len(rows) == 300
+    assert rows.isdisjoint(image.numpy().tobytes() for image in validation[0])
+    assert rows != {image.numpy().tobytes() for image in fashion.splits("fashion-mnist", 4)[0][0]}
+
+
+def test_missing_images_are_said_with_how_to_get_them(reproduce, tmp_path, monkeypatch):
+    sets = reproduce("image_sets")
+    monkeypatch.setenv(sets.IMAGES, str(tmp_path / "nowhere"))
+    with pytest.raises(click.ClickException, match="apt-get download dataset-fashion-mnist"):
+        sets.check_images("fashion-mnist")
+
+
+def test_dense_and_sparse_networks_of_the_standard_setting_compute_as_much(reproduce, fashion):
+    sizes = reproduce("images").sizes
+    dense = sizes("standard", {}, 4)
+    wide = sizes("standard", {"wide": "0.75"}, 4)
+    assert dense.macs == dense.dense_macs
+    assert wide.macs == pytest.approx(dense.macs, rel=1e-3)
+    assert wide.dense_macs > 3 * wide.macs
+
+
+def test_steps_are_timed_with_their_phases_for_dense_and_masked_networks(reproduce, fashion, monkeypatch):
+    images, times = reproduce("images"), reproduce("step_times")
+    short = dataclasses.replace(images.SETTINGS["pilot"], update=2)
+    monkeypatch.setitem(images.SETTINGS, "pilot", short)
+    networks = [{"transform": t, "algorithm": "rigl", "width": 4} for t in ({}, {"wide": "0.75"})]
+    dense, masked = times.step_times("pilot", networks, 1)
+    assert dense["format"] in ("contiguous", "channels last")
+    for found in (dense, masked):
+        assert found["spread"][0] <= found["ms"] <= found["spread"][1]
+        assert all(ms > 0 for ms in found["phases"].values())
+        assert 0 < sum(share for _, share in found["operations"]) <= 1
+
+
+def test_the_front_page_has_a_line_for_each_sentence(reproduce, tmp_path):
+    claims = [
+        {"text": "One | two.", "agrees": True, "evidence": "1."},
+        {"text": "Three.", "agrees": None, "evidence": "0 ± 1."},
+    ]
+    (tmp_path / "tableX").mkdir()
+    document = {"name": "tableX", "title": "Table X: what", "setting": "small", "claims": claims}
+    (tmp_path / "tableX" / "results.json").write_text(json.dumps(document))
+    reproduce("outcome").write_front_page(tmp_path)
+    page = (tmp_path / "README.md").read_text().splitlines()
+    assert "| [Table X](tableX/README.md) | One \\| two. | agrees | 1. |" in page
+    assert "| [Table X](tableX/README.md) | Three. | cannot be told | 0 ± 1. |" in page
