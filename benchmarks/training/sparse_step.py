@@ -13,6 +13,7 @@ torch, in the faster of its two memory formats, "same width" the wide model with
 from __future__ import annotations
 
 import argparse
+import gc
 import re
 import statistics
 import tempfile
@@ -210,9 +211,12 @@ def main() -> None:
                 for found in case():
                     rows.append(found)
                     print(f"{found.case} : {found.against}  {found.ratio:.3f}", flush=True)
+                # A run of an hour that is cut off keeps what it has found.
+                if options.out is not None:
+                    pages.write(options.out, [asdict(r) for r in rows])
+                # Modules hold each other; those of a batch of 64 leave no room for the next case's.
+                gc.collect()
     print(steps_table([asdict(r) for r in rows]))
-    if options.out is not None:
-        pages.write(options.out, [asdict(r) for r in rows])
 
 
 if __name__ == "__main__":
