@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.operators.domains import is_standard
+from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 
 __all__ = ["GeluMatch", "find_gelus"]
 
@@ -46,7 +45,7 @@ class GeluMatch:
 
 def find_gelus(graph: GraphView) -> list[GeluMatch]:
     """All occurrences whose intermediate values no other node reads."""
-    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if node.op_type in _FUNCTIONS)
+    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, *_FUNCTIONS))
     return [gelu for gelu in found if gelu is not None]
 
 
@@ -54,7 +53,11 @@ def _match(graph: GraphView, function: int) -> GeluMatch | None:
     name, wanted = _FUNCTIONS[graph.nodes[function].op_type]
     made = graph.nodes[function].output[0]
     plus_one = graph.only_reader(made)
-    if plus_one is None or not _is(graph.nodes[plus_one], "Add") or _other_number(graph, plus_one, made) != 1:
+    if (
+        plus_one is None
+        or not is_standard_op(graph.nodes[plus_one], "Add")
+        or _other_number(graph, plus_one, made) != 1
+    ):
         return None
     for operand in _values_before(graph, graph.nodes[function].input[0]):
         nodes: set[int] = set()
@@ -64,7 +67,7 @@ def _match(graph: GraphView, function: int) -> GeluMatch | None:
         if not _multiply(graph, graph.nodes[plus_one].output[0], operand, nodes):
             return None
         last = max(nodes)
-        if all(_is_read_by(graph, output, nodes) for i in nodes - {last} for output in graph.nodes[i].output):
+        if all(graph.is_only_read_by(output, nodes) for i in nodes - {last} for output in graph.nodes[i].output):
             return GeluMatch(operand, name, tuple(sorted(nodes)))
     return None
 
@@ -74,7 +77,7 @@ def _multiply(graph: GraphView, value: str, operand: str, nodes: set[int]) -> bo
     missing = {"operand", "half"}
     while missing:
         product = graph.only_reader(value)
-        if product is None or not _is(graph.nodes[product], "Mul"):
+        if product is None or not is_standard_op(graph.nodes[product], "Mul"):
             return False
         factors = list(graph.nodes[product].input)
         factors.remove(value)
@@ -154,19 +157,10 @@ def _is_close(found: Polynomial | None, wanted: Polynomial) -> bool:
     )
 
 
-def _is_read_by(graph: GraphView, name: str, nodes: set[int]) -> bool:
-    """Whether only ``nodes`` read a value, which is no output."""
-    return name not in graph.outputs and set(graph.readers.get(name, ())) <= nodes
-
-
 def _other_number(graph: GraphView, index: int, name: str) -> float | None:
     first, second = graph.nodes[index].input
     return graph.number(second if first == name else first)
 
 
 def _is_arithmetic(node: onnx.NodeProto) -> bool:
-    return any(_is(node, op) for op in ("Add", "Mul", "Div", "Pow"))
-
-
-def _is(node: onnx.NodeProto, op: str) -> bool:
-    return node.op_type == op and is_standard(node.domain)
+    return is_standard_op(node, "Add", "Mul", "Div", "Pow")

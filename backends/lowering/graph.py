@@ -20,7 +20,7 @@ from sift_onnx.operators.traits import DRAWING
 from sift_onnx.shapes.equivalent_ops import forget_recorded_shapes
 from sift_onnx.shapes.inference import infer_values
 
-__all__ = ["GraphView", "names_read"]
+__all__ = ["GraphView", "is_standard_op", "names_read"]
 
 
 class GraphView:
@@ -131,6 +131,10 @@ class GraphView:
             readers = [index for index in readers if self.nodes[index].op_type != "Shape"]
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
+    def is_only_read_by(self, name: str, nodes: set[int]) -> bool:
+        """Whether no other nodes read a value, which is no output."""
+        return name not in self.outputs and set(self.readers.get(name, ())) <= nodes
+
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
@@ -158,6 +162,11 @@ def _constant_of(node: onnx.NodeProto) -> gs.Constant | None:
     if isinstance(value, int):
         return gs.Constant(node.output[0], np.asarray(value, np.int64))
     return None
+
+
+def is_standard_op(node: onnx.NodeProto, *ops: str) -> bool:
+    """Whether a node is one of these standard operators."""
+    return node.op_type in ops and is_standard(node.domain)
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.operators.domains import is_standard
+from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 
 __all__ = ["NormMatch", "find_norms"]
 
@@ -43,7 +42,7 @@ class NormMatch:
 
 def find_norms(graph: GraphView) -> list[NormMatch]:
     """All occurrences whose intermediate values no other node reads."""
-    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if _is(node, "Sqrt"))
+    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "Sqrt"))
     return [norm for norm in found if norm is not None]
 
 
@@ -58,7 +57,7 @@ def _match(graph: GraphView, root: int) -> NormMatch | None:
     dims = graph.dims(operand or difference)
     if value is None or not dims or not isinstance(dims[-1], int):
         return None
-    if operand is not None and not _is_read_by(graph, difference, nodes):
+    if operand is not None and not graph.is_only_read_by(difference, nodes):
         return None
     scale, value = _vector(graph, value, "Mul", dims, nodes)
     shift, value = _vector(graph, value, "Add", dims, nodes)
@@ -118,13 +117,13 @@ def _divided(graph: GraphView, root: int, difference: str, nodes: set[int]) -> s
     if reader is None:
         return None
     node = graph.nodes[reader]
-    if _is(node, "Div") and list(node.input) == [difference, deviation]:
+    if is_standard_op(node, "Div") and list(node.input) == [difference, deviation]:
         nodes.add(reader)
         return node.output[0]
-    if not (_is(node, "Reciprocal") or (_is(node, "Div") and graph.number(node.input[0]) == 1)):
+    if not (is_standard_op(node, "Reciprocal") or (is_standard_op(node, "Div") and graph.number(node.input[0]) == 1)):
         return None
     product = graph.only_reader(node.output[0])
-    if product is None or not _is(graph.nodes[product], "Mul"):
+    if product is None or not is_standard_op(graph.nodes[product], "Mul"):
         return None
     if sorted(graph.nodes[product].input) != sorted((difference, node.output[0])):
         return None
@@ -137,7 +136,7 @@ def _vector(
 ) -> tuple[npt.NDArray[np.float32] | None, str]:
     """A number for each channel that a node combines ``value`` with, and its result; None and ``value`` without one."""
     reader = graph.only_reader(value)
-    if reader is None or not _is(graph.nodes[reader], op):
+    if reader is None or not is_standard_op(graph.nodes[reader], op):
         return None, value
     others = [name for name in graph.nodes[reader].input if name != value]
     vector = graph.values_of(others[0]) if len(others) == 1 else None
@@ -162,15 +161,6 @@ def _is_over_channels(graph: GraphView, reduced: int) -> bool:
     return [axis % len(dims) if isinstance(axis, int) else None for axis in axes] == [len(dims) - 1]
 
 
-def _is_read_by(graph: GraphView, name: str, nodes: set[int]) -> bool:
-    """Whether only ``nodes`` read a value, which is no output."""
-    return name not in graph.outputs and set(graph.readers.get(name, ())) <= nodes
-
-
 def _maker(graph: GraphView, name: str, *ops: str) -> int | None:
     index = graph.producers.get(name)
-    return index if index is not None and any(_is(graph.nodes[index], op) for op in ops) else None
-
-
-def _is(node: onnx.NodeProto, op: str) -> bool:
-    return node.op_type == op and is_standard(node.domain)
+    return index if index is not None and is_standard_op(graph.nodes[index], *ops) else None

@@ -1,8 +1,8 @@
 """Figure 1 of the paper: accuracy over training FLOPs, and beside it over seconds of training, which it does not show.
 
-Dense residual networks of several widths make a line; Sparse Wide ones of some of these widths have the FLOPs of points
-on it. On sparse kernels their steps do not take the dense network's time, so that the second plot decides anew: there
-a Sparse Wide training stands beside the best dense one that takes no longer, of any width, or of another length.
+Dense residual networks of several widths make a line. A Sparse Wide network has the FLOPs of the dense one that it is
+made from. Its steps take another time on sparse kernels, so the second plot compares by seconds: a Sparse Wide training
+with the best dense one that takes no longer, whatever its width or number of steps.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from sparse_step_cases import Step
 __all__ = ["step_times", "text_step_times"]
 
 _OPERATIONS = 6
-# So many that masks are updated to the end.
+# The length of the schedule: longer than what is timed, so that masks are still updated at its end.
 _STEPS = 1_000_000
 # The same network in formats to choose from.
 _Forms = dict[str, Step]
