@@ -61,7 +61,7 @@ class Work:
         kind: of the rate that it has.
         positions: pixels of an image, rows of a matrix, or tokens of a sequence.
         density: share of the weights that kernels multiply.
-        flops: on all weights; 0 where the rate is of bytes.
+        flops: on all weights; for kinds whose rate is of flops.
         nbytes: that are read and written, without weights.
     """
 
@@ -73,7 +73,7 @@ class Work:
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
-        if self.flops:
+        if self.kind in side.flops:
             return side.step_seconds + 1e-9 * density * self.flops / side.flops[self.kind].at(self.positions, density)
         return side.step_seconds + 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
 

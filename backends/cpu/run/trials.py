@@ -110,6 +110,8 @@ class Trials:
     def _way(self, feeds: Feeds) -> tuple[Parts, Outputs | None]:
         """What runs the request, and its outputs if it has run meanwhile."""
         key = shape_class(feeds[name].shape for name in self._inputs)
+        if any(0 in sizes for sizes in key):
+            return self.kernels, None  # nothing is computed, and nothing can be timed
         verdict, outputs = self._verdicts.get(key), None
         if verdict is None:
             # Requests that come meanwhile wait: they would disturb what is timed.
