@@ -60,9 +60,13 @@ class Parts:
         self.programs = tuple(programs)
         self.outputs = tuple(outputs)
         self._parts = _with_lifetimes(self.programs, self.outputs)
+        first = self.programs[0]
+        self._only = first if len(self.programs) == 1 and isinstance(first, OnnxRuntimeProgram) else None
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The model's outputs for feeds that are known to fit."""
+        if self._only is not None:
+            return self._only.run_unchecked(feeds)
         values = dict(feeds)
         for part in self._parts:
             part.run(values)

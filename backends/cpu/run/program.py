@@ -33,7 +33,7 @@ from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.cpu.run.trials import Trials, placed
+from sift_onnx.backends.cpu.run.trials import Route, Trials, placed
 from sift_onnx.backends.cpu.run.whole_model import whole_model
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
@@ -51,6 +51,8 @@ __all__ = ["CpuBackend", "CpuProgram", "ModelMetadata"]
 Array = npt.NDArray[Any]
 _PROFILED_RUNS = 10
 _LARGE_BYTES = 32 << 20
+# Requests whose names, shapes and types have been checked, and are not looked at again.
+_KNOWN = 64
 
 
 class CpuBackend(Backend):
@@ -124,6 +126,8 @@ class CpuProgram(Program):
             whole = OnnxRuntimeProgram(source, options)
             self.inputs, self.outputs = whole.inputs, whole.outputs
             self._parts = self._in_order([whole])
+        self._latest = Route(self._parts)
+        self._known: dict[tuple[Any, ...], Route] = {}
         if sum(nbytes_of(constant) for constant in graph.constants.values()) >= _LARGE_BYTES:
             # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
             del loaded, graph, plan
@@ -152,24 +156,30 @@ class CpuProgram(Program):
             trials.prepare()
         return trials
 
-    @property
-    def verdict(self) -> str:
-        """See :attr:`Program.verdict`; on requests like the one that ran last."""
-        latest = self._trials.latest if self._trials is not None else None
-        return latest.reason if latest is not None else ""
-
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""
-        _check(self.inputs, feeds)
-        return self._parts.run(feeds) if self._trials is None else self._trials.run(feeds)
+        request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
+        route = self._known.get(request)
+        if route is None:
+            _check(self.inputs, feeds)
+            route, outputs = self._route(feeds)
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[request] = route
+            if outputs is not None:
+                return outputs
+        self._latest = route
+        return route.way.run(feeds)
+
+    def _route(self, feeds: Mapping[str, Array]) -> tuple[Route, dict[str, Array] | None]:
+        route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds)
+        self._latest = route
+        return route, outputs
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
         _check(self.inputs, feeds)
-        return self._way(feeds).run_timed(feeds)
-
-    def _way(self, feeds: Mapping[str, Array]) -> Parts:
-        return self._parts if self._trials is None else self._trials.way(feeds)
+        return self._route(feeds)[0].way.run_timed(feeds)
 
     @property
     def parts(self) -> tuple[PartProgram, ...]:
@@ -179,8 +189,12 @@ class CpuProgram(Program):
     @property
     def placements(self) -> tuple[Placement, ...]:
         """Every node of the model, and why it is where it is, in requests like the one that ran last."""
-        verdict = self._trials.latest if self._trials is not None else None
-        return self._placements if verdict is None else tuple(placed(one, verdict) for one in self._placements)
+        return tuple(placed(one, self._latest.verdict) for one in self._placements)
+
+    @property
+    def verdict(self) -> str:
+        """See :attr:`Program.verdict`; on requests like the one that ran last."""
+        return self._latest.verdict.reason
 
     @property
     def weight_bytes(self) -> int:
@@ -200,7 +214,7 @@ class CpuProgram(Program):
         if feeds is None:
             feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
         _check(self.inputs, feeds)
-        way = self._way(feeds)
+        way = self._route(feeds)[0].way
         reasons = {placement.name: placement.reason for placement in self.placements}
         nodes: list[NodeProfile] = []
         for program, operands in way.in_turn(feeds):

@@ -26,7 +26,7 @@ from sift_onnx.backends.cpu.run.shape_classes import ShapeClass, shape_class
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import SiftError
 
-__all__ = ["Trials", "Verdict", "placed"]
+__all__ = ["Route", "Trials", "Verdict", "placed"]
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -53,12 +53,19 @@ class Verdict:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Route:
+    """What runs requests of a class, and why."""
+
+    way: Parts
+    verdict: Verdict = Verdict(KERNELS)
+
+
 class Trials:
-    """Runs each request where its class is faster; thread-safe.
+    """Finds for each class of requests the way that is faster; thread-safe.
 
     Attributes:
         kernels: one of the two ways.
-        latest: verdict on the request that ran last; None before the first one.
     """
 
     def __init__(
@@ -79,7 +86,6 @@ class Trials:
             clock: in seconds.
         """
         self.kernels = kernels
-        self.latest: Verdict | None = None
         self._open_whole = open_whole
         self._inputs = tuple(inputs)
         self._estimate = estimate
@@ -98,38 +104,33 @@ class Trials:
         with self._deciding, suppress(SiftError):  # which the trial meets again, and reports
             self._opened()
 
-    def run(self, feeds: Feeds) -> Outputs:
-        """The outputs for feeds that are known to fit."""
-        way, outputs = self._way(feeds)
-        return way.run(feeds) if outputs is None else outputs
+    def decide(self, feeds: Feeds) -> tuple[Route, Outputs | None]:
+        """What runs requests like this one, and its outputs if it had to run for that.
 
-    def way(self, feeds: Feeds) -> Parts:
-        """What runs requests like this one; it is decided by a run, if need be."""
-        return self._way(feeds)[0]
-
-    def _way(self, feeds: Feeds) -> tuple[Parts, Outputs | None]:
-        """What runs the request, and its outputs if it has run meanwhile."""
+        Args:
+            feeds: that are known to fit the model.
+        """
         key = shape_class(feeds[name].shape for name in self._inputs)
         if any(0 in sizes for sizes in key):
-            return self.kernels, None  # nothing is computed, and nothing can be timed
-        verdict, outputs = self._verdicts.get(key), None
+            return Route(self.kernels, Verdict(KERNELS)), None  # nothing is computed, and nothing can be timed
+        outputs = None
+        verdict = self._verdicts.get(key)
         if verdict is None:
             # Requests that come meanwhile wait: they would disturb what is timed.
             with self._deciding:
                 verdict = self._verdicts.get(key)
                 if verdict is None:
-                    verdict, outputs = self._decide(feeds)
+                    verdict, outputs = self._weigh(feeds)
                     self._verdicts[key] = verdict
                     if all(found.placement == KERNELS for found in self._verdicts.values()):
                         self._whole = None
-        self.latest = verdict
         if verdict.placement == KERNELS:
-            return self.kernels, outputs
+            return Route(self.kernels, verdict), outputs
         whole = self._whole
         assert whole is not None  # it stays once a class runs in it
-        return whole, outputs
+        return Route(whole, verdict), outputs
 
-    def _decide(self, feeds: Feeds) -> tuple[Verdict, Outputs]:
+    def _weigh(self, feeds: Feeds) -> tuple[Verdict, Outputs]:
         start = self._clock()
         outputs, shapes = self.kernels.run_shaped(feeds)
         first = self._clock() - start
