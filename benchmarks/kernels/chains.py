@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["LAYERS", "OTHERS", "Operator", "attention_model", "chain"]
+__all__ = ["LAYERS", "OTHERS", "Operator", "attention_model", "chain", "turns"]
 
-_OPSET = 17
+_OPSET = 20
 _HEADS, _DEPTH = 8, 64
 _ANCHOR_DENSITY = 0.1
+_TURNS_SHAPE = (16, 256)
 
 
 @dataclass
@@ -74,6 +75,10 @@ def _add(b: _Builder, x: str, shape: tuple[int, ...]) -> str:
     return b.op("Add", x, "x")
 
 
+def _activation(b: _Builder, x: str, shape: tuple[int, ...]) -> str:
+    return b.op("Gelu", x)
+
+
 def _pool(b: _Builder, x: str, shape: tuple[int, ...]) -> str:
     return b.op("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4)
 
@@ -81,7 +86,7 @@ def _pool(b: _Builder, x: str, shape: tuple[int, ...]) -> str:
 Operator = Callable[[_Builder, str, tuple[int, ...]], str]
 # By kind, as `backends/cpu/lower/costs.py` names them; each keeps its operand's shape.
 LAYERS: dict[str, Operator] = {"product": _product, "pointwise": _pointwise, "window": _window, "depthwise": _depthwise}
-OTHERS: dict[str, Operator] = {"elementwise": _add, "normalization": _normalization, "pool": _pool}
+OTHERS: dict[str, Operator] = {"elementwise": _add, "activation": _activation, "normalization": _normalization, "pool": _pool}
 
 
 def chain(
@@ -105,6 +110,14 @@ def chain(
     return builder.model(x, shape, shape)
 
 
+def turns(count: int) -> onnx.ModelProto:
+    """Sparse products, and between them an operator that kernels do not have."""
+    builder, x = _Builder(_ANCHOR_DENSITY), "x"
+    for _ in range(count):
+        x = _product(builder, builder.op("Elu", x), _TURNS_SHAPE)
+    return builder.model(x, _TURNS_SHAPE, _TURNS_SHAPE)
+
+
 def attention_model(tokens: int, anchored: bool) -> onnx.ModelProto:
     """Self-attention of 8 heads, of queries, keys and values that are the input; behind a sparse product, or not.
 
@@ -115,7 +128,7 @@ def attention_model(tokens: int, anchored: bool) -> onnx.ModelProto:
     builder, x, width = _Builder(_ANCHOR_DENSITY), "x", _HEADS * _DEPTH
     if anchored:
         x = builder.op("MatMul", x, builder.weights(3 * width, 3 * width))
-    builder.nodes.append(helper.make_node("Split", [x], ["q", "k", "v"], axis=-1))
+    builder.nodes.append(helper.make_node("Split", [x], ["q", "k", "v"], axis=-1, num_outputs=3))
     heads = builder.constant(np.array([0, 0, _HEADS, _DEPTH], np.int64))
     apart = [builder.op("Reshape", name, heads) for name in "qkv"]
     turned = [builder.op("Transpose", name, perm=perm) for name, perm in

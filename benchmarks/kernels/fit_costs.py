@@ -19,7 +19,7 @@ from importlib.metadata import version
 
 import msgspec
 import onnx
-from chains import LAYERS, OTHERS, Operator, attention_model, chain
+from chains import LAYERS, OTHERS, Operator, attention_model, chain, turns
 
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
@@ -27,8 +27,10 @@ from sift_onnx.backends.cpu.lower.plan import Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting
 from sift_onnx.backends.cpu.lower.rates import TABLE, Entry, Grid, Rates, Table
 from sift_onnx.backends.cpu.run.peak import Peak
+from sift_onnx.backends.cpu.run.parts import PartProgram, Parts
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.measure import host
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.model import Model
@@ -54,7 +56,7 @@ _TINY, _FEW, _MANY = (1, 16), 1, 33
 # Rates of which none is asked for: everything that can be is left to the kernels.
 _ONE = Grid((1.0,), (1.0,), ((1.0,),))
 _ANY = Entry(
-    "avx512", 1, 1.0, defaultdict(lambda: _ONE), defaultdict(lambda: _ONE), 0.0, 0.0
+    "avx512", 1, 1.0, defaultdict(lambda: _ONE), defaultdict(lambda: _ONE), 0.0, 0.0, 0.0
 )
 
 
@@ -76,9 +78,14 @@ class Kernels:
         """All of a model in the kernels, and inputs for it."""
         plan = lower(GraphView(Model.load(model)), self.threads, Setting(Rates(_ANY, _ANY), slack=math.inf))
         (part,) = plan.parts
-        assert isinstance(part, Region)
-        program = RegionProgram(part, self._pool, _kernels.Workspace(), _kernels.ArrayPool(), self.isa)
+        program = self._program(part)
+        assert isinstance(program, RegionProgram)
         return program, random_feeds(graph_inputs(model))
+
+    def _program(self, part: Region | Subgraph) -> PartProgram:
+        if isinstance(part, Region):
+            return RegionProgram(part, self._pool, _kernels.Workspace(), _kernels.ArrayPool(), self.isa)
+        return OnnxRuntimeProgram(part.model, CompileOptions(self.threads), part.arrays)
 
     def steps(self, model: onnx.ModelProto) -> dict[int | None, float]:
         """The least time of each step of a model, in seconds; None is a change of layout."""
@@ -96,6 +103,25 @@ class Kernels:
 
         _least(run, self.seconds)
         return best
+
+    def turn_seconds(self) -> tuple[float, float]:
+        """What a region and a session of onnxruntime take besides their operators, where they take turns."""
+        model = turns(_COUNT)
+        plan = lower(GraphView(Model.load(model)), self.threads, Setting(Rates(_ANY, _ANY), slack=math.inf))
+        programs = [self._program(part) for part in plan.parts]
+        parts, feeds = Parts(programs, [model.graph.output[0].name]), random_feeds(graph_inputs(model))
+        best = [math.inf] * len(programs)
+
+        def run() -> None:
+            for number, part in enumerate(parts.run_timed(feeds)[1]):
+                besides = part.seconds - sum(step.seconds for step in part.steps)
+                best[number] = min(best[number], besides)
+
+        _least(run, self.seconds)
+        own = [seconds for seconds, part in zip(best, plan.parts, strict=True) if isinstance(part, Region)]
+        # The operator of a session is too small to be told from its call.
+        other = [seconds for seconds, part in zip(best, plan.parts, strict=True) if not isinstance(part, Region)]
+        return statistics.mean(own), statistics.mean(other)
 
     def wall(self, model: onnx.ModelProto) -> float:
         """The least time of a run, in seconds."""
@@ -196,7 +222,14 @@ def kernels_entry(kernels: Kernels) -> Entry:
     # What a change of layout costs per byte that crosses: it is read and written, in two layouts.
     rates["border"] = _grid([(nbytes, _rounded(1e-9 * nbytes / seconds)) for nbytes, seconds in moved])
     return Entry(
-        kernels.isa, kernels.threads, _rounded(kernels.peak_gflops), layers, rates, _rounded(step), _rounded(few - step)
+        kernels.isa,
+        kernels.threads,
+        _rounded(kernels.peak_gflops),
+        layers,
+        rates,
+        _rounded(step),
+        call_seconds=_rounded(few - step),
+        turn_seconds=_rounded(max(kernels.turn_seconds()[0], few - step)),
     )
 
 
@@ -238,7 +271,8 @@ def onnxruntime_entry(isa: str, threads: int, peak_gflops: float, seconds: float
     ]
     layers["attention"] = Grid(tuple(map(float, TOKENS)), (1.0,), tuple(attention))
     rates = other_grids(lambda operator, shape, _: operators(operator, shape), step)
-    return Entry(isa, threads, _rounded(peak_gflops), layers, rates, _rounded(step), _rounded(call))
+    turn = max(Kernels(isa, threads, seconds).turn_seconds()[1], call)
+    return Entry(isa, threads, _rounded(peak_gflops), layers, rates, _rounded(step), _rounded(call), _rounded(turn))
 
 
 def main() -> None:

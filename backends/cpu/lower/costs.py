@@ -1,8 +1,9 @@
 """How long a region takes in the kernels, and its nodes in onnxruntime, estimated from measured rates.
 
 A layer with weights takes ``step_seconds + flops / rate``. The rate is that of its kind, its positions and its density:
-kernels leave zeros out, onnxruntime multiplies them. Any other operator takes ``step_seconds + bytes / rate``. A region
-costs its call besides, and the change of layout of what crosses its border, where images or rows are in the lanes.
+kernels leave zeros out, onnxruntime multiplies them. Any other operator takes ``step_seconds + bytes / rate``, and so
+does an activation in a layer that is more than a comparison. A region costs the change of layout of what crosses its
+border besides, where images or rows are in the lanes. Each region and each session of onnxruntime costs its call.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES_PAY
 from sift_onnx.backends.cpu.lower.rates import Entry, Rates
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
+    NO_ACTIVATION,
     Attention,
     Conv,
     Depthwise,
@@ -34,7 +36,9 @@ Shape = tuple[int, ...]
 
 # What crosses a region's border, as a kind of bytes.
 BORDER = "border"
-_NORMALIZATION, _POOL, _ELEMENTWISE = "normalization", "pool", "elementwise"
+_NORMALIZATION, _POOL, _ELEMENTWISE, _ACTIVATION = "normalization", "pool", "elementwise", "activation"
+# Activations that cost next to nothing where a result is stored.
+_COMPARISONS = ("none", "clip", "leaky")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Work:
         density: share of the weights that kernels multiply.
         flops: on all weights; for kinds whose rate is of flops.
         nbytes: that are read and written, without weights.
+        activated: bytes of results that get an activation which is more than a comparison.
     """
 
     kind: str
@@ -70,12 +75,18 @@ class Work:
     density: float
     flops: float
     nbytes: float
+    activated: float = 0.0
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
+        seconds = side.step_seconds
         if self.kind in side.flops:
-            return side.step_seconds + 1e-9 * density * self.flops / side.flops[self.kind].at(self.positions, density)
-        return side.step_seconds + 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
+            seconds += 1e-9 * density * self.flops / side.flops[self.kind].at(self.positions, density)
+        else:
+            seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
+        if self.activated:
+            seconds += 1e-9 * self.activated / side.bytes[_ACTIVATION].at(self.activated)
+        return seconds
 
 
 def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
@@ -95,14 +106,22 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         if isinstance(spec, Conv) and spec.pool is not None:
             outputs = math.prod(_sizes(spec.geometry.positions(operand))) * operand[0] * weights.rows
         flops = 2.0 * weights.columns * outputs
+        # Read and written, as by an operator of its own.
+        activated = 0.0 if spec.activation[0] in _COMPARISONS else 2.0 * step.dtype.itemsize * outputs
         if isinstance(spec, Matmul):
-            return Work("product", outputs / max(weights.rows, 1), density, flops, nbytes)
+            return Work("product", outputs / max(weights.rows, 1), density, flops, nbytes, activated)
         images = operand[0]
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
-                    density, flops, nbytes)  # fmt: skip
-    kinds = {LayerNormalization: _NORMALIZATION, Pool: _POOL, GlobalPool: _POOL}
-    return Work(kinds.get(type(spec), _ELEMENTWISE), 0.0, 1.0, 0.0, nbytes)
+                    density, flops, nbytes, activated)  # fmt: skip
+    if isinstance(spec, (Pool, GlobalPool)):
+        kind = _POOL
+    elif isinstance(spec, LayerNormalization):
+        kind = _NORMALIZATION
+    else:
+        is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
+        kind = _ELEMENTWISE if is_plain else _ACTIVATION
+    return Work(kind, 0.0, 1.0, 0.0, nbytes)
 
 
 def _window_kind(spec: Conv | Depthwise) -> str:
@@ -114,7 +133,7 @@ def _window_kind(spec: Conv | Depthwise) -> str:
 def region_estimate(
     steps: Sequence[Step], inputs: Mapping[str, Shape], outputs: Sequence[str], rates: Rates
 ) -> Estimate:
-    """Seconds of a region's steps.
+    """Seconds of a region's steps, and of its border.
 
     Args:
         steps: fused, in order.
@@ -123,7 +142,7 @@ def region_estimate(
         rates: of the machine.
     """
     shapes = dict(inputs)
-    kernels, onnxruntime = rates.kernels.call_seconds, 0.0
+    kernels = onnxruntime = 0.0
     crossing = {name: step.dtype.itemsize for step in steps for name in step.inputs if name in inputs}
     for step in steps:
         operand = shapes[step.inputs[0]]
@@ -140,16 +159,18 @@ def region_estimate(
     return Estimate(kernels, onnxruntime)
 
 
-def plan_estimate(regions: Estimate, subgraphs: int, rates: Rates) -> Estimate:
+def plan_estimate(steps: Estimate, regions: int, sessions: int, rates: Rates) -> Estimate:
     """Of a plan against one session of onnxruntime, without the nodes that run there either way.
 
     Args:
-        regions: estimate of all of its regions.
-        subgraphs: how many sessions of onnxruntime it has.
+        steps: of all of its regions.
+        regions: how many there are.
+        sessions: how many sessions of onnxruntime are between them.
         rates: of the machine.
     """
-    call = rates.onnxruntime.call_seconds
-    return regions + Estimate(subgraphs * call, call)
+    own, other = rates.kernels, rates.onnxruntime
+    parts = regions * own.turn_seconds + sessions * other.turn_seconds if sessions else regions * own.call_seconds
+    return steps + Estimate(parts, other.call_seconds)
 
 
 def _are_in_lanes(step: Step, shapes: Mapping[str, Shape]) -> bool:

@@ -69,7 +69,8 @@ class Entry:
         flops: rates of layers with weights and of attention, by kind; see ``costs``.
         bytes: rates of what other operators read and write, by kind.
         step_seconds: that each operator costs besides.
-        call_seconds: of a region that runs, or of a session's run.
+        call_seconds: of a region, or of a session's run, where nothing else runs in between.
+        turn_seconds: the same where regions and sessions take turns: threads are asleep when theirs begins.
     """
 
     isa: str
@@ -79,6 +80,7 @@ class Entry:
     bytes: Mapping[str, Grid]
     step_seconds: float
     call_seconds: float
+    turn_seconds: float
 
     def times(self, factor: float) -> Entry:
         """As if the processor did ``factor`` times as much per second within an operator."""

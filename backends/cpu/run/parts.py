@@ -100,7 +100,7 @@ class Parts:
             for program, own in zip(self.programs, shapes, strict=True)
             if isinstance(program, RegionProgram)
         ]
-        return plan_estimate(sum(regions, Estimate(0.0, 0.0)), len(shapes) - len(regions), rates)
+        return plan_estimate(sum(regions, Estimate(0.0, 0.0)), len(regions), len(shapes) - len(regions), rates)
 
     def run_shaped(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[Shapes]]:
         """As :meth:`run`, and the sizes of what each part read, by name."""

@@ -143,8 +143,9 @@ class CpuProgram(Program):
 
     def _weighed(self, model: ModelSource | Model, graph: GraphView, plan: Plan, rates: Rates) -> Trials:
         """Trials against onnxruntime; it is opened at once where requests that are likely will need it."""
-        subgraphs = sum(isinstance(part, Subgraph) for part in plan.parts)
-        clear = all(is_certain(plan_estimate(own, subgraphs, rates)) for own in plan.estimates)
+        regions = sum(isinstance(part, Region) for part in plan.parts)
+        sessions = len(plan.parts) - regions
+        clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
         opened = whole_model(model, graph, self._options, is_kept=not clear)
         trials = Trials(
             self._parts,

@@ -34,7 +34,7 @@ def test_a_grid_of_one_density_has_it_for_all():
 
 def entry(isa, threads, rate):
     grid = Grid((1.0,), (1.0,), ((rate,),))
-    return Entry(isa, threads, 2 * rate, {"product": grid}, {"border": grid}, step_seconds=1e-6, call_seconds=1e-5)
+    return Entry(isa, threads, 2 * rate, {"product": grid}, {"border": grid}, step_seconds=1e-6, call_seconds=1e-5, turn_seconds=2e-5)
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def test_the_table_has_all_that_estimates_ask_for(isa, threads):
                                         for lanes in ("", " in lanes"))}  # fmt: skip
     for side in (found.kernels, found.onnxruntime):
         assert set(side.flops) == layers
-        assert {"elementwise", "normalization", "pool"} <= set(side.bytes)
+        assert {"elementwise", "activation", "normalization", "pool"} <= set(side.bytes)
         for grid in (*side.flops.values(), *side.bytes.values()):
             assert all(rate > 0 for row in grid.rates for rate in row)
             assert {len(row) for row in grid.rates} == {len(grid.densities)}
             assert len(grid.rates) == len(grid.sizes)
             assert list(grid.sizes) == sorted(set(grid.sizes))
             assert list(grid.densities) == sorted(set(grid.densities))
-        assert 0 < side.step_seconds < side.call_seconds < 1e-3
+        assert 0 < side.step_seconds < side.call_seconds <= side.turn_seconds < 1e-3
     assert "border" in found.kernels.bytes
