@@ -18,7 +18,14 @@ import onnx
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
-from sift_onnx.backends.cpu.lower.profitability import is_sparse, why_not_profitable
+from sift_onnx.backends.cpu.lower.costs import Estimate
+from sift_onnx.backends.cpu.lower.profitability import (
+    MARGIN,
+    Setting,
+    is_sparse,
+    region_estimates,
+    why_not_profitable,
+)
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
 from sift_onnx.backends.lowering.dims import Dims
@@ -73,16 +80,28 @@ class Plan:
     Attributes:
         parts: regions and sub-graphs; none where onnxruntime has all of the model.
         placements: every node of the model, in its order.
+        estimates: of what the kernels have, for each of the sizes that were weighed.
     """
 
     parts: tuple[Region | Subgraph, ...]
     placements: tuple[Placement, ...]
+    estimates: tuple[Estimate, ...] = ()
 
 
-def lower(graph: GraphView, threads: int = 1) -> Plan:
-    """The plan for ``graph``, whose weights are read on ``threads`` threads."""
-    groups, dims = find_node_groups(graph, partial(read_weights, threads=threads))
-    groups, parts = _settle(graph, groups, dims)
+def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = True) -> Plan:
+    """The plan for ``graph``.
+
+    Args:
+        graph: the model.
+        threads: that read its weights.
+        setting: what regions are weighed with.
+        is_timed: whether the plan is timed against onnxruntime where estimates leave that open. Then regions stay that
+            may pay, if there are none that should.
+    """
+    found, dims = find_node_groups(graph, partial(read_weights, threads=threads))
+    groups, parts = _settle(graph, found, dims, setting)
+    if is_timed and not any(part.on_kernels for part in parts):
+        groups, parts = _settle(graph, found, dims, replace(setting, slack=max(setting.slack, MARGIN)))
     placements = _placements(graph, groups)
     if not any(part.on_kernels for part in parts):
         return Plan((), placements)
@@ -91,12 +110,15 @@ def lower(graph: GraphView, threads: int = 1) -> Plan:
         everything = [replace(group, step=None, reason=reason if group.step else group.reason) for group in groups]
         return Plan((), _placements(graph, everything))
     made: list[Region | Subgraph] = []
+    estimates = [Estimate(0.0, 0.0)] * len(setting.sizes)
     for part in parts:
         if part.on_kernels:
             made += _regions(graph, part)
+            own = region_estimates(_fused(part), _known(graph, part, dims), part.inputs, part.outputs, setting)
+            estimates = [a + b for a, b in zip(estimates, own, strict=True)]
         else:
             made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
-    return Plan(tuple(made), placements)
+    return Plan(tuple(made), placements, tuple(estimates))
 
 
 def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -109,9 +131,10 @@ def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
     return f"{bad!r} would pass between parts, but is no tensor of a type that can be exchanged" if bad else ""
 
 
-def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims]) -> tuple[list[NodeGroup], list[Part]]:
+def _settle(
+    graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims], setting: Setting
+) -> tuple[list[NodeGroup], list[Part]]:
     """Part, and give up regions that do not pay; each round leaves fewer, so it ends."""
-    batch = _batch_symbol(graph)
     while True:
         parts = partition(groups, graph.outputs)
         # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
@@ -120,15 +143,23 @@ def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims])
         for part in idle or parts:
             if not part.on_kernels:
                 continue
-            steps = [group.step for group in part.groups if group.step is not None]
-            values = [*part.inputs, *(name for s in steps for name in (*s.inputs, s.output))]
-            known = {name: dims.get(name) or graph.dims(name) or () for name in values}
-            reason = why_not_profitable(steps, known, part.inputs, part.outputs, batch)
+            known = _known(graph, part, dims)
+            is_alone = len(parts) == 1
+            reason = why_not_profitable(_fused(part), known, part.inputs, part.outputs, setting, is_alone)
             if reason:
                 refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
         if not refused:
             return groups, parts
         groups = needed([_given_up(graph, group, refused.get(group.nodes, "")) for group in groups], graph)
+
+
+def _fused(part: Part) -> list[Step]:
+    return fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
+
+
+def _known(graph: GraphView, part: Part, dims: Mapping[str, Dims]) -> dict[str, Dims]:
+    """Sizes of what enters a region."""
+    return {name: dims.get(name) or graph.dims(name) or () for name in part.inputs}
 
 
 def _given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
@@ -151,21 +182,13 @@ def _own_reason(group: NodeGroup) -> str:
     return ""
 
 
-def _batch_symbol(graph: GraphView) -> str | None:
-    for name in graph.inputs:
-        dims = graph.dims(name)
-        if dims and isinstance(dims[0], str):
-            return dims[0]
-    return None
-
-
 def _nodes(part: Part) -> list[int]:
     return sorted(index for group in part.groups for index in group.nodes)
 
 
 def _regions(graph: GraphView, part: Part) -> list[Region]:
     """One region, or one that runs image by image and the one after it."""
-    steps = fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
+    steps = _fused(part)
     count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:

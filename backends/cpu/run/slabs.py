@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY, Layout
 
 __all__ = ["Slab", "cut"]
 
 # The operands of a slab should stay in the last-level cache from one operator to the next. If even one group of 16
 # images is too large, the slab is one group.
 _SLAB_BYTES = 8 << 20
-# From this many images on, sixteen lanes of which some are idle take less time than images one by one.
-_LANES_PAY = 12
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,12 @@ def cut(
         whole: rows depend on each other and stay together.
     """
     if whole:
-        return (Slab(0, count, count, "images16" if count >= _LANES_PAY else "planes"),)
+        return (Slab(0, count, count, "images16" if count >= LANES_PAY else "planes"),)
     if single:
         size = max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
         return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
     full, rest = divmod(count, LANES)
-    if rest >= _LANES_PAY:
+    if rest >= LANES_PAY:
         full, rest = full + 1, 0
     in_lanes = count - rest
     groups = max(1, full) if only_rows else max(1, _SLAB_BYTES // max(bytes_per_group, 1))

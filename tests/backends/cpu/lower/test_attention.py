@@ -252,7 +252,7 @@ def test_what_makes_a_mask_does_not_part_the_layers(monkeypatch: pytest.MonkeyPa
     program = assert_same_at_batches(net.model(), [1, 3])
     assert len([part for part in program.parts if isinstance(part, RegionProgram)]) == 1
     assert len(attentions_of(program)) == 1
-    assert judged[0] == 2  # subtraction and product
+    assert judged[0] == 1  # subtraction and product, in one
     assert len(judged) == 2
 
 
