@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.dims import Dims
@@ -14,7 +14,7 @@ from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node
 from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["NodeGroup", "find_node_groups", "needed"]
+__all__ = ["NodeGroup", "find_node_groups", "given_up", "needed"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class NodeGroup:
 
     Attributes:
         nodes: their indices.
-        reads: values that they read, constants left out.
-        writes: values that others may read.
+        reads: values that are read, constants left out: by the kernels where these do it, or else by the nodes.
+        writes: values that others may read; kernels have a group for each output of a node.
         step: what kernels would do; None where they cannot.
         reason: why not.
     """
@@ -39,7 +39,9 @@ class NodeGroup:
 def find_node_groups(
     graph: GraphView, read_weights: Callable[[Sequence[WeightMatrix]], None]
 ) -> tuple[list[NodeGroup], dict[str, Dims]]:
-    """The groups of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make.
+    """The groups of ``graph`` in topological order, and the sizes of what kernels make.
+
+    Some are not :func:`needed`, such as what computes the target of a Reshape that kernels know the sizes of.
 
     Args:
         graph: the model.
@@ -75,27 +77,34 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
         nodes = matched.get(index, (index,))
         try:
             if index in gelus:
-                step = _gelu_step(graph, gelus[index], views, dims)
+                steps = (_gelu_step(graph, gelus[index], views, dims),)
             elif index in attentions:
-                step = _attention_step(graph, attentions[index], views, dims)
+                steps = (_attention_step(graph, attentions[index], views, dims),)
             elif index in norms:
-                step = _norm_step(graph, norms[index], views, dims)
+                steps = (_norm_step(graph, norms[index], views, dims),)
             else:
-                step = lower_node(graph, index, views, dims)
+                steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
             groups.append(NodeGroup(nodes, _reads(graph, nodes), writes, None, str(reason)))
             continue
-        views[step.output] = step.result_view
-        dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
-        derived = tuple(name for name in (*step.inputs, step.mask) if name in graph.derived)
-        for name in derived:
-            made_of_constants.setdefault(graph.derived[name], {})[name] = None
-        groups.append(NodeGroup(nodes, (*_reads(graph, nodes), *derived), (step.output,), step))
+        for step in steps:
+            views[step.output] = step.result_view
+            dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
+            reads = tuple(dict.fromkeys(n for n in (*step.inputs, step.mask) if n and n not in graph.constants))
+            for name in reads:
+                if name in graph.derived:
+                    made_of_constants.setdefault(graph.derived[name], {})[name] = None
+            groups.append(NodeGroup(nodes, reads, (step.output,), step))
     constant = [
         NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
     ]
-    return needed([*constant, *groups], graph), dims
+    return [*constant, *groups], dims
+
+
+def given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
+    """``group`` for other means than kernels; nodes that compute on constants go there with their readers."""
+    return replace(group, step=None, reason=reason, reads=_reads(graph, group.nodes))
 
 
 def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:

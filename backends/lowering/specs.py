@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sift_onnx.backends.lowering.dims import Dims, product, quotient, window
+from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
 __all__ = [
@@ -16,7 +17,10 @@ __all__ = [
     "RELU",
     "Activation",
     "Attention",
+    "ChannelCombine",
     "ChannelScale",
+    "Channels",
+    "Concat",
     "Conv",
     "Depthwise",
     "Elementwise",
@@ -24,7 +28,9 @@ __all__ = [
     "GlobalPool",
     "LayerNormalization",
     "LinearLayer",
+    "LinearResize",
     "Matmul",
+    "PixelCopy",
     "Pool",
     "Reshaped",
     "Spec",
@@ -113,12 +119,70 @@ class Elementwise:
 
 
 @dataclass(frozen=True)
+class ChannelCombine:
+    """activation(x kind second), with a value of the second operand, [n, c, 1, 1], for each channel of each image."""
+
+    kind: Literal["add", "subtract", "multiply"]
+    activation: Activation = NO_ACTIVATION
+
+
+@dataclass(frozen=True)
 class ChannelScale:
     """activation(x * scale + shift), both [c]."""
 
     scale: Floats = field(repr=False)
     shift: Floats = field(repr=False)
     activation: Activation = NO_ACTIVATION
+
+
+@dataclass(frozen=True)
+class Concat:
+    """The channels of all operands, one after the other.
+
+    Attributes:
+        channels: how many each operand has.
+        axis: that they lie along.
+    """
+
+    channels: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Some channels of x, in an order of their own: a slice, or a shuffle.
+
+    Attributes:
+        taken: which ones.
+        of: how many x has.
+        axis: that they lie along.
+    """
+
+    taken: tuple[int, ...] = field(repr=False)
+    of: int
+    axis: int
+
+    @property
+    def is_range(self) -> bool:
+        """Whether they are adjacent, in their order."""
+        return self.taken == tuple(range(self.taken[0], self.taken[0] + len(self.taken)))
+
+
+@dataclass(frozen=True)
+class PixelCopy:
+    """Pixels of x at other places of the same channel; ``fill`` where there is none."""
+
+    height: AxisMap
+    width: AxisMap
+    fill: float = 0.0
+
+
+@dataclass(frozen=True)
+class LinearResize:
+    """Pixels between those of x, by linear interpolation along height and width."""
+
+    height: Sampling
+    width: Sampling
 
 
 @dataclass(frozen=True)
@@ -176,7 +240,21 @@ class Reshaped:
 
 
 LinearLayer = Conv | Depthwise | Matmul
-Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Reshaped
+Spec = (
+    LinearLayer
+    | Pool
+    | GlobalPool
+    | Elementwise
+    | ChannelCombine
+    | ChannelScale
+    | Concat
+    | Channels
+    | PixelCopy
+    | LinearResize
+    | LayerNormalization
+    | Attention
+    | Reshaped
+)
 
 
 def result_dims(spec: Spec, dims: Dims) -> Dims:
@@ -193,6 +271,12 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
             return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
+        case Concat():
+            return (*dims[: spec.axis], sum(spec.channels), *dims[spec.axis + 1 :])
+        case Channels():
+            return (*dims[: spec.axis], len(spec.taken), *dims[spec.axis + 1 :])
+        case PixelCopy() | LinearResize():
+            return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():
             channels = spec.heads * spec.value_depth
             return (product(dims[:-1]), channels) if spec.joins_rows else (*dims[:-1], channels)

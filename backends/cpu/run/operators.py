@@ -11,26 +11,30 @@ from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winog
 from sift_onnx.backends.cpu.lower.layouts import Layout
 from sift_onnx.backends.lowering.specs import (
     Attention,
+    ChannelCombine,
     ChannelScale,
     Conv,
     Depthwise,
     Elementwise,
     GlobalPool,
     LayerNormalization,
+    LinearResize,
     Matmul,
+    PixelCopy,
     Pool,
     Spec,
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention"]
+__all__ = ["build", "build_attention", "build_for_size"]
 
 
 def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
     """The operator that does ``spec`` in ``layout``.
 
     Args:
-        spec: anything but :class:`Reshaped`, for which there is nothing to do, and :class:`Attention`.
+        spec: anything but :class:`Reshaped`, for which there is nothing to do, what moves channels, which becomes
+            copies (``schedule``), and what the functions below are for.
         layout: of operand and result.
         weights: those of a convolution or matrix product; both layouts share them.
         isa: instruction set.
@@ -75,6 +79,8 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
             return _kernels.GlobalAveragePool(layout=layout, isa=isa)
         case Elementwise():
             return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
+        case ChannelCombine():
+            return _kernels.ChannelCombine(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelScale():
             return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
         case LayerNormalization():
@@ -82,6 +88,15 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
             )
     raise AssertionError(f"{type(spec).__name__} is no operator")
+
+
+def build_for_size(spec: PixelCopy | LinearResize, height: int, width: int, layout: Layout) -> _kernels.Op:
+    """The operator that does ``spec`` on images of ``height`` and ``width``."""
+    if isinstance(spec, PixelCopy):
+        rows, columns = spec.height.sources(height), spec.width.sources(width)
+        return _kernels.PixelCopy(rows, columns, spec.fill, layout=layout)
+    rows_between, columns_between = spec.height.neighbours(height), spec.width.neighbours(width)
+    return _kernels.LinearResize(rows_between, columns_between, layout=layout)
 
 
 def build_attention(

@@ -17,14 +17,25 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
-from sift_onnx.backends.cpu.run.operators import build, build_attention
+from sift_onnx.backends.cpu.run.operators import build, build_attention, build_for_size
 from sift_onnx.backends.cpu.run.schedule import Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, LinearLayer, Matmul, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Channels,
+    Concat,
+    Conv,
+    LinearLayer,
+    LinearResize,
+    Matmul,
+    PixelCopy,
+    Reshaped,
+    result_dims,
+)
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -35,6 +46,8 @@ Array = npt.NDArray[Any]
 _KEPT = 32
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
+# Specs whose operators are made for a size, by the schedule.
+_WITHOUT_OPERATOR = (Attention, Channels, Concat, LinearResize, PixelCopy)
 
 
 @dataclass(frozen=True)
@@ -164,8 +177,8 @@ class RegionProgram:
     def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
         """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
         spec = self.region.steps[step].spec
-        if isinstance(spec, Attention):
-            return f"attention {layout}"
+        if isinstance(spec, _WITHOUT_OPERATOR):
+            return f"{type(spec).__name__.lower()} {layout}"
         op = self._op(step, layout)
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
@@ -233,9 +246,12 @@ class RegionProgram:
         slabs = []
         whole = any(isinstance(step.spec, Attention) for step in self.region.steps)
         only_rows = all(step.view == "rows" for step in self.region.steps)
+        moves_channels = any(isinstance(step.spec, (Channels, Concat)) for step in self.region.steps)
 
         def op_of(index: int, layout: Layout) -> _kernels.Op:
             step = self.region.steps[index]
+            if isinstance(step.spec, (PixelCopy, LinearResize)):
+                return build_for_size(step.spec, *concrete(dims[step.inputs[0]])[2:], layout)
             if not isinstance(step.spec, Attention):
                 return self._op(index, layout)
             operands = [concrete(dims[name]) for name in step.inputs]
@@ -243,7 +259,12 @@ class RegionProgram:
             return build_attention(step.spec, operands, mask, layout, self.isa)
 
         for slab in cut(
-            count, self._bytes_of_group(shapes), only_rows=only_rows, single=self.region.single, whole=whole
+            count,
+            self._bytes_of_group(shapes),
+            only_rows=only_rows,
+            single=self.region.single,
+            whole=whole,
+            apart=moves_channels and not only_rows,
         ):
             key = (slab.count, slab.layout)
             if key not in made:

@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
 __all__ = ["activation", "arithmetic", "biased_gelu"]
 
@@ -76,6 +77,9 @@ def arithmetic(node: NodeView) -> Step:
     if node.op not in _KINDS:
         raise NotLowered("no kernel divides two activations")
     dims = node.dims(0)
+    for image, other in ((0, 1), (1, 0)):
+        if dims != node.dims(1) and _is_value_per_channel(node.dims(other), node.dims(image)):
+            return _with_value_per_channel(node, image, other)
     if dims != node.dims(1):
         raise NotLowered("its operands are not known to be of one shape")
     # An operand that comes from outside is read as the other one is.
@@ -83,6 +87,18 @@ def arithmetic(node: NodeView) -> Step:
     view = node.operand(0, known[0] or known[1])
     node.operand(1, view)
     return node.step(Elementwise(_KINDS[node.op]), view, operands=(0, 1))
+
+
+def _is_value_per_channel(dims: Dims, image: Dims) -> bool:
+    return len(image) == 4 and dims == (*image[:2], 1, 1)
+
+
+def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
+    node.operand(image, "image")
+    node.operand(other, "image")
+    if node.op == "Sub" and other == 0:
+        raise NotLowered("no kernel subtracts images from a value per channel")
+    return node.step(ChannelCombine(_KINDS[node.op]), "image", operands=(image, other))
 
 
 def _with_constant(node: NodeView, activation: int) -> Step:

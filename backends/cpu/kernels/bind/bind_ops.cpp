@@ -154,6 +154,17 @@ void bind_ops(nb::module_& module) {
           "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
           "`kind` is 'first', 'add', 'subtract' or 'multiply'.");
 
+  nb::class_<ChannelCombine, Op>(module, "ChannelCombine", "activation(input op second), a second value per channel.")
+      .def(
+          "__init__",
+          [](ChannelCombine* self, const std::string& kind, const ActivationSpec& activation, const std::string& layout,
+             const std::string& isa) {
+            new (self) ChannelCombine(named(kBinaries, kind, "operation"), activation_of(activation),
+                                      named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "`kind` is 'add', 'subtract' or 'multiply'; the second operand has the shape (n, c, 1, 1).");
+
   nb::class_<ChannelScale, Op>(module, "ChannelScale", "activation(input * scale[c] + shift[c]).")
       .def(
           "__init__",

@@ -20,11 +20,56 @@ void Elementwise::run(ThreadPool& pool, const Shape& shape, const float* in, con
     kernels_.elementwise({.kind = kind_,
                           .a = in + first,
                           .b = kind_ == BinaryKind::first ? nullptr : second + first,
+                          .repeats_b = false,
                           .scale = 1,
                           .shift = 0,
                           .out = out + first,
                           .count = std::min(kPiece, count - first),
                           .activation = activation_});
+  });
+}
+
+ChannelCombine::ChannelCombine(BinaryKind kind, Activation activation, Layout layout, const KernelTable& kernels)
+    : kind_(kind), activation_(activation), layout_(layout), kernels_(kernels) {
+  if (kind == BinaryKind::first) throw std::invalid_argument("channel combine: it has two operands");
+}
+
+OtherSizes ChannelCombine::other_sizes(const Shape& in) const {
+  return {.second = element_count({in.n, in.c, 1, 1}, layout_)};
+}
+
+void ChannelCombine::run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others,
+                         float* out) const {
+  const float* const second = others.second;
+  if (second == nullptr) throw std::invalid_argument("channel combine: the second operand is missing");
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t units = nchw ? shape.n : ceil_div(shape.n, kLanes);
+  const std::int64_t plane = shape.h * shape.w * (nchw ? 1 : kLanes);
+  constexpr std::int64_t kPiece = 16384;  // floats, as above
+  const std::int64_t together = std::max<std::int64_t>(kPiece / std::max<std::int64_t>(plane, 1), 1);
+  const std::int64_t planes = units * shape.c;
+  pool.parallel_for(ceil_div(planes, together), [&](std::int64_t task) {
+    const std::int64_t end = std::min(planes, (task + 1) * together);
+    for (std::int64_t at = task * together; at < end; ++at) {
+      ElementwiseArgs args{.kind = kind_,
+                           .a = in + at * plane,
+                           .b = second + at * kLanes,
+                           .repeats_b = true,
+                           .scale = 1,
+                           .shift = 0,
+                           .out = out + at * plane,
+                           .count = plane,
+                           .activation = activation_};
+      if (nchw) {
+        const float value = second[at];
+        args.kind = BinaryKind::first;
+        args.b = nullptr;
+        args.repeats_b = false;
+        args.scale = kind_ == BinaryKind::multiply ? value : 1;
+        args.shift = kind_ == BinaryKind::multiply ? 0 : kind_ == BinaryKind::add ? value : -value;
+      }
+      kernels_.elementwise(args);
+    }
   });
 }
 
@@ -51,6 +96,7 @@ void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, co
     kernels_.elementwise({.kind = BinaryKind::first,
                           .a = in + task * plane,
                           .b = nullptr,
+                          .repeats_b = false,
                           .scale = scale_[channel],
                           .shift = shift_[channel],
                           .out = out + task * plane,

@@ -25,6 +25,24 @@ class Elementwise final : public Op {
   const KernelTable& kernels_;
 };
 
+// activation(a op b[n][c]) with a value of b for each channel of each image: the gate of squeeze-and-excite.
+class ChannelCombine final : public Op {
+ public:
+  // Throws std::invalid_argument for the kind `first`.
+  ChannelCombine(BinaryKind kind, Activation activation, Layout layout, const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override { return in; }
+  Layout input_layout() const override { return layout_; }
+  OtherSizes other_sizes(const Shape& in) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+ private:
+  BinaryKind kind_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+};
+
 // activation(x * scale[c] + shift[c]): a normalization that no convolution before it takes in.
 class ChannelScale final : public Op {
  public:
