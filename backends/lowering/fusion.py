@@ -1,7 +1,7 @@
 """Fusion of normalization, residual, activation, padding and pooling into the convolution or product beside them.
 
-Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and that
-does not leave the region.
+Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and
+that does not leave the region.
 
 1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
@@ -15,6 +15,7 @@ does not leave the region.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from sift_onnx.backends.lowering.specs import (
     ChannelScale,
     Concat,
     Conv,
+    DepthToSpace,
     Depthwise,
     Elementwise,
     LinearLayer,
@@ -58,7 +60,19 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
     region = _Region(list(steps), frozenset(outputs), pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool):
         region.apply(rule)
-    return _needed(region)
+    return [part for step in _needed(region) for part in _unfolded(step)]
+
+
+def _unfolded(step: Step) -> list[Step]:
+    """A transposed convolution as one of single pixels, and the blocks that its channels become."""
+    spec = step.spec
+    if not isinstance(spec, Conv) or spec.block == (1, 1):
+        return [step]
+    name = f"{step.output}/channels"
+    return [
+        replace(step, spec=replace(spec, block=(1, 1)), output=name),
+        replace(step, spec=DepthToSpace(spec.block), inputs=(name,)),
+    ]
 
 
 def _needed(region: _Region) -> list[Step]:
@@ -115,10 +129,12 @@ def _fold_scale(region: _Region, step: Step) -> _Merged:
     spec = before.spec
     scale, shift = step.spec.scale, step.spec.shift
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
-        combined = ChannelScale(spec.scale * scale, spec.shift * scale + shift, step.spec.activation)
+        combined = replace(step.spec, scale=spec.scale * scale, shift=spec.shift * scale + shift)
         return _merge(before, step, combined)
-    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION:
+    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
         return None
+    if isinstance(spec, Conv):
+        scale, shift = (np.repeat(values, math.prod(spec.block)) for values in (scale, shift))
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)
     return _merge(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
@@ -155,6 +171,8 @@ def _add_residual(region: _Region, step: Step) -> _Merged:
     for value, other in (step.inputs, step.inputs[::-1]):
         before = region.sole_producer(value)
         if before is None or not isinstance(before.spec, (Conv, Matmul)) or len(before.inputs) != 1:
+            continue
+        if isinstance(before.spec, Conv) and before.spec.block != (1, 1):
             continue
         if before.spec.activation == NO_ACTIVATION and value != other:
             found.append((order[id(before)], before, other))

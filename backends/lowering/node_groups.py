@@ -11,6 +11,7 @@ from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
 from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
+from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
 from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
@@ -64,7 +65,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
-    matched = {index: found.nodes for index, found in (gelus | attentions | norms).items()}
+    shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
+    matched = {index: found.nodes for index, found in (gelus | attentions | norms | shuffles).items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -82,6 +84,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_attention_step(graph, attentions[index], views, dims),)
             elif index in norms:
                 steps = (_norm_step(graph, norms[index], views, dims),)
+            elif index in shuffles:
+                steps = (_shuffle_step(graph, shuffles[index], views, dims),)
             else:
                 steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
@@ -134,6 +138,12 @@ def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], di
     output = graph.nodes[found.nodes[-1]].output[0]
     spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered)
     return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
+
+
+def _shuffle_step(graph: GraphView, found: ShuffleMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+    operand_view(graph, found.operand, views, dims, "image")
+    output = graph.nodes[found.nodes[-1]].output[0]
+    return Step(found.spec, (found.operand,), output, "image", "image", found.nodes)
 
 
 def needed(groups: list[NodeGroup], graph: GraphView) -> list[NodeGroup]:

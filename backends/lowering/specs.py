@@ -22,6 +22,7 @@ __all__ = [
     "Channels",
     "Concat",
     "Conv",
+    "DepthToSpace",
     "Depthwise",
     "Elementwise",
     "Geometry",
@@ -74,7 +75,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Conv:
-    """pool(activation(conv(x) + bias + second)), pool and second not together."""
+    """pool(activation(conv(x) + bias + second)), pool and second not together.
+
+    With a block, the channels of the result become the pixels of blocks as :class:`DepthToSpace` has it, without pool
+    and second: a transposed convolution whose windows do not overlap.
+    """
 
     weights: WeightMatrix
     bias: Floats | None
@@ -82,6 +87,7 @@ class Conv:
     groups: int = 1
     activation: Activation = NO_ACTIVATION
     pool: Pool | None = None
+    block: Pair = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -128,11 +134,12 @@ class ChannelCombine:
 
 @dataclass(frozen=True)
 class ChannelScale:
-    """activation(x * scale + shift), both [c]."""
+    """activation(x * scale + shift), both [c]; the slopes, [c], are those of a leaky activation by channel."""
 
     scale: Floats = field(repr=False)
     shift: Floats = field(repr=False)
     activation: Activation = NO_ACTIVATION
+    slopes: Floats | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,19 @@ class Channels:
     def is_range(self) -> bool:
         """Whether they are adjacent, in their order."""
         return self.taken == tuple(range(self.taken[0], self.taken[0] + len(self.taken)))
+
+
+@dataclass(frozen=True)
+class DepthToSpace:
+    """Channels that become the pixels of a block of the result.
+
+    Attributes:
+        block: its height and width.
+        depth_first: whether the channels of one pixel are adjacent, ONNX's DCR, or those of one block, CRD.
+    """
+
+    block: Pair
+    depth_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -249,6 +269,7 @@ Spec = (
     | ChannelScale
     | Concat
     | Channels
+    | DepthToSpace
     | PixelCopy
     | LinearResize
     | LayerNormalization
@@ -261,7 +282,9 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
     """Sizes of the result for an operand of ``dims``, as ONNX has them."""
     match spec:
         case Conv():
-            convolved = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            convolved: Dims = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            if spec.block != (1, 1):
+                return result_dims(DepthToSpace(spec.block), convolved)
             return convolved if spec.pool is None else result_dims(spec.pool, convolved)
         case Depthwise():
             return (*dims[:2], *spec.geometry.positions(dims))
@@ -275,6 +298,10 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
             return (*dims[: spec.axis], sum(spec.channels), *dims[spec.axis + 1 :])
         case Channels():
             return (*dims[: spec.axis], len(spec.taken), *dims[spec.axis + 1 :])
+        case DepthToSpace():
+            height, width = spec.block
+            channels = quotient(dims[1], height * width)
+            return (dims[0], channels, product((dims[2], height)), product((dims[3], width)))
         case PixelCopy() | LinearResize():
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():

@@ -14,6 +14,7 @@ from sift_onnx.backends.lowering.specs import (
     ChannelCombine,
     ChannelScale,
     Conv,
+    DepthToSpace,
     Depthwise,
     Elementwise,
     GlobalPool,
@@ -82,7 +83,11 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
         case ChannelCombine():
             return _kernels.ChannelCombine(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelScale():
-            return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
+            return _kernels.ChannelScale(
+                spec.scale, spec.shift, slopes=spec.slopes, activation=spec.activation, layout=layout, isa=isa
+            )
+        case DepthToSpace():
+            return _kernels.DepthToSpace(spec.block, depth_first=spec.depth_first, layout=layout)
         case LayerNormalization():
             return _kernels.LayerNormalization(
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa

@@ -12,7 +12,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "parametric_relu"]
 
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
@@ -37,6 +37,23 @@ def biased_gelu(node: NodeView) -> Step:
         raise NotLowered("the number of channels is unknown")
     bias = node.float_vector(1, channels, "the bias")
     return node.step(ChannelScale(np.ones(channels, np.float32), bias, function), view)
+
+
+def parametric_relu(node: NodeView) -> Step:
+    """PRelu with a slope, or one per channel."""
+    view = node.operand(0)
+    if node.constant(1) is None:
+        raise NotLowered(f"its slopes are {node.why_not_constant(1)}")
+    dims = node.dims(0)
+    axis = 1 if view == "image" else len(dims) - 1
+    channels = dims[axis]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    slopes = _per_channel(node, 1, axis, len(dims), channels)
+    if np.all(slopes == slopes[:1]):
+        return node.step(Elementwise("first", ("leaky", float(slopes[0]), 0.0)), view)
+    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
 
 
 def _activation_of(node: NodeView) -> Activation:

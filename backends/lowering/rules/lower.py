@@ -25,6 +25,7 @@ __all__ = ["lower_node"]
 _RULES: Registry[Callable[[NodeView], Step | tuple[Step, ...]]] = Registry("a lowering rule")
 _RULES.add_table({
     "Conv": convolution.convolution,
+    "ConvTranspose": convolution.transposed_convolution,
     "BatchNormalization": convolution.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), normalization.rms_normalization),
@@ -32,6 +33,7 @@ _RULES.add_table({
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
     **dict.fromkeys(("Sigmoid", "Tanh", "Gelu"), elementwise.activation),
+    "PRelu": elementwise.parametric_relu,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
     "AveragePool": pooling.pool,
@@ -44,6 +46,7 @@ _RULES.add_table({
     "Resize": resize.resize,
     "Upsample": resize.upsample,
     "Pad": resize.pad,
+    "DepthToSpace": resize.depth_to_space,
     "Flatten": reshaping.flatten,
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,

@@ -1,4 +1,4 @@
-"""Resize, Upsample and Pad of images along height and width."""
+"""Resize, Upsample and Pad of images along height and width, and DepthToSpace."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Literal, cast
 from sift_onnx.backends.lowering.dims import Dim, divided
 from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import LinearResize, PixelCopy, Reshaped
+from sift_onnx.backends.lowering.specs import DepthToSpace, LinearResize, PixelCopy, Reshaped
 
-__all__ = ["pad", "resize", "upsample"]
+__all__ = ["depth_to_space", "pad", "resize", "upsample"]
 
 
 def upsample(node: NodeView) -> Step:
@@ -107,6 +107,15 @@ def pad(node: NodeView) -> Step:
                 raise NotLowered("it reflects more pixels than images are known to have")
     kind = cast("Literal['constant', 'edge', 'reflect']", mode)
     return node.step(PixelCopy(Padding(*height, kind), Padding(*width, kind), _fill(node)), "image")
+
+
+def depth_to_space(node: NodeView) -> Step:
+    """DepthToSpace in either order of channels."""
+    node.operand(0, "image")
+    size, channels = int(node.attribute("blocksize", 0)), node.dims(0)[1]
+    if size < 1 or not isinstance(channels, int) or channels % size**2:
+        raise NotLowered(f"it makes blocks of {size} x {size} of {channels} channels")
+    return node.step(DepthToSpace((size, size), node.attribute("mode", "DCR") == "DCR"), "image")
 
 
 def _fill(node: NodeView) -> float:

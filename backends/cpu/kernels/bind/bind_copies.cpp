@@ -8,6 +8,7 @@
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
 #include "ops/channel_copy.h"
+#include "ops/depth_to_space.h"
 #include "ops/linear_resize.h"
 #include "ops/pixel_copy.h"
 
@@ -38,6 +39,16 @@ void bind_copies(nb::module_& module) {
           },
           "channels"_a, "first"_a, "total"_a, nb::kw_only(), "layout"_a = "images16",
           "Channel first + i of `total` is channels[i]; the others stay as they are.");
+
+  nb::class_<DepthToSpace, Op>(module, "DepthToSpace", "Channels to the pixels of blocks.")
+      .def(
+          "__init__",
+          [](DepthToSpace* self, const Pair& block, bool depth_first, const std::string& layout) {
+            const auto& [height, width] = block;
+            new (self) DepthToSpace(height, width, depth_first, named(kLayouts, layout, "layout"));
+          },
+          "block"_a, nb::kw_only(), "depth_first"_a = false, "layout"_a = "images16",
+          "The channels of a pixel's block follow each other, or are as far apart as there are in the output.");
 
   nb::class_<PixelCopy, Op>(module, "PixelCopy", "Pixels to others of the same channel.")
       .def(

@@ -168,13 +168,14 @@ void bind_ops(nb::module_& module) {
   nb::class_<ChannelScale, Op>(module, "ChannelScale", "activation(input * scale[c] + shift[c]).")
       .def(
           "__init__",
-          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const ActivationSpec& activation,
-             const std::string& layout, const std::string& isa) {
-            new (self) ChannelScale(vector_of(scale), vector_of(shift), activation_of(activation),
+          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const std::optional<FloatsIn>& slopes,
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa) {
+            new (self) ChannelScale(vector_of(scale), vector_of(shift), vector_of(slopes), activation_of(activation),
                                     named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
-          "One scale and one shift per channel.");
+          "scale"_a, "shift"_a, nb::kw_only(), "slopes"_a = nb::none(), "activation"_a = kNoActivation,
+          "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel, and one slope of 'leaky' where there are any.");
 
   nb::class_<LayerNormalization, Op>(module, "LayerNormalization",
                                      "Rows without their mean, at a variance of one; or at a mean square of one.")

@@ -73,10 +73,18 @@ void ChannelCombine::run(ThreadPool& pool, const Shape& shape, const float* in, 
   });
 }
 
-ChannelScale::ChannelScale(std::vector<float> scale, std::vector<float> shift, Activation activation, Layout layout,
-                           const KernelTable& kernels)
-    : scale_(std::move(scale)), shift_(std::move(shift)), activation_(activation), layout_(layout), kernels_(kernels) {
+ChannelScale::ChannelScale(std::vector<float> scale, std::vector<float> shift, std::vector<float> slopes,
+                           Activation activation, Layout layout, const KernelTable& kernels)
+    : scale_(std::move(scale)),
+      shift_(std::move(shift)),
+      slopes_(std::move(slopes)),
+      activation_(activation),
+      layout_(layout),
+      kernels_(kernels) {
   if (scale_.size() != shift_.size()) throw std::invalid_argument("channel scale: one shift per scale");
+  if (!slopes_.empty() && (slopes_.size() != scale_.size() || activation.kind != ActivationKind::leaky)) {
+    throw std::invalid_argument("channel scale: one slope per scale, of a leaky activation");
+  }
 }
 
 Shape ChannelScale::output_shape(const Shape& in) const {
@@ -93,6 +101,8 @@ void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, co
   const std::int64_t plane = shape.h * shape.w * (nchw ? 1 : kLanes);
   pool.parallel_for(units * shape.c, [&](std::int64_t task) {
     const auto channel = static_cast<std::size_t>(task % shape.c);
+    Activation activation = activation_;
+    if (!slopes_.empty()) activation.a = slopes_[channel];
     kernels_.elementwise({.kind = BinaryKind::first,
                           .a = in + task * plane,
                           .b = nullptr,
@@ -101,7 +111,7 @@ void ChannelScale::run(ThreadPool& pool, const Shape& shape, const float* in, co
                           .shift = shift_[channel],
                           .out = out + task * plane,
                           .count = plane,
-                          .activation = activation_});
+                          .activation = activation});
   });
 }
 

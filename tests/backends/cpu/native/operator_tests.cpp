@@ -108,7 +108,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
     for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
       run(GlobalAveragePool(layout, kernels), pool, kernels, shape, in, nullptr);
       run(Elementwise(BinaryKind::add, {}, layout, kernels), pool, kernels, shape, in, &in);
-      run(ChannelScale(channels, channels, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+      run(ChannelScale(channels, channels, {}, {}, layout, kernels), pool, kernels, shape, in, nullptr);
       if (shape.c == 0) continue;
       run(LayerNormalization(channels, channels, 1e-3F, true, layout, kernels), pool, kernels, matrix, rows, nullptr);
     }
