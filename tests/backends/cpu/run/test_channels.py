@@ -86,6 +86,26 @@ def test_two_concatenations_want_one_operand(batch):
     assert_whole(net)
 
 
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_concatenation_may_be_the_middle_of_another(batch):
+    net, x = images(batch)
+    a, b, c = (net.conv(x, 6, width, 3) for width in (3, 4, 5))
+    net.output(net.conv(net.op("Concat", b, c, axis=1), 9, 4, 3))
+    net.output(net.conv(net.op("Concat", a, b, c, axis=1), 12, 4, 3))
+    part = assert_whole(net)
+    assert Concat not in calls_of(part, batch, 4, 7, 7)
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+@pytest.mark.parametrize("sliced", [False, True])
+def test_a_sum_does_not_overwrite_what_its_convolution_reads(batch, sliced):
+    net, x = images(batch, 16, size=40)
+    x = net.op("Tanh", x)
+    read = net.op("Split", x, int64(net, 5, 11), outputs=2, axis=1)[1] if sliced else x
+    net.output(net.conv(net.op("Add", net.conv(read, 11 if sliced else 16, 16, 5), x), 16, 4, 1))
+    assert_whole(net)
+
+
 @pytest.mark.parametrize("opset", [11, 13, 20])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_halves_go_their_ways_and_meet_again(batch, opset):
