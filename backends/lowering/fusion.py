@@ -163,7 +163,7 @@ def _gated(spec: Elementwise) -> Activation | None:
 
 
 def _add_residual(region: _Region, step: Step) -> _Merged:
-    if not isinstance(step.spec, Elementwise) or step.spec.kind != "add":
+    if not isinstance(step.spec, Elementwise) or step.spec.kind != "add" or step.spec.broadcasts:
         return None
     # The later of the two: the other one's result is there by then, and lives no longer than it did.
     order = {id(s): i for i, s in enumerate(region.steps)}

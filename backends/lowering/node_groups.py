@@ -93,7 +93,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             continue
         for step in steps:
             views[step.output] = step.result_view
-            dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
+            first, *others = (dims.get(name) or graph.dims(name) or () for name in step.inputs)
+            dims[step.output] = result_dims(step.spec, first, *others[:1])
             reads = tuple(dict.fromkeys(n for n in (*step.inputs, step.mask) if n and n not in graph.constants))
             for name in reads:
                 if name in graph.derived:

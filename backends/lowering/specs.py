@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sift_onnx.backends.lowering.dims import Dims, product, quotient, window
+from sift_onnx.backends.lowering.dims import Dims, broadcast, product, quotient, window
 from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
@@ -118,10 +118,17 @@ class GlobalPool:
 
 @dataclass(frozen=True)
 class Elementwise:
-    """activation(x kind second); ``first`` is the activation of x alone."""
+    """activation(x kind second); ``first`` is the activation of x alone.
+
+    Attributes:
+        kind: what is done.
+        activation: of the result.
+        broadcasts: whether an operand may be one pixel high or wide where the other one is not.
+    """
 
     kind: Literal["first", "add", "subtract", "multiply"]
     activation: Activation = NO_ACTIVATION
+    broadcasts: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,19 +197,24 @@ class DepthToSpace:
 
 @dataclass(frozen=True)
 class PixelCopy:
-    """Pixels of x at other places of the same channel; ``fill`` where there is none."""
+    """Pixels of x at other places of the same channel; ``fill`` where there is none.
+
+    With ``follows``, height and width of the result are those of the second operand, which is read for these alone.
+    """
 
     height: AxisMap
     width: AxisMap
     fill: float = 0.0
+    follows: bool = False
 
 
 @dataclass(frozen=True)
 class LinearResize:
-    """Pixels between those of x, by linear interpolation along height and width."""
+    """Pixels between those of x, by linear interpolation along height and width; ``follows`` as above."""
 
     height: Sampling
     width: Sampling
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -278,8 +290,8 @@ Spec = (
 )
 
 
-def result_dims(spec: Spec, dims: Dims) -> Dims:
-    """Sizes of the result for an operand of ``dims``, as ONNX has them."""
+def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
+    """Sizes of the result for an operand of ``dims``, and another one where there is one, as ONNX has them."""
     match spec:
         case Conv():
             convolved: Dims = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
@@ -302,6 +314,10 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
             height, width = spec.block
             channels = quotient(dims[1], height * width)
             return (dims[0], channels, product((dims[2], height)), product((dims[3], width)))
+        case Elementwise(broadcasts=True) if second is not None:
+            return (*dims[:2], *map(broadcast, dims[2:], second[2:]))
+        case PixelCopy(follows=True) | LinearResize(follows=True) if second is not None:
+            return (*dims[:2], *second[2:])
         case PixelCopy() | LinearResize():
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
 from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.lowering.resampling import Sampling
 from sift_onnx.backends.lowering.specs import (
     Attention,
     ChannelCombine,
@@ -27,7 +28,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention", "build_for_size"]
+__all__ = ["build", "build_attention", "build_for_size", "enlarged"]
 
 
 def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
@@ -95,13 +96,27 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
     raise AssertionError(f"{type(spec).__name__} is no operator")
 
 
-def build_for_size(spec: PixelCopy | LinearResize, height: int, width: int, layout: Layout) -> _kernels.Op:
-    """The operator that does ``spec`` on images of ``height`` and ``width``."""
+def build_for_size(
+    spec: PixelCopy | LinearResize, operand: tuple[int, ...], result: tuple[int, ...], layout: Layout
+) -> _kernels.Op:
+    """The operator that does ``spec`` on images of one size, (height, width), and gives another."""
+    if spec.follows:
+        axes = [replace(axis, scale=size / max(own, 1), size=size) for axis, own, size in
+                zip((spec.height, spec.width), operand, result, strict=True) if isinstance(axis, Sampling)]  # fmt: skip
+        spec = replace(spec, height=axes[0], width=axes[1])
     if isinstance(spec, PixelCopy):
-        rows, columns = spec.height.sources(height), spec.width.sources(width)
+        rows, columns = spec.height.sources(operand[0]), spec.width.sources(operand[1])
         return _kernels.PixelCopy(rows, columns, spec.fill, layout=layout)
-    rows_between, columns_between = spec.height.neighbours(height), spec.width.neighbours(width)
+    rows_between, columns_between = spec.height.neighbours(operand[0]), spec.width.neighbours(operand[1])
     return _kernels.LinearResize(rows_between, columns_between, layout=layout)
+
+
+def enlarged(operand: Sequence[int], result: Sequence[int], layout: Layout) -> _kernels.Op:
+    """The operator that repeats an image of one row or column, (n, c, h, w), to the size of ``result``."""
+    rows, columns = (
+        [0] * size if own == 1 else list(range(own)) for own, size in zip(operand[2:], result[2:], strict=True)
+    )
+    return _kernels.PixelCopy(rows, columns, layout=layout)
 
 
 def build_attention(

@@ -29,6 +29,7 @@ from sift_onnx.backends.lowering.specs import (
     Channels,
     Concat,
     Conv,
+    Elementwise,
     LinearLayer,
     LinearResize,
     Matmul,
@@ -236,7 +237,9 @@ class RegionProgram:
             dims[name] = size
             shapes[input_key(name, view)] = kernel_shape(size, view)
         for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
-            dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
+            operands = [dims[name] for name in step.inputs]
+            dims[step.output] = result_dims(step.spec, *operands[:2])
+            _check_operands(step, name_of_step, operands)
             if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
                 raise _too_small(step, name_of_step, dims[step.inputs[0]])
             shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
@@ -251,7 +254,8 @@ class RegionProgram:
         def op_of(index: int, layout: Layout) -> _kernels.Op:
             step = self.region.steps[index]
             if isinstance(step.spec, (PixelCopy, LinearResize)):
-                return build_for_size(step.spec, *concrete(dims[step.inputs[0]])[2:], layout)
+                operand, result = (concrete(dims[name])[2:] for name in (step.inputs[0], step.output))
+                return build_for_size(step.spec, operand, result, layout)
             if not isinstance(step.spec, Attention):
                 return self._op(index, layout)
             operands = [concrete(dims[name]) for name in step.inputs]
@@ -288,6 +292,24 @@ def _as_kernels_read(array: Array) -> Array:
     """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
     array = np.ascontiguousarray(array)
     return array if array.flags.aligned else array.copy()
+
+
+def _check_operands(step: Step, name: str, operands: Sequence[Dims]) -> None:
+    """Compare heights and widths that were not known before the run.
+
+    Raises:
+        UsageError: they do not fit each other.
+    """
+    sizes = [dims[2:] for dims in operands]
+    match step.spec:
+        case Concat() if step.view == "image":
+            fit = all(size == sizes[0] for size in sizes)
+        case Elementwise(broadcasts=True):
+            fit = all(a == b or 1 in (a, b) for a, b in zip(*sizes, strict=True))
+        case _:
+            return
+    if not fit:
+        raise UsageError(f"node {name!r}: its operands are images of {', '.join(str(list(size)) for size in sizes)}")
 
 
 def _too_small(step: Step, name: str, dims: Dims) -> UsageError:

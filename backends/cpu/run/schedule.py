@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.operators import build
+from sift_onnx.backends.cpu.run.operators import build, enlarged
 from sift_onnx.backends.cpu.run.placement import Call, Part, place
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Channels, Concat, Elementwise, Reshaped
+from sift_onnx.backends.lowering.specs import Channels, Concat, Elementwise, LinearResize, PixelCopy, Reshaped
 from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "Shape", "kernel_shape", "schedule"]
@@ -116,7 +116,9 @@ def schedule(
         return found
 
     for index, step in enumerate(region.steps):
-        inputs = tuple(operand(name, step.view) for name in step.inputs)
+        # What a resize follows is read for its size alone.
+        read = step.inputs[:1] if isinstance(step.spec, (PixelCopy, LinearResize)) else step.inputs
+        inputs = tuple(operand(name, step.view) for name in read)
         own = [shapes[name if name in made else input_key(name, step.view)] for name in step.inputs]
         if isinstance(step.spec, Reshaped):
             result = inputs[0]
@@ -124,6 +126,9 @@ def schedule(
             in_place = layout == "planes" and step.output in direct
             result = direct[step.output] if in_place else f"{step.output}:lanes"
             mask = where[step.mask, "array"] if step.mask else ""
+            if isinstance(step.spec, Elementwise) and step.spec.broadcasts:
+                inputs = _broadcast(builder, step, inputs, own, shapes[step.output], layout)
+                own = [shapes[step.output]] * len(own)
             if isinstance(step.spec, (Channels, Concat)):
                 made_shape = _copy_channels(builder, step, index, inputs, own, result, layout)
             else:
@@ -142,6 +147,19 @@ def schedule(
 def input_key(name: str, view: View) -> str:
     """Under which an input's shape is found: it may come in several views."""
     return f"{name}/{view}"
+
+
+def _broadcast(
+    builder: _Builder, step: Step, inputs: tuple[str, ...], shapes: Sequence[Shape], result: Shape, layout: Layout
+) -> tuple[str, ...]:
+    """The operands at the size of the result."""
+    names = []
+    for name, shape in zip(inputs, shapes, strict=True):
+        names.append(name)
+        if shape != result:
+            names[-1] = f"{name}:for:{step.output}"
+            builder.call(enlarged(shape, result, layout), shape, (name,), names[-1], step.dtype)
+    return tuple(names)
 
 
 def _copy_channels(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.resampling import Padding, Slicing
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Channels, Concat, PixelCopy, Reshaped
@@ -25,9 +26,20 @@ def concat(node: NodeView) -> Step:
     channels = tuple(size for own in dims if isinstance(size := own[axis], int))
     if len(channels) != len(dims):
         raise NotLowered("the number of channels is unknown")
-    if any((*own[:axis], *own[axis + 1 :]) != (*dims[0][:axis], *dims[0][axis + 1 :]) for own in dims):
+    if not all(_fit(own, dims[0], axis, view) for own in dims):
         raise NotLowered("its operands are not known to be of one shape but for the channels")
     return node.step(Concat(channels, axis), view, operands=positions)
+
+
+def _fit(dims: Dims, first: Dims, axis: int, view: View) -> bool:
+    """Whether operands are alike but for the channels, as far as is known of height and width: a run compares them."""
+    if len(dims) != len(first):
+        return False
+    for i, (size, other) in enumerate(zip(dims, first, strict=True)):
+        is_open = view == "image" and i > 1 and not (isinstance(size, int) and isinstance(other, int))
+        if i != axis and size != other and not is_open:
+            return False
+    return True
 
 
 def split(node: NodeView) -> tuple[Step, ...]:

@@ -97,13 +97,24 @@ def arithmetic(node: NodeView) -> Step:
     for image, other in ((0, 1), (1, 0)):
         if dims != node.dims(1) and _is_value_per_channel(node.dims(other), node.dims(image)):
             return _with_value_per_channel(node, image, other)
-    if dims != node.dims(1):
+    broadcasts = dims != node.dims(1)
+    if broadcasts and not _may_broadcast(dims, node.dims(1)):
         raise NotLowered("its operands are not known to be of one shape")
     # An operand that comes from outside is read as the other one is.
     known = [node.views.get(node.input(i)) for i in range(2)]
     view = node.operand(0, known[0] or known[1])
     node.operand(1, view)
-    return node.step(Elementwise(_KINDS[node.op]), view, operands=(0, 1))
+    if broadcasts and view != "image":
+        raise NotLowered("its operands are not known to be of one shape")
+    return node.step(Elementwise(_KINDS[node.op], broadcasts=broadcasts), view, operands=(0, 1))
+
+
+def _may_broadcast(first: Dims, second: Dims) -> bool:
+    """Whether both are as many images of as many channels, whose heights and widths may be 1, or turn out to be one."""
+    if not len(first) == len(second) == 4 or first[:2] != second[:2]:
+        return False
+    pairs = zip(first[2:], second[2:], strict=True)
+    return all(a == b or 1 in (a, b) or not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
 
 
 def _is_value_per_channel(dims: Dims, image: Dims) -> bool:

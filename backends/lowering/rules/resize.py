@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, cast
 
 from sift_onnx.backends.lowering.dims import Dim, divided
@@ -50,6 +51,12 @@ def _resampled(
     if mode not in ("nearest", "linear", "bilinear") or coordinates not in COORDINATES or nearest not in NEAREST:
         raise NotLowered(f"no kernel resizes with {mode}, {coordinates}, {nearest}")
     dims = node.dims(0)
+    followed = _followed(node, sizes) if sizes is not None and len(sizes) == 4 else None
+    if followed is not None:
+        samplings_of_run = [Sampling(1.0, None, coordinates, nearest)] * 2
+        make = PixelCopy if mode == "nearest" else LinearResize
+        step = node.step(make(*samplings_of_run, follows=True), "image")
+        return replace(step, inputs=(*step.inputs, followed))
     axes = [axis % 4 for axis in node.attribute("axes") or range(4)]
     samplings = {axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)}
     for i, axis in enumerate(axes):
@@ -63,6 +70,15 @@ def _resampled(
     if height.scale == width.scale == 1:
         return node.step(Reshaped(), "image")
     return node.step(PixelCopy(height, width) if mode == "nearest" else LinearResize(height, width), "image")
+
+
+def _followed(node: NodeView, sizes: tuple[Dim, ...]) -> str | None:
+    """The image that the operand gets the height and width of, where they are not known before a run."""
+    dims = node.graph.dims(node.input(0))
+    if dims is None or sizes[:2] != dims[:2] or all(isinstance(size, int) for size in sizes[2:]):
+        return None
+    made = (name for name, view in reversed(node.views.items()) if view == "image")
+    return next((name for name in made if (node.graph.dims(name) or ())[2:] == sizes[2:]), None)
 
 
 def _by_scale(operand: Dim, scale: float, sampling: Sampling) -> Sampling:

@@ -7,6 +7,7 @@ import pytest
 from sparse_nets import SparseNet, assert_same_as_onnxruntime, places, reasons
 
 from sift_onnx.backends.lowering.specs import Conv, PixelCopy
+from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
@@ -65,18 +66,69 @@ def test_sizes_in_place_of_scales(mode, size):
     assert_whole(between(resize, is_open=False))
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-def test_the_size_of_another_image(is_open):
-    """As feature pyramids: what was halved takes the size of what it was made from."""
-    net = SparseNet()
-    declared = ["n", 4, *([8, 6] if not is_open else ["h", "w"])]
-    x = net.conv(net.input("x", 3, 4, 8, 6, declared=declared), 4, 6, 3)
+def pyramid(net, x, join, mode="nearest"):
+    """What was halved takes the size of what it was made from."""
     small = net.conv(net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), 6, 6, 3)
-    sizes = net.op("Concat", *(net.op("Slice", net.op("Shape", v), int64(net, a), int64(net, b)) for v, a, b in
-                               ((small, 0, 2), (x, 2, 4))), axis=0)  # fmt: skip
-    net.output(net.conv(net.op("Add", x, net.op("Resize", small, "", "", sizes)), 6, 4, 3))
+    ranges = ((small, 0, 2), (x, 2, 4))
+    parts = [net.op("Slice", net.op("Shape", v), int64(net, a), int64(net, b)) for v, a, b in ranges]
+    return join(net, x, net.op("Resize", small, "", "", net.op("Concat", *parts, axis=0), mode=mode))
+
+
+JOINS = {
+    "sum": (lambda net, a, b: net.op("Relu", net.op("Add", a, b)), 6),
+    "product, small first": (lambda net, a, b: net.op("Mul", b, a), 6),
+    "concatenation": (lambda net, a, b: net.op("Concat", b, a, axis=1), 12),
+}
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("size", [(8, 6), (7, 9)])
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_size_of_another_image(mode, size, name, is_open):
+    net = SparseNet()
+    x = net.conv(net.input("x", 3, 4, *size, declared=["n", 4, *(["h", "w"] if is_open else size)]), 4, 6, 3)
+    join, width = JOINS[name]
+    net.output(net.conv(pyramid(net, x, join, mode), width, 4, 3))
+    assert_whole(net)
+
+
+@pytest.mark.parametrize("join", ["sum", "concatenation"])
+def test_sizes_that_turn_out_different_are_an_error_of_the_input(join):
+    net = SparseNet()
+    x = net.conv(net.input("x", 3, 4, 8, 6, declared=["n", 4, "h", "w"]), 4, 6, 3)
+    doubled = net.op("Resize", net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), "", net.constant(
+        [1, 1, 2, 2], dtype=np.float32))  # fmt: skip
+    function, width = JOINS[join]
+    net.output(net.conv(function(net, x, doubled), width, 4, 3))
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
-    assert ("onnxruntime" in places(program).values()) == is_open
+    with pytest.raises(UsageError, match=r"its operands are images of .*\[7, 6\]"):
+        program.run({"x": np.ones((3, 4, 7, 6), np.float32)})
+
+
+@pytest.mark.parametrize("batch", [1, 3, 16])
+@pytest.mark.parametrize("shape", [(1, 5), (7, 1), (1, 1)])
+@pytest.mark.parametrize("small_first", [False, True])
+def test_a_row_or_a_column_for_all_of_an_image(batch, shape, small_first):
+    """As in coordinate attention (Hou et al., 2021)."""
+    axes = [axis for axis, size in zip((2, 3), shape, strict=True) if size == 1]
+
+    def operator(net, x):
+        small = net.conv(x, 8, 8, 1)
+        for axis in axes:
+            kernel = [7, 1] if axis == 2 else [1, 5]
+            small = net.op("AveragePool", small, kernel_shape=kernel)
+        return net.op("Mul", *((small, x) if small_first else (x, small)))
+
+    assert_whole(between(operator, batch, is_open=False))
+
+
+def test_a_row_may_turn_out_to_be_for_all_of_an_image():
+    net = SparseNet()
+    x = net.conv(net.input("x", 3, 4, 2, 6, declared=["n", 4, "h", 6]), 4, 6, 3)
+    small = net.op("MaxPool", x, kernel_shape=[2, 1], strides=[2, 1])
+    net.output(net.conv(net.op("Add", net.op("Sigmoid", small), x), 6, 4, 3))
+    assert_whole(net)
 
 
 @pytest.mark.parametrize("opset", [9, 10])
