@@ -77,6 +77,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             continue
         writes = tuple(filter(None, node.output))
         nodes = matched.get(index, (index,))
+        steps: tuple[Step, ...]
         try:
             if index in gelus:
                 steps = (_gelu_step(graph, gelus[index], views, dims),)

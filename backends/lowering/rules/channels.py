@@ -135,7 +135,7 @@ def _is_all(node: NodeView, axis: int, part: slice) -> bool:
     size = node.dims(0)[axis]
     if isinstance(size, int):
         return list(range(size)[part]) == list(range(size))
-    return part.start == 0 and part.step == 1 and part.stop >= _OPEN_END
+    return bool(part.start == 0 and part.step == 1 and part.stop >= _OPEN_END)
 
 
 def _pixels(node: NodeView, axis: int, part: slice) -> Slicing:

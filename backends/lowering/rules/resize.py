@@ -53,9 +53,9 @@ def _resampled(
     dims = node.dims(0)
     followed = _followed(node, sizes) if sizes is not None and len(sizes) == 4 else None
     if followed is not None:
-        samplings_of_run = [Sampling(1.0, None, coordinates, nearest)] * 2
-        make = PixelCopy if mode == "nearest" else LinearResize
-        step = node.step(make(*samplings_of_run, follows=True), "image")
+        axis = Sampling(1.0, None, coordinates, nearest)
+        made = PixelCopy(axis, axis, follows=True) if mode == "nearest" else LinearResize(axis, axis, follows=True)
+        step = node.step(made, "image")
         return replace(step, inputs=(*step.inputs, followed))
     axes = [axis % 4 for axis in node.attribute("axes") or range(4)]
     samplings = {axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)}
@@ -77,8 +77,8 @@ def _followed(node: NodeView, sizes: tuple[Dim, ...]) -> str | None:
     dims = node.graph.dims(node.input(0))
     if dims is None or sizes[:2] != dims[:2] or all(isinstance(size, int) for size in sizes[2:]):
         return None
-    made = (name for name, view in reversed(node.views.items()) if view == "image")
-    return next((name for name in made if (node.graph.dims(name) or ())[2:] == sizes[2:]), None)
+    made = [name for name, view in node.views.items() if view == "image"]
+    return next((name for name in reversed(made) if (node.graph.dims(name) or ())[2:] == sizes[2:]), None)
 
 
 def _by_scale(operand: Dim, scale: float, sampling: Sampling) -> Sampling:
