@@ -53,8 +53,9 @@ def _resampled(
     dims = node.dims(0)
     followed = _followed(node, sizes) if sizes is not None and len(sizes) == 4 else None
     if followed is not None:
-        axis = Sampling(1.0, None, coordinates, nearest)
-        made = PixelCopy(axis, axis, follows=True) if mode == "nearest" else LinearResize(axis, axis, follows=True)
+        to_size = Sampling(1.0, None, coordinates, nearest)
+        make = PixelCopy if mode == "nearest" else LinearResize
+        made = make(height=to_size, width=to_size, follows=True)
         step = node.step(made, "image")
         return replace(step, inputs=(*step.inputs, followed))
     axes = [axis % 4 for axis in node.attribute("axes") or range(4)]
