@@ -35,6 +35,7 @@ from sift_onnx.backends.lowering.specs import (
     DepthToSpace,
     Depthwise,
     Elementwise,
+    GroupNormalization,
     LinearLayer,
     Matmul,
     PixelCopy,
@@ -131,6 +132,8 @@ def _fold_scale(region: _Region, step: Step) -> _Merged:
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
         combined = replace(step.spec, scale=spec.scale * scale, shift=spec.shift * scale + shift)
         return _merge(before, step, combined)
+    if isinstance(spec, GroupNormalization) and step.spec.slopes is None and step.spec.activation == NO_ACTIVATION:
+        return _merge(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
     if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
         return None
     if isinstance(spec, Conv):

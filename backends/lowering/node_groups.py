@@ -9,6 +9,8 @@ from sift_onnx.backends.lowering.attention import AttentionMatch, find_attention
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.group_norms import GroupNormMatch, find_group_norms
+from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
 from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
@@ -62,11 +64,13 @@ def find_node_groups(
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
-    gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
+    gelus = {gelu.nodes[-1]: gelu for gelu in (*find_gelus(graph), *find_mishes(graph))}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
-    matched = {index: found.nodes for index, found in (gelus | attentions | norms | shuffles).items()}
+    group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
+    of_images = shuffles | group_norms
+    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images).items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -85,8 +89,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_attention_step(graph, attentions[index], views, dims),)
             elif index in norms:
                 steps = (_norm_step(graph, norms[index], views, dims),)
-            elif index in shuffles:
-                steps = (_shuffle_step(graph, shuffles[index], views, dims),)
+            elif index in of_images:
+                steps = (_image_step(graph, of_images[index], views, dims),)
             else:
                 steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
@@ -142,7 +146,9 @@ def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], di
     return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
 
 
-def _shuffle_step(graph: GraphView, found: ShuffleMatch, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
+def _image_step(
+    graph: GraphView, found: ShuffleMatch | GroupNormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
+) -> Step:
     operand_view(graph, found.operand, views, dims, "image")
     output = graph.nodes[found.nodes[-1]].output[0]
     return Step(found.spec, (found.operand,), output, "image", "image", found.nodes)

@@ -40,7 +40,10 @@ class Sampling:
         """Size of the result."""
         if self.size is not None:
             return self.size
-        return math.floor(operand * self.scale) if isinstance(operand, int) else product((int(self.scale), operand))
+        if not isinstance(operand, int):
+            return product((int(self.scale), operand))
+        # In float32, as shape inference has it: 10 times 0.7 is 7, and less than that in double precision.
+        return math.floor(np.float32(operand) * np.float32(self.scale))
 
     def sources(self, operand: int) -> list[int]:
         """The pixel that each one of the result is, for an operand of this size."""

@@ -27,6 +27,7 @@ __all__ = [
     "Elementwise",
     "Geometry",
     "GlobalPool",
+    "GroupNormalization",
     "LayerNormalization",
     "LinearLayer",
     "LinearResize",
@@ -235,6 +236,23 @@ class LayerNormalization:
 
 
 @dataclass(frozen=True)
+class GroupNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, of each group of channels of an image by itself.
+
+    Attributes:
+        scale: [c].
+        shift: [c].
+        groups: how many there are.
+        epsilon: what is added to the variance.
+    """
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    groups: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Attention:
     """softmax(scale q k^T + mask) v, head by head; q, k and v are [..., tokens, channels] or [rows, channels].
 
@@ -285,6 +303,7 @@ Spec = (
     | PixelCopy
     | LinearResize
     | LayerNormalization
+    | GroupNormalization
     | Attention
     | Reshaped
 )

@@ -19,6 +19,7 @@ from sift_onnx.backends.lowering.specs import (
     Depthwise,
     Elementwise,
     GlobalPool,
+    GroupNormalization,
     LayerNormalization,
     LinearResize,
     Matmul,
@@ -89,6 +90,10 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
             )
         case DepthToSpace():
             return _kernels.DepthToSpace(spec.block, depth_first=spec.depth_first, layout=layout)
+        case GroupNormalization():
+            return _kernels.GroupNormalization(
+                spec.scale, spec.shift, spec.groups, spec.epsilon, layout=layout, isa=isa
+            )
         case LayerNormalization():
             return _kernels.LayerNormalization(
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa

@@ -14,6 +14,8 @@ from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, 
 
 __all__ = ["activation", "arithmetic", "biased_gelu", "parametric_relu"]
 
+# ONNX's defaults of alpha and gamma.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
 
@@ -72,6 +74,12 @@ def _activation_of(node: NodeView) -> Activation:
             return ("gelu_tanh", 0.0, 0.0)
         case "Gelu":
             return ("gelu", 0.0, 0.0)
+        case "Mish":
+            return ("mish", 0.0, 0.0)
+        case "Elu":
+            return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
+        case "Selu":
+            return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
         case "Sigmoid" | "Tanh":
             return (node.op.lower(), 0.0, 0.0)
     raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")

@@ -191,6 +191,18 @@ void bind_ops(nb::module_& module) {
           "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1). RMS normalization if not "
           "centered.");
 
+  nb::class_<GroupNormalization, Op>(module, "GroupNormalization",
+                                     "Groups of channels of an image without their mean, at a variance of one.")
+      .def(
+          "__init__",
+          [](GroupNormalization* self, const FloatsIn& scale, const FloatsIn& shift, std::int64_t groups, float epsilon,
+             const std::string& layout, const std::string& isa) {
+            new (self) GroupNormalization(vector_of(scale), vector_of(shift), groups, epsilon,
+                                          named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, "groups"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel.");
+
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
       .def(
           "__init__", &init_attention, nb::kw_only(), "sequences"_a, "tokens"_a, "heads"_a, "depth"_a, "value_depth"_a,

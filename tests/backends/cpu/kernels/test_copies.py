@@ -147,6 +147,22 @@ def test_a_second_operand_of_another_size_is_refused(pool: _kernels.ThreadPool) 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_groups_of_channels_are_normalized(
+    pool: _kernels.ThreadPool, isa: str, layout: str, shape: Shape, groups: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x, scale, shift = random_array(rng, shape) + 3, random_array(rng, (6,)), random_array(rng, (6,))
+    grouped = x.astype(np.float64).reshape(shape[0], groups, -1)
+    mean, variance = grouped.mean(-1, keepdims=True), grouped.var(-1, keepdims=True)
+    expected = ((grouped - mean) / np.sqrt(variance + 1e-3)).reshape(shape)
+    op = _kernels.GroupNormalization(scale, shift, groups, 1e-3, layout=layout, isa=isa)
+    assert_close(run(pool, op, x), expected * scale.reshape(6, 1, 1) + shift.reshape(6, 1, 1), 100)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_slopes_differ_by_channel(pool: _kernels.ThreadPool, isa: str, layout: str) -> None:
     rng = np.random.default_rng(0)
     x, slopes = random_array(rng, (17, 6, 3, 5)), random_array(rng, (6,))
