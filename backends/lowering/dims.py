@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sift_onnx.errors import BackendError
 
-__all__ = ["Dim", "Dims", "concrete", "divided", "product", "quotient", "window"]
+__all__ = ["Dim", "Dims", "broadcast", "concrete", "divided", "product", "quotient", "window"]
 
 Dim = int | str | tuple["Dim", ...]
 Dims = tuple[Dim, ...]
@@ -75,6 +75,13 @@ def divided(total: Dim, part: Dim) -> Dim | None:
         return None
     result = quotient(total, part)
     return None if isinstance(result, tuple) and result[0] == "quotient" else result
+
+
+def broadcast(first: Dim, second: Dim) -> Dim:
+    """The size of two axes that are the same, or of which one is 1."""
+    if first == second or second == 1:
+        return first
+    return second if first == 1 else ("broadcast", first, second)
 
 
 def _symbols(size: Dim) -> tuple[list[Dim], int]:

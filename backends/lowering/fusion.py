@@ -1,38 +1,53 @@
-"""Fusion of normalization, residual, activation and pooling into the convolution or matrix product before them.
+"""Fusion of normalization, residual, activation, padding and pooling into the convolution or product beside them.
 
-Five rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and that
-does not leave the region.
+Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and
+that does not leave the region.
 
 1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
 3. An addition to a sole result without activation becomes that operator's second operand.
 4. An activation after a sole result without activation is applied where the result is stored.
-5. Max pooling after the sole result of a convolution joins it where one operator does both.
+5. Padding with zeros before a convolution joins its own.
+6. Slices that are concatenated again to the whole of what they were cut from, are that.
+7. A concatenation of one operand is that operand.
+8. Max pooling after the sole result of a convolution joins it where one operator does both.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Activation,
+    ChannelCombine,
+    Channels,
     ChannelScale,
+    Concat,
     Conv,
+    DepthToSpace,
     Depthwise,
     Elementwise,
+    GroupNormalization,
     LinearLayer,
     Matmul,
+    PixelCopy,
     Pool,
+    Reshaped,
     Spec,
 )
 
 __all__ = ["fuse"]
+
+# Operators that apply an activation where they store their result.
+_ACTIVATED = (Conv, Depthwise, Matmul, Elementwise, ChannelCombine, ChannelScale)
 
 
 def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callable[[Conv, Pool], bool]) -> list[Step]:
@@ -44,9 +59,32 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
     region = _Region(list(steps), frozenset(outputs), pools_at_once)
-    for rule in (_fold_scale, _gate, _add_residual, _activate, _pool):
+    for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool):
         region.apply(rule)
-    return region.steps
+    return [part for step in _needed(region) for part in _unfolded(step)]
+
+
+def _unfolded(step: Step) -> list[Step]:
+    """A transposed convolution as one of single pixels, and the blocks that its channels become."""
+    spec = step.spec
+    if not isinstance(spec, Conv) or spec.block == (1, 1):
+        return [step]
+    name = f"{step.output}/channels"
+    return [
+        replace(step, spec=replace(spec, block=(1, 1)), output=name),
+        replace(step, spec=DepthToSpace(spec.block), inputs=(name,)),
+    ]
+
+
+def _needed(region: _Region) -> list[Step]:
+    """The steps whose results are read; slices that were joined again may have no reader left."""
+    wanted = set(region.outputs)
+    kept = []
+    for step in reversed(region.steps):
+        if step.output in wanted:
+            wanted.update(step.inputs)
+            kept.append(step)
+    return kept[::-1]
 
 
 @dataclass
@@ -92,10 +130,14 @@ def _fold_scale(region: _Region, step: Step) -> _Merged:
     spec = before.spec
     scale, shift = step.spec.scale, step.spec.shift
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
-        combined = ChannelScale(spec.scale * scale, spec.shift * scale + shift, step.spec.activation)
+        combined = replace(step.spec, scale=spec.scale * scale, shift=spec.shift * scale + shift)
         return _merge(before, step, combined)
-    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION:
+    if isinstance(spec, GroupNormalization) and step.spec.slopes is None and step.spec.activation == NO_ACTIVATION:
+        return _merge(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
+    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
         return None
+    if isinstance(spec, Conv):
+        scale, shift = (np.repeat(values, math.prod(spec.block)) for values in (scale, shift))
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)
     return _merge(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
@@ -124,7 +166,7 @@ def _gated(spec: Elementwise) -> Activation | None:
 
 
 def _add_residual(region: _Region, step: Step) -> _Merged:
-    if not isinstance(step.spec, Elementwise) or step.spec.kind != "add":
+    if not isinstance(step.spec, Elementwise) or step.spec.kind != "add" or step.spec.broadcasts:
         return None
     # The later of the two: the other one's result is there by then, and lives no longer than it did.
     order = {id(s): i for i, s in enumerate(region.steps)}
@@ -132,6 +174,8 @@ def _add_residual(region: _Region, step: Step) -> _Merged:
     for value, other in (step.inputs, step.inputs[::-1]):
         before = region.sole_producer(value)
         if before is None or not isinstance(before.spec, (Conv, Matmul)) or len(before.inputs) != 1:
+            continue
+        if isinstance(before.spec, Conv) and before.spec.block != (1, 1):
             continue
         if before.spec.activation == NO_ACTIVATION and value != other:
             found.append((order[id(before)], before, other))
@@ -147,11 +191,64 @@ def _activate(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, Elementwise) or step.spec.kind != "first":
         return None
     before = region.sole_producer(step.inputs[0])
-    if before is None or not isinstance(before.spec, (Conv, Depthwise, Matmul, Elementwise, ChannelScale)):
+    if before is None or not isinstance(before.spec, _ACTIVATED):
         return None
     if before.spec.activation != NO_ACTIVATION:
         return None
     return _merge(before, step, replace(before.spec, activation=step.spec.activation))
+
+
+def _pad(region: _Region, step: Step) -> _Merged:
+    if not isinstance(step.spec, (Conv, Depthwise)):
+        return None
+    before = region.sole_producer(step.inputs[0])
+    if before is None or not isinstance(before.spec, PixelCopy) or before.spec.fill != 0:
+        return None
+    rows, columns = before.spec.height, before.spec.width
+    if not (isinstance(rows, Padding) and isinstance(columns, Padding) and rows.mode == columns.mode == "constant"):
+        return None
+    geometry = step.spec.geometry
+    more = (rows.before, columns.before, rows.after, columns.after)
+    top, left, bottom, right = (a + b for a, b in zip(geometry.pads, more, strict=True))
+    spec = replace(step.spec, geometry=replace(geometry, pads=(top, left, bottom, right)))
+    nodes = (*step.nodes, *before.nodes)
+    return replace(step, spec=spec, inputs=(before.inputs[0], *step.inputs[1:]), nodes=nodes), [before]
+
+
+def _join_slices(region: _Region, step: Step) -> _Merged:
+    if not isinstance(step.spec, Concat):
+        return None
+    makers = {maker.output: maker for maker in region.steps}
+    inputs: list[str] = []
+    channels: list[int] = []
+    i = 0
+    while i < len(step.inputs):
+        whole, count = _whole_of(step.inputs[i:], makers)
+        inputs.append(whole or step.inputs[i])
+        channels.append(sum(step.spec.channels[i : i + count]))
+        i += count
+    if len(inputs) == 1 and makers.get(inputs[0], step).result_view == step.view:
+        return replace(step, spec=Reshaped(), inputs=(inputs[0],)), []
+    if len(inputs) == len(step.inputs):
+        return None
+    return replace(step, spec=replace(step.spec, channels=tuple(channels)), inputs=tuple(inputs)), []
+
+
+def _whole_of(names: Sequence[str], makers: Mapping[str, Step]) -> tuple[str, int]:
+    """The value that the first few of ``names`` are slices of, without a gap, and how many they are; or ("", 1)."""
+    end = 0
+    for count, name in enumerate(names, 1):
+        maker = makers.get(name)
+        first = makers.get(names[0])
+        if maker is None or first is None or maker.inputs[0] != first.inputs[0]:
+            break
+        spec = maker.spec
+        if not isinstance(spec, Channels) or not spec.is_range or spec.taken[0] != end:
+            break
+        end += len(spec.taken)
+        if end == spec.of:
+            return maker.inputs[0], count
+    return "", 1
 
 
 def _pool(region: _Region, step: Step) -> _Merged:

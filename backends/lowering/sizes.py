@@ -26,6 +26,10 @@ __all__ = ["Sizes", "reshaped"]
 # Larger constants are no shapes.
 _MOST_ELEMENTS = 16
 
+# The result has as many images as the first operand.
+_SAME_IMAGES = frozenset({
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "MaxPool", "Resize", "Upsample",
+})  # fmt: skip
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
     "Dropout", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax",
@@ -143,6 +147,10 @@ class Sizes:
             return None
         if node.op_type in _SAME:
             return first
+        if node.op_type == "Resize" and len(node.input) > 3 and node.input[3] and not attributes.get("axes"):
+            return self.vector(node.input[3])
+        if node.op_type in _SAME_IMAGES:
+            return [first[0], *[None] * (len(first) - 1)]
         match node.op_type:
             case "Transpose":
                 order = attributes.get("perm") or range(len(first))[::-1]

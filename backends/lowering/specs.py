@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sift_onnx.backends.lowering.dims import Dims, product, quotient, window
+from sift_onnx.backends.lowering.dims import Dims, broadcast, product, quotient, window
+from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
 __all__ = [
@@ -16,15 +17,22 @@ __all__ = [
     "RELU",
     "Activation",
     "Attention",
+    "ChannelCombine",
     "ChannelScale",
+    "Channels",
+    "Concat",
     "Conv",
+    "DepthToSpace",
     "Depthwise",
     "Elementwise",
     "Geometry",
     "GlobalPool",
+    "GroupNormalization",
     "LayerNormalization",
     "LinearLayer",
+    "LinearResize",
     "Matmul",
+    "PixelCopy",
     "Pool",
     "Reshaped",
     "Spec",
@@ -68,7 +76,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Conv:
-    """pool(activation(conv(x) + bias + second)), pool and second not together."""
+    """pool(activation(conv(x) + bias + second)), pool and second not together.
+
+    With a block, the channels of the result become the pixels of blocks as :class:`DepthToSpace` has it, without pool
+    and second: a transposed convolution whose windows do not overlap.
+    """
 
     weights: WeightMatrix
     bias: Floats | None
@@ -76,6 +88,7 @@ class Conv:
     groups: int = 1
     activation: Activation = NO_ACTIVATION
     pool: Pool | None = None
+    block: Pair = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -106,19 +119,103 @@ class GlobalPool:
 
 @dataclass(frozen=True)
 class Elementwise:
-    """activation(x kind second); ``first`` is the activation of x alone."""
+    """activation(x kind second); ``first`` is the activation of x alone.
+
+    Attributes:
+        kind: what is done.
+        activation: of the result.
+        broadcasts: whether an operand may be one pixel high or wide where the other one is not.
+    """
 
     kind: Literal["first", "add", "subtract", "multiply"]
+    activation: Activation = NO_ACTIVATION
+    broadcasts: bool = False
+
+
+@dataclass(frozen=True)
+class ChannelCombine:
+    """activation(x kind second), with a value of the second operand, [n, c, 1, 1], for each channel of each image."""
+
+    kind: Literal["add", "subtract", "multiply"]
     activation: Activation = NO_ACTIVATION
 
 
 @dataclass(frozen=True)
 class ChannelScale:
-    """activation(x * scale + shift), both [c]."""
+    """activation(x * scale + shift), both [c]; the slopes, [c], are those of a leaky activation by channel."""
 
     scale: Floats = field(repr=False)
     shift: Floats = field(repr=False)
     activation: Activation = NO_ACTIVATION
+    slopes: Floats | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Concat:
+    """The channels of all operands, one after the other.
+
+    Attributes:
+        channels: how many each operand has.
+        axis: that they lie along.
+    """
+
+    channels: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Some channels of x, in an order of their own: a slice, or a shuffle.
+
+    Attributes:
+        taken: which ones.
+        of: how many x has.
+        axis: that they lie along.
+    """
+
+    taken: tuple[int, ...] = field(repr=False)
+    of: int
+    axis: int
+
+    @property
+    def is_range(self) -> bool:
+        """Whether they are adjacent, in their order."""
+        return self.taken == tuple(range(self.taken[0], self.taken[0] + len(self.taken)))
+
+
+@dataclass(frozen=True)
+class DepthToSpace:
+    """Channels that become the pixels of a block of the result.
+
+    Attributes:
+        block: its height and width.
+        depth_first: whether the channels of one pixel are adjacent, ONNX's DCR, or those of one block, CRD.
+    """
+
+    block: Pair
+    depth_first: bool = False
+
+
+@dataclass(frozen=True)
+class PixelCopy:
+    """Pixels of x at other places of the same channel; ``fill`` where there is none.
+
+    With ``follows``, height and width of the result are those of the second operand, which is read for these alone.
+    """
+
+    height: AxisMap
+    width: AxisMap
+    fill: float = 0.0
+    follows: bool = False
+
+
+@dataclass(frozen=True)
+class LinearResize:
+    """Pixels between those of x, by linear interpolation along height and width; ``follows`` as above."""
+
+    height: Sampling
+    width: Sampling
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +233,23 @@ class LayerNormalization:
     shift: Floats = field(repr=False)
     epsilon: float
     is_centered: bool = True
+
+
+@dataclass(frozen=True)
+class GroupNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, of each group of channels of an image by itself.
+
+    Attributes:
+        scale: [c].
+        shift: [c].
+        groups: how many there are.
+        epsilon: what is added to the variance.
+    """
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    groups: int
+    epsilon: float
 
 
 @dataclass(frozen=True)
@@ -176,14 +290,32 @@ class Reshaped:
 
 
 LinearLayer = Conv | Depthwise | Matmul
-Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Reshaped
+Spec = (
+    LinearLayer
+    | Pool
+    | GlobalPool
+    | Elementwise
+    | ChannelCombine
+    | ChannelScale
+    | Concat
+    | Channels
+    | DepthToSpace
+    | PixelCopy
+    | LinearResize
+    | LayerNormalization
+    | GroupNormalization
+    | Attention
+    | Reshaped
+)
 
 
-def result_dims(spec: Spec, dims: Dims) -> Dims:
-    """Sizes of the result for an operand of ``dims``, as ONNX has them."""
+def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
+    """Sizes of the result for an operand of ``dims``, and another one where there is one, as ONNX has them."""
     match spec:
         case Conv():
-            convolved = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            convolved: Dims = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            if spec.block != (1, 1):
+                return result_dims(DepthToSpace(spec.block), convolved)
             return convolved if spec.pool is None else result_dims(spec.pool, convolved)
         case Depthwise():
             return (*dims[:2], *spec.geometry.positions(dims))
@@ -193,6 +325,20 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
             return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
+        case Concat():
+            return (*dims[: spec.axis], sum(spec.channels), *dims[spec.axis + 1 :])
+        case Channels():
+            return (*dims[: spec.axis], len(spec.taken), *dims[spec.axis + 1 :])
+        case DepthToSpace():
+            height, width = spec.block
+            channels = quotient(dims[1], height * width)
+            return (dims[0], channels, product((dims[2], height)), product((dims[3], width)))
+        case Elementwise(broadcasts=True) if second is not None:
+            return (*dims[:2], *map(broadcast, dims[2:], second[2:]))
+        case PixelCopy(follows=True) | LinearResize(follows=True) if second is not None:
+            return (*dims[:2], *second[2:])
+        case PixelCopy() | LinearResize():
+            return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():
             channels = spec.heads * spec.value_depth
             return (product(dims[:-1]), channels) if spec.joins_rows else (*dims[:-1], channels)

@@ -32,7 +32,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
+from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, given_up, needed
 from sift_onnx.backends.lowering.partition import Part, partition
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped, Spec
@@ -136,7 +136,8 @@ def _settle(
 ) -> tuple[list[NodeGroup], list[Part]]:
     """Part, and give up regions that do not pay; each round leaves fewer, so it ends."""
     while True:
-        parts = partition(groups, graph.outputs)
+        kept = needed(groups, graph)
+        parts = partition(kept, graph.outputs)
         # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
         idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
         refused: dict[tuple[int, ...], str] = {}
@@ -149,8 +150,8 @@ def _settle(
             if reason:
                 refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
         if not refused:
-            return groups, parts
-        groups = needed([_given_up(graph, group, refused.get(group.nodes, "")) for group in groups], graph)
+            return kept, parts
+        groups = [given_up(graph, group, refused[group.nodes]) if group.nodes in refused else group for group in groups]
 
 
 def _fused(part: Part) -> list[Step]:
@@ -160,12 +161,6 @@ def _fused(part: Part) -> list[Step]:
 def _known(graph: GraphView, part: Part, dims: Mapping[str, Dims]) -> dict[str, Dims]:
     """Sizes of what enters a region."""
     return {name: dims.get(name) or graph.dims(name) or () for name in part.inputs}
-
-
-def _given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
-    """``group`` for onnxruntime, if there is a reason; nodes that compute on constants go to it with their readers."""
-    reads = tuple(name for name in group.reads if name not in graph.derived)
-    return replace(group, step=None, reason=reason, reads=reads) if reason else group
 
 
 def _is_sparse(group: NodeGroup) -> bool:

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
 from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.lowering.resampling import Sampling
 from sift_onnx.backends.lowering.specs import (
     Attention,
+    ChannelCombine,
     ChannelScale,
     Conv,
+    DepthToSpace,
     Depthwise,
     Elementwise,
     GlobalPool,
+    GroupNormalization,
     LayerNormalization,
+    LinearResize,
     Matmul,
+    PixelCopy,
     Pool,
     Spec,
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention"]
+__all__ = ["build", "build_attention", "build_for_size", "enlarged"]
 
 
 def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
     """The operator that does ``spec`` in ``layout``.
 
     Args:
-        spec: anything but :class:`Reshaped`, for which there is nothing to do, and :class:`Attention`.
+        spec: anything but :class:`Reshaped`, for which there is nothing to do, what moves channels, which becomes
+            copies (``schedule``), and what the functions below are for.
         layout: of operand and result.
         weights: those of a convolution or matrix product; both layouts share them.
         isa: instruction set.
@@ -75,13 +82,46 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
             return _kernels.GlobalAveragePool(layout=layout, isa=isa)
         case Elementwise():
             return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
+        case ChannelCombine():
+            return _kernels.ChannelCombine(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelScale():
-            return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
+            return _kernels.ChannelScale(
+                spec.scale, spec.shift, slopes=spec.slopes, activation=spec.activation, layout=layout, isa=isa
+            )
+        case DepthToSpace():
+            return _kernels.DepthToSpace(spec.block, depth_first=spec.depth_first, layout=layout)
+        case GroupNormalization():
+            return _kernels.GroupNormalization(
+                spec.scale, spec.shift, spec.groups, spec.epsilon, layout=layout, isa=isa
+            )
         case LayerNormalization():
             return _kernels.LayerNormalization(
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
             )
     raise AssertionError(f"{type(spec).__name__} is no operator")
+
+
+def build_for_size(
+    spec: PixelCopy | LinearResize, operand: tuple[int, ...], result: tuple[int, ...], layout: Layout
+) -> _kernels.Op:
+    """The operator that does ``spec`` on images of one size, (height, width), and gives another."""
+    if spec.follows:
+        axes = [replace(axis, scale=size / max(own, 1), size=size) for axis, own, size in
+                zip((spec.height, spec.width), operand, result, strict=True) if isinstance(axis, Sampling)]  # fmt: skip
+        spec = replace(spec, height=axes[0], width=axes[1])
+    if isinstance(spec, PixelCopy):
+        rows, columns = spec.height.sources(operand[0]), spec.width.sources(operand[1])
+        return _kernels.PixelCopy(rows, columns, spec.fill, layout=layout)
+    rows_between, columns_between = spec.height.neighbours(operand[0]), spec.width.neighbours(operand[1])
+    return _kernels.LinearResize(rows_between, columns_between, layout=layout)
+
+
+def enlarged(operand: Sequence[int], result: Sequence[int], layout: Layout) -> _kernels.Op:
+    """The operator that repeats an image of one row or column, (n, c, h, w), to the size of ``result``."""
+    rows, columns = (
+        [0] * size if own == 1 else list(range(own)) for own, size in zip(operand[2:], result[2:], strict=True)
+    )
+    return _kernels.PixelCopy(rows, columns, layout=layout)
 
 
 def build_attention(

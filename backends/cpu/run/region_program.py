@@ -17,14 +17,26 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
-from sift_onnx.backends.cpu.run.operators import build, build_attention
+from sift_onnx.backends.cpu.run.operators import build, build_attention, build_for_size
 from sift_onnx.backends.cpu.run.schedule import Schedule, Shape, input_key, kernel_shape, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, LinearLayer, Matmul, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Channels,
+    Concat,
+    Conv,
+    Elementwise,
+    LinearLayer,
+    LinearResize,
+    Matmul,
+    PixelCopy,
+    Reshaped,
+    result_dims,
+)
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -35,6 +47,8 @@ Array = npt.NDArray[Any]
 _KEPT = 32
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
+# Specs whose operators are made for a size, by the schedule.
+_WITHOUT_OPERATOR = (Attention, Channels, Concat, LinearResize, PixelCopy)
 
 
 @dataclass(frozen=True)
@@ -164,8 +178,8 @@ class RegionProgram:
     def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
         """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
         spec = self.region.steps[step].spec
-        if isinstance(spec, Attention):
-            return f"attention {layout}"
+        if isinstance(spec, _WITHOUT_OPERATOR):
+            return f"{type(spec).__name__.lower()} {layout}"
         op = self._op(step, layout)
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
@@ -223,7 +237,9 @@ class RegionProgram:
             dims[name] = size
             shapes[input_key(name, view)] = kernel_shape(size, view)
         for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
-            dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
+            operands = [dims[name] for name in step.inputs]
+            dims[step.output] = result_dims(step.spec, *operands[:2])
+            _check_operands(step, name_of_step, operands)
             if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
                 raise _too_small(step, name_of_step, dims[step.inputs[0]])
             shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
@@ -233,9 +249,13 @@ class RegionProgram:
         slabs = []
         whole = any(isinstance(step.spec, Attention) for step in self.region.steps)
         only_rows = all(step.view == "rows" for step in self.region.steps)
+        moves_channels = any(isinstance(step.spec, (Channels, Concat)) for step in self.region.steps)
 
         def op_of(index: int, layout: Layout) -> _kernels.Op:
             step = self.region.steps[index]
+            if isinstance(step.spec, (PixelCopy, LinearResize)):
+                operand, result = (concrete(dims[name])[2:] for name in (step.inputs[0], step.output))
+                return build_for_size(step.spec, operand, result, layout)
             if not isinstance(step.spec, Attention):
                 return self._op(index, layout)
             operands = [concrete(dims[name]) for name in step.inputs]
@@ -243,7 +263,12 @@ class RegionProgram:
             return build_attention(step.spec, operands, mask, layout, self.isa)
 
         for slab in cut(
-            count, self._bytes_of_group(shapes), only_rows=only_rows, single=self.region.single, whole=whole
+            count,
+            self._bytes_of_group(shapes),
+            only_rows=only_rows,
+            single=self.region.single,
+            whole=whole,
+            apart=moves_channels and not only_rows,
         ):
             key = (slab.count, slab.layout)
             if key not in made:
@@ -267,6 +292,24 @@ def _as_kernels_read(array: Array) -> Array:
     """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
     array = np.ascontiguousarray(array)
     return array if array.flags.aligned else array.copy()
+
+
+def _check_operands(step: Step, name: str, operands: Sequence[Dims]) -> None:
+    """Compare heights and widths that were not known before the run.
+
+    Raises:
+        UsageError: they do not fit each other.
+    """
+    sizes = [dims[2:] for dims in operands]
+    match step.spec:
+        case Concat() if step.view == "image":
+            fit = all(size == sizes[0] for size in sizes)
+        case Elementwise(broadcasts=True):
+            fit = all(a == b or 1 in (a, b) for a, b in zip(*sizes, strict=True))
+        case _:
+            return
+    if not fit:
+        raise UsageError(f"node {name!r}: its operands are images of {', '.join(str(list(size)) for size in sizes)}")
 
 
 def _too_small(step: Step, name: str, dims: Dims) -> UsageError:

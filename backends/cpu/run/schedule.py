@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.operators import build
-from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
+from sift_onnx.backends.cpu.run.operators import build, enlarged
+from sift_onnx.backends.cpu.run.placement import Call, Part, place
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.rules import View
-from sift_onnx.backends.lowering.specs import Elementwise, Reshaped
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Channels, Concat, Elementwise, LinearResize, PixelCopy, Reshaped
 from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "Shape", "kernel_shape", "schedule"]
 
 Shape = tuple[int, int, int, int]
-_SCRATCH = -1
 # Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
 _SCRATCH_UNIT = DType.FLOAT32.itemsize
 _COPY = Elementwise("first")
@@ -56,20 +55,10 @@ def _bytes(shape: Shape, layout: Layout, dtype: DType) -> int:
 
 
 @dataclass
-class _Call:
-    op: _kernels.Op
-    shape: Shape
-    inputs: tuple[str, ...]
-    output: str
-    step: int | None
-    mask: str = ""
-
-
-@dataclass
 class _Builder:
     """Collects calls. Values are named after the model's, with a layout as suffix."""
 
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     nbytes: dict[str, int] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -82,10 +71,11 @@ class _Builder:
         dtype: DType,
         step: int | None = None,
         mask: str = "",
+        part: Part | None = None,
     ) -> Shape:
         """Add a call; the shape of its result."""
         made = op.output_shape(shape)
-        self.calls.append(_Call(op, shape, inputs, output, step, mask))
+        self.calls.append(Call(op, shape, inputs, output, step, mask, part))
         self.nbytes[output] = _bytes(made, op.output_layout, dtype)  # type: ignore[arg-type]
         return made
 
@@ -126,16 +116,23 @@ def schedule(
         return found
 
     for index, step in enumerate(region.steps):
-        inputs = tuple(operand(name, step.view) for name in step.inputs)
-        first = step.inputs[0]
-        shape = shapes[first] if first in made else shapes[input_key(first, step.view)]
+        # What a resize follows is read for its size alone.
+        read = step.inputs[:1] if isinstance(step.spec, (PixelCopy, LinearResize)) else step.inputs
+        inputs = tuple(operand(name, step.view) for name in read)
+        own = [shapes[name if name in made else input_key(name, step.view)] for name in step.inputs]
         if isinstance(step.spec, Reshaped):
             result = inputs[0]
         else:
             in_place = layout == "planes" and step.output in direct
             result = direct[step.output] if in_place else f"{step.output}:lanes"
             mask = where[step.mask, "array"] if step.mask else ""
-            made_shape = builder.call(op_of(index, layout), shape, inputs, result, step.dtype, index, mask)
+            if isinstance(step.spec, Elementwise) and step.spec.broadcasts:
+                inputs = _broadcast(builder, step, inputs, own, shapes[step.output], layout)
+                own = [shapes[step.output]] * len(own)
+            if isinstance(step.spec, (Channels, Concat)):
+                made_shape = _copy_channels(builder, step, index, inputs, own, result, layout)
+            else:
+                made_shape = builder.call(op_of(index, layout), own[0], inputs, result, step.dtype, index, mask)
             if made_shape != shapes[step.output]:
                 raise BackendError(f"{step.output!r} comes out as {made_shape}, and {shapes[step.output]} was expected")
         where[step.output, None] = result
@@ -152,39 +149,52 @@ def input_key(name: str, view: View) -> str:
     return f"{name}/{view}"
 
 
+def _broadcast(
+    builder: _Builder, step: Step, inputs: tuple[str, ...], shapes: Sequence[Shape], result: Shape, layout: Layout
+) -> tuple[str, ...]:
+    """The operands at the size of the result."""
+    names = []
+    for name, shape in zip(inputs, shapes, strict=True):
+        names.append(name)
+        if shape != result:
+            names[-1] = f"{name}:for:{step.output}"
+            builder.call(enlarged(shape, result, layout), shape, (name,), names[-1], step.dtype)
+    return tuple(names)
+
+
+def _copy_channels(
+    builder: _Builder, step: Step, index: int, inputs: tuple[str, ...], shapes: Sequence[Shape], result: str,
+    layout: Layout,
+) -> Shape:  # fmt: skip
+    """Copies for a slice, a shuffle, or each operand of a concatenation; most are not run, see ``placement``."""
+    spec, shape = step.spec, shapes[0]
+    plane = _bytes((shape[0], 1, *shape[2:]), layout, step.dtype)
+    is_contiguous = shape[0] <= (1 if layout == "planes" else LANES)
+    if isinstance(spec, Channels):
+        op = _kernels.ChannelCopy(spec.taken, 0, len(spec.taken), layout=layout)
+        part = Part(inputs[0], spec.taken[0] * plane) if is_contiguous and spec.is_range else None
+        return builder.call(op, shape, inputs, result, step.dtype, index, part=part)
+    assert isinstance(spec, Concat)
+    first, total = 0, sum(spec.channels)
+    for name, own, count in zip(inputs, shapes, spec.channels, strict=True):
+        op = _kernels.ChannelCopy(range(count), first, total, layout=layout)
+        part = Part(result, first * plane) if is_contiguous else None
+        shape = builder.call(op, own, (name,), result, step.dtype, index, part=part)
+        first += count
+    return shape
+
+
 def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
-    last = {name: i for i, call in enumerate(builder.calls) for name in call.inputs}
-    home: dict[str, str] = {}
-    first: dict[str, int] = {}
-    for i, call in enumerate(builder.calls):
-        name = call.output
-        if name in builder.places:
-            continue
-        home[name], first[name] = name, i
-        # A result takes the place of a second operand that no later call reads: it is read just before the write.
-        if len(call.inputs) == 2:
-            second = call.inputs[1]
-            dies = second in home and last[second] == i and second != call.inputs[0]
-            if dies and builder.nbytes[second] == builder.nbytes[name]:
-                home[name] = home[second]
-    lifetimes: dict[str, Lifetime] = {}
-    for name, owner in home.items():
-        ends = last.get(name, first[name])
-        known = lifetimes.get(owner, Lifetime(builder.nbytes[owner], first[name], ends))
-        lifetimes[owner] = replace(known, last=max(known.last, ends))
-    offsets, total = pack(lifetimes)
-    places = builder.places | {name: (_SCRATCH, offsets[owner] // _SCRATCH_UNIT) for name, owner in home.items()}
+    calls, found, total = place(builder.calls, builder.nbytes, builder.places)
+    places = {name: (array, offset // _SCRATCH_UNIT) for name, (array, offset) in found.items()}
     sequence = _kernels.Sequence(
-        [
-            (call.op, call.shape, places[call.inputs[0]], _others(call, places), places[call.output])
-            for call in builder.calls
-        ],
+        [(call.op, call.shape, places[call.inputs[0]], _others(call, places), places[call.output]) for call in calls],
         total // _SCRATCH_UNIT,
         array_sizes,
     )
-    return Schedule(sequence, tuple(call.step for call in builder.calls), tuple(call.shape for call in builder.calls))
+    return Schedule(sequence, tuple(call.step for call in calls), tuple(call.shape for call in calls))
 
 
-def _others(call: _Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
+def _others(call: Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
     second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
     return second, third, places[call.mask] if call.mask else None

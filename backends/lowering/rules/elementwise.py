@@ -8,11 +8,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "parametric_relu"]
 
+# ONNX's defaults of alpha and gamma.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
 
@@ -38,6 +41,23 @@ def biased_gelu(node: NodeView) -> Step:
     return node.step(ChannelScale(np.ones(channels, np.float32), bias, function), view)
 
 
+def parametric_relu(node: NodeView) -> Step:
+    """PRelu with a slope, or one per channel."""
+    view = node.operand(0)
+    if node.constant(1) is None:
+        raise NotLowered(f"its slopes are {node.why_not_constant(1)}")
+    dims = node.dims(0)
+    axis = 1 if view == "image" else len(dims) - 1
+    channels = dims[axis]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    slopes = _per_channel(node, 1, axis, len(dims), channels)
+    if np.all(slopes == slopes[:1]):
+        return node.step(Elementwise("first", ("leaky", float(slopes[0]), 0.0)), view)
+    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
+
+
 def _activation_of(node: NodeView) -> Activation:
     match node.op:
         case "Relu":
@@ -54,6 +74,12 @@ def _activation_of(node: NodeView) -> Activation:
             return ("gelu_tanh", 0.0, 0.0)
         case "Gelu":
             return ("gelu", 0.0, 0.0)
+        case "Mish":
+            return ("mish", 0.0, 0.0)
+        case "Elu":
+            return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
+        case "Selu":
+            return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
         case "Sigmoid" | "Tanh":
             return (node.op.lower(), 0.0, 0.0)
     raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")
@@ -76,13 +102,39 @@ def arithmetic(node: NodeView) -> Step:
     if node.op not in _KINDS:
         raise NotLowered("no kernel divides two activations")
     dims = node.dims(0)
-    if dims != node.dims(1):
+    for image, other in ((0, 1), (1, 0)):
+        if dims != node.dims(1) and _is_value_per_channel(node.dims(other), node.dims(image)):
+            return _with_value_per_channel(node, image, other)
+    broadcasts = dims != node.dims(1)
+    if broadcasts and not _may_broadcast(dims, node.dims(1)):
         raise NotLowered("its operands are not known to be of one shape")
     # An operand that comes from outside is read as the other one is.
     known = [node.views.get(node.input(i)) for i in range(2)]
     view = node.operand(0, known[0] or known[1])
     node.operand(1, view)
-    return node.step(Elementwise(_KINDS[node.op]), view, operands=(0, 1))
+    if broadcasts and view != "image":
+        raise NotLowered("its operands are not known to be of one shape")
+    return node.step(Elementwise(_KINDS[node.op], broadcasts=broadcasts), view, operands=(0, 1))
+
+
+def _may_broadcast(first: Dims, second: Dims) -> bool:
+    """Whether both are as many images of as many channels, whose heights and widths may be 1, or turn out to be one."""
+    if not len(first) == len(second) == 4 or first[:2] != second[:2]:
+        return False
+    pairs = zip(first[2:], second[2:], strict=True)
+    return all(a == b or 1 in (a, b) or not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
+
+
+def _is_value_per_channel(dims: Dims, image: Dims) -> bool:
+    return len(image) == 4 and dims == (*image[:2], 1, 1)
+
+
+def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
+    node.operand(image, "image")
+    node.operand(other, "image")
+    if node.op == "Sub" and other == 0:
+        raise NotLowered("no kernel subtracts images from a value per channel")
+    return node.step(ChannelCombine(_KINDS[node.op]), "image", operands=(image, other))
 
 
 def _with_constant(node: NodeView, activation: int) -> Step:

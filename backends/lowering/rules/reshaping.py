@@ -1,4 +1,4 @@
-"""Operators that only change the axes: Flatten, Reshape, Squeeze, Identity, Dropout."""
+"""Operators that only change the axes: Flatten, Reshape, Squeeze, Unsqueeze, Identity, Dropout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sift_onnx.backends.lowering.dims import product
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import Reshaped, result_dims
 
-__all__ = ["flatten", "identity", "reshape", "squeeze"]
+__all__ = ["flatten", "identity", "reshape", "squeeze", "unsqueeze"]
 
 
 def identity(node: NodeView) -> Step:
@@ -76,8 +76,19 @@ def squeeze(node: NodeView) -> Step:
     return _step(node, tuple((axis, axis + 1) for axis in range(len(dims)) if axis not in dropped))
 
 
+def unsqueeze(node: NodeView) -> Step:
+    """Unsqueeze of a value per channel to an image of one pixel."""
+    dims = node.dims(0)
+    axes = {axis % (len(dims) + len(node.axes())) for axis in node.axes()}
+    left = [(axis, axis + 1) for axis in range(len(dims))]
+    return _step(node, tuple(1 if axis in axes else left.pop(0) for axis in range(len(dims) + len(axes))))
+
+
 def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
-    """The step to axes ``target``, which keeps the first axis of images, and all that are rows of a matrix."""
+    """The step to axes ``target``, which keeps the first axis of images, and all that are rows of a matrix.
+
+    A row per image may become an image of one pixel.
+    """
     view = node.operand(0)
     dims = node.dims(0)
     if len(target) < 2:
@@ -86,6 +97,10 @@ def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
         raise NotLowered("its target is no shape")
     spec = Reshaped(target)
     result = result_dims(spec, dims)
+    if result == dims:
+        return node.step(Reshaped(), view)
+    if view == "rows" and result == (*dims, 1, 1):
+        return node.step(spec, view, "image")
     keeps_images = view == "image" and len(result) == 2 and result[0] == dims[0]
     keeps_rows = view == "rows" and result[-1] == dims[-1]
     if not (keeps_images or keeps_rows) or product(result) != product(dims):

@@ -185,6 +185,20 @@ class NodeView:
             raise NotLowered(f"its axes {self.input(1)!r} are {self.why_not_constant(1)}")
         return list(self.attribute("axes") or ()) if listed is None else [int(axis) for axis in listed.reshape(-1)]
 
+    def integers(self, position: int, attribute: str) -> list[int]:
+        """Integers that are an input, known before a run, or an attribute; none where neither is given.
+
+        Raises:
+            NotLowered: the input is not known.
+        """
+        if not self.input(position):
+            return [int(value) for value in self.attribute(attribute) or ()]
+        found = self.graph.vector(self.input(position))
+        known = [value for value in found or () if isinstance(value, int)]
+        if found is None or len(known) != len(found):
+            raise NotLowered(f"its {attribute} are {self.why_not_constant(position)}")
+        return known
+
     def step(self, spec: Spec, view: View, result_view: View | None = None, operands: tuple[int, ...] = (0,)) -> Step:
         """The step that does ``spec`` for this node.
 

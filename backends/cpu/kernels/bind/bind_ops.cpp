@@ -154,16 +154,28 @@ void bind_ops(nb::module_& module) {
           "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
           "`kind` is 'first', 'add', 'subtract' or 'multiply'.");
 
+  nb::class_<ChannelCombine, Op>(module, "ChannelCombine", "activation(input op second), a second value per channel.")
+      .def(
+          "__init__",
+          [](ChannelCombine* self, const std::string& kind, const ActivationSpec& activation, const std::string& layout,
+             const std::string& isa) {
+            new (self) ChannelCombine(named(kBinaries, kind, "operation"), activation_of(activation),
+                                      named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "`kind` is 'add', 'subtract' or 'multiply'; the second operand has the shape (n, c, 1, 1).");
+
   nb::class_<ChannelScale, Op>(module, "ChannelScale", "activation(input * scale[c] + shift[c]).")
       .def(
           "__init__",
-          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const ActivationSpec& activation,
-             const std::string& layout, const std::string& isa) {
-            new (self) ChannelScale(vector_of(scale), vector_of(shift), activation_of(activation),
+          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const std::optional<FloatsIn>& slopes,
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa) {
+            new (self) ChannelScale(vector_of(scale), vector_of(shift), vector_of(slopes), activation_of(activation),
                                     named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
-          "One scale and one shift per channel.");
+          "scale"_a, "shift"_a, nb::kw_only(), "slopes"_a = nb::none(), "activation"_a = kNoActivation,
+          "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel, and one slope of 'leaky' where there are any.");
 
   nb::class_<LayerNormalization, Op>(module, "LayerNormalization",
                                      "Rows without their mean, at a variance of one; or at a mean square of one.")
@@ -178,6 +190,18 @@ void bind_ops(nb::module_& module) {
           "isa"_a = "",
           "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1). RMS normalization if not "
           "centered.");
+
+  nb::class_<GroupNormalization, Op>(module, "GroupNormalization",
+                                     "Groups of channels of an image without their mean, at a variance of one.")
+      .def(
+          "__init__",
+          [](GroupNormalization* self, const FloatsIn& scale, const FloatsIn& shift, std::int64_t groups, float epsilon,
+             const std::string& layout, const std::string& isa) {
+            new (self) GroupNormalization(vector_of(scale), vector_of(shift), groups, epsilon,
+                                          named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, "groups"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel.");
 
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
       .def(

@@ -210,6 +210,7 @@ struct ElementwiseArgs {
   BinaryKind kind;
   const float* a;
   const float* b;  // null for `first`
+  bool repeats_b;  // `b` is a block of 16, for all blocks of `a`, which are whole
   float scale;     // of `first`
   float shift;
   float* out;

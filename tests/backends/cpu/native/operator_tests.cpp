@@ -5,9 +5,13 @@
 #include "conv/conv.h"
 #include "conv/pooled_winograd.h"
 #include "ops/attention.h"
+#include "ops/channel_copy.h"
+#include "ops/depth_to_space.h"
 #include "ops/elementwise.h"
 #include "ops/global_pool.h"
+#include "ops/linear_resize.h"
 #include "ops/normalize.h"
+#include "ops/pixel_copy.h"
 #include "ops/reorder.h"
 #include "ops/window_op.h"
 #include "products/dense_product.h"
@@ -46,6 +50,34 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   agree(MaxPool(g, true, Layout::nchw, kernels), MaxPool(g, true, Layout::nchw_n16, kernels));
   agree(AveragePool(g, true, false, Layout::nchw, kernels), AveragePool(g, true, false, Layout::nchw_n16, kernels));
   agree(GlobalAveragePool(Layout::nchw, kernels), GlobalAveragePool(Layout::nchw_n16, kernels));
+}
+
+void test_copies(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shape{random.between(1, 18), 4 * random.between(1, 3), random.between(1, 9), random.between(1, 20)};
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  const auto agree = [&](const Op& nchw, const Op& nchw_n16) {
+    Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+    Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+    const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
+    for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-5F, "copy, " + isa);
+  };
+  std::vector<std::int64_t> channels;
+  for (int i = 0; i < 6; ++i) channels.push_back(random.between(0, shape.c - 1));
+  agree(ChannelCopy(channels, 0, 6, Layout::nchw), ChannelCopy(channels, 0, 6, Layout::nchw_n16));
+  std::vector<std::int64_t> rows;
+  std::vector<std::int64_t> columns;
+  std::vector<Between> high;
+  std::vector<Between> wide;
+  for (int i = 0; i < 11; ++i) {
+    rows.push_back(random.between(-1, shape.h - 1));
+    columns.push_back(random.between(-1, shape.w - 1));
+    high.push_back({random.between(0, shape.h - 1), shape.h - 1, 0.25F});
+    wide.push_back({shape.w - 1, random.between(0, shape.w - 1), 0.75F});
+  }
+  agree(PixelCopy(rows, columns, 1, Layout::nchw), PixelCopy(rows, columns, 1, Layout::nchw_n16));
+  agree(LinearResize(high, wide, Layout::nchw), LinearResize(high, wide, Layout::nchw_n16));
+  agree(DepthToSpace(2, 2, true, Layout::nchw), DepthToSpace(2, 2, true, Layout::nchw_n16));
+  agree(DepthToSpace(1, 4, false, Layout::nchw), DepthToSpace(1, 4, false, Layout::nchw_n16));
 }
 
 // Without pixels, what comes out is made of padding, if there is any. Beside that, nothing may be read or written.
@@ -108,7 +140,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
     for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
       run(GlobalAveragePool(layout, kernels), pool, kernels, shape, in, nullptr);
       run(Elementwise(BinaryKind::add, {}, layout, kernels), pool, kernels, shape, in, &in);
-      run(ChannelScale(channels, channels, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+      run(ChannelScale(channels, channels, {}, {}, layout, kernels), pool, kernels, shape, in, nullptr);
       if (shape.c == 0) continue;
       run(LayerNormalization(channels, channels, 1e-3F, true, layout, kernels), pool, kernels, matrix, rows, nullptr);
     }
@@ -215,6 +247,7 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
 void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   for (int i = 0; i < 9; ++i) {
     test_windows(random, pool, kernels, isa);
+    test_copies(random, pool, kernels, isa);
     test_normalization(random, pool, kernels, isa);
     test_attention(random, pool, kernels, isa);
   }
