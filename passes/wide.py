@@ -78,13 +78,13 @@ class Wide(WideSettings):
         plan = self.plan(copy)
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
         biases: list[str] = []
-        if self.init == "embed":
+        if plan.found is not None:
             # Imported here, with the rules of feature maps, which no other start needs.
             from sift_onnx.passes.widening.embedding import Embedding
 
-            embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
+            embedding = Embedding(copy, plan.analysis, plan.found, self.seed)
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
-            biases = embedding.add_biases()
+            biases = embedding.finish()
         else:
             drawing = Drawing(plan.analysis, plan.nnz, self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)

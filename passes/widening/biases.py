@@ -19,7 +19,7 @@ __all__ = ["add_bias", "reach_a_shift"]
 # Features that are zero before these are zero after them, and have the same gradients.
 _PASSING = REARRANGING | {"AveragePool", "Concat", "Dropout", "GlobalAveragePool", "MaxPool", "Split"}
 # The input that is the bias of a layer.
-_BIASED = {op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts}
+_BIASED = {op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS | {"LayerNormalization"} for i in PARAMETERS[op].shifts}
 
 
 def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs.Tensor], bool]) -> dict[str, bool]:
