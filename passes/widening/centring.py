@@ -23,6 +23,7 @@ from sift_onnx.analysis.findings import AxisAnalysis
 from sift_onnx.feature_maps.context import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, is_masked, replace_values
 from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.weight_operands import FOLDABLE
 from sift_onnx.passes.widening.centring_nodes import insert_centring, is_centred_by_nodes
 
 __all__ = ["Centring"]
@@ -31,6 +32,8 @@ __all__ = ["Centring"]
 _STREAM = REARRANGING | {"Add", "Cast", "Concat", "Dropout", "Expand", "Gather", "Slice", "Split", "Sub", "Sum"}
 # Inputs other than the first of these say how, not what.
 _MOVES_FIRST = _STREAM - {"Add", "Concat", "Sub", "Sum"}
+# Linear in the weight, whose features are those of the output.
+_LINEAR = FOLDABLE | {"Gather", "MatMul"}
 # A mean that is smaller by this factor than what it is of is zero, up to the precision of the type.
 _PRECISIONS = 16
 
@@ -192,7 +195,7 @@ class Centring:
         layer = self._maps.layer_at(self._maps.index_of(node))
         if layer is None or len(layer.uses) != 1 or layer.name in self._analysis.fixed:
             return None
-        if layer.kind not in ("conv", "gemm", "matmul", "embedding") or int(node.attrs.get("group", 1)) != 1:
+        if node.op not in _LINEAR or int(node.attrs.get("group", 1)) != 1:
             return None
         if self._feature_axis(name) != self._features_made(node, layer.kind, name):
             return None

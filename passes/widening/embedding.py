@@ -24,7 +24,8 @@ from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
 from sift_onnx.feature_maps.search import FoundMaps
 from sift_onnx.graphs.constants import array_of, constant_values, sparse_weight_of
 from sift_onnx.model import Model
-from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.einsum_terms import einsum_terms
+from sift_onnx.operators.traits import REARRANGING, RECURRENT
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, NORMALIZATIONS, PARAMETERS
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.centring import Centring
@@ -42,12 +43,21 @@ Array = npt.NDArray[Any]
 _SPREAD_OF_FRESH_MODELS = 0.1
 _SMALLEST_SPREAD, _LARGEST_SPREAD = 0.01, 1.0
 
+# The input that is the bias of LSTM, GRU and RNN.
+_RECURRENT_BIAS = 3
+
 _SHIFT = None
 # What is added to parameters, by the operator and the input that reads them.
 _ADDED: dict[tuple[str, int], float | None] = {
     **{(op, i): 1.0 for op in NORMALIZATIONS | {"PRelu"} for i in PARAMETERS[op].scales},
-    **{(op, i): _SHIFT for op in NORMALIZATIONS | CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts},
+    **{
+        (op, i): _SHIFT
+        for op in NORMALIZATIONS | CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT
+        for i in PARAMETERS[op].shifts
+    },
     ("SkipSimplifiedLayerNormalization", 2): 1.0,
+    ("Attention", 2): _SHIFT,
+    ("MultiHeadAttention", 3): _SHIFT,
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
     **{(op, i): value for op, value in (("Add", _SHIFT), ("Div", 1.0), ("Mul", 1.0), ("Sub", 0.0)) for i in (0, 1)},
@@ -117,9 +127,12 @@ class Embedding:
             for use in layer.uses:
                 node = self._analysis.order[use.index]
                 has_bias = len(node.inputs) > 2 and self._grows(node.inputs[2])
-                if layer.kind == "embedding" or has_bias or shifted[node.outputs[0].name]:
+                if layer.kind == "embedding" or shifted[node.outputs[0].name]:
                     continue
-                names += self._bias(node, layer.constant, self._feature_axis(node, layer))
+                if node.op in RECURRENT:
+                    names += self._recurrent_bias(node, layer)
+                elif not has_bias:
+                    names += self._bias(node, layer.constant, self._feature_axis(node, layer))
         return names
 
     def _shift_normalized(self, shifted: Mapping[str, bool]) -> list[str]:
@@ -160,6 +173,20 @@ class Embedding:
             values = values.reshape(-1, *[1] * (len(extents) - 1 - axis))
         return [add_bias(self._graph, node, parameter.name, values.astype(floating_type(parameter)))]
 
+    def _recurrent_bias(self, node: gs.Node, layer: WeightLayer) -> list[str]:
+        """Give a recurrent layer whose units grow a bias ``[directions, 2 * gates * units]``, if it has none."""
+        units = self._maps.extents(node.inputs[2].name)[-1]
+        has_bias = len(node.inputs) > _RECURRENT_BIAS and not node.inputs[_RECURRENT_BIAS].is_empty()
+        if has_bias or not units.grows or node.outputs[0].name in self._found.zeros:
+            return []
+        directions, rows, _ = self._maps.extents(node.inputs[2].name)
+        shape = (directions.new, 2 * rows.new // units.new, units.new)
+        values = self._shifts(f"{layer.name} {node.outputs[0].name}", np.empty(0), shape)
+        values[..., self._maps.positions_along(node.inputs[2].name, 2)] = 0
+        node.inputs.extend(gs.Variable.empty() for _ in range(_RECURRENT_BIAS - len(node.inputs)))
+        biases = values.reshape(directions.new, -1).astype(floating_type(layer.constant))
+        return [add_bias(self._graph, node, layer.name, biases)]
+
     def _grows(self, tensor: gs.Tensor) -> bool:
         return any(extent.grows for extent in self._maps.extents(tensor.name))
 
@@ -167,8 +194,20 @@ class Embedding:
         """The axis of the output that is the layer's features: the rows where the weight stands to the left."""
         if layer.kind in ("conv", "depthwise"):
             return 1
+        if node.op == "Einsum":
+            return self._einsum_feature_axis(node, layer)
         left = node.inputs[0]
         return -2 if left.name in self._analysis.derived or constant_values(left) is not None else -1
+
+    def _einsum_feature_axis(self, node: gs.Node, layer: WeightLayer) -> int:
+        ranks = [len(self._maps.extents(tensor.name)) for tensor in node.inputs]
+        terms, result = einsum_terms(str(node.attrs["equation"]), ranks)
+        assert terms is not None
+        weight = next(
+            i for i, t in enumerate(node.inputs) if constant_values(t) is not None or t.name in self._analysis.derived
+        )
+        own = [label for label in terms[weight] if label in result and label not in terms[1 - weight]]
+        return result.index(own[-1]) - len(result)
 
     def _added(self, name: str, constant: gs.Constant, original: Array, shape: tuple[int, ...]) -> Array:
         # A divisor must not be zero; everything else takes what any of its readers does.

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Solution
-from sift_onnx.analysis.findings import AxisAnalysis, WeightLayer
+from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis, WeightLayer
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.feature_maps.findings import CentredInput, Extent, Obstacle, Scaling, ZeroDemand
 from sift_onnx.feature_maps.system import FeatureMapError, FeatureMapSystem, Piece
-from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind
 
 __all__ = ["FeatureMapContext", "FeatureMaps", "RefusedError", "product", "refusal"]
 
@@ -158,6 +158,11 @@ class FeatureMapContext:
         """Whether the node multiplies by a stored weight, in which whatever is added is pruned."""
         return self._maps.layer_at(self.index) is not None
 
+    def is_weight(self, i: int) -> bool:
+        """Whether input ``i`` is that weight, perhaps transposed or cast on the way."""
+        layer, parameter = self._maps.layer_at(self.index), parameter_behind(self.node.inputs[i])
+        return layer is not None and parameter is not None and parameter[0].name == layer.name
+
     @property
     def has_fixed_weight(self) -> bool:
         """Whether it multiplies by a weight that is a fixed function, which added channels share."""
@@ -169,6 +174,11 @@ class FeatureMapContext:
         """Of the output of a matrix product: its columns are features, or its rows, where the weight stands left."""
         left = self.node.inputs[0]
         return -2 if left.name in self._analysis.derived or constant_values(left) is not None else -1
+
+    @property
+    def attention(self) -> AttentionGrowth:
+        """What grows in attention."""
+        return self._analysis.attention
 
     @property
     def subtracts_mean(self) -> bool:
@@ -217,12 +227,21 @@ class FeatureMapContext:
         around += [self.output(i) for i in range(len(self.node.outputs))]
         return Obstacle(self.index, reason, tuple(axis for axis in axes or itertools.chain(*around) if axis.grows))
 
-    def require_zero(self, inputs: Sequence[int], axes: Sequence[Extent], verb: str) -> None:
-        """Say that what is added along ``axes`` has to be zero in one of ``inputs``: ``verb`` is done over them."""
+    def require_zero(
+        self, inputs: Sequence[int], axes: Sequence[Extent], verb: str, part: tuple[int, int] | None = None
+    ) -> None:
+        """Say that what is added along ``axes`` has to be zero in one of ``inputs``: ``verb`` is done over them.
+
+        Args:
+            inputs: the first of them that can have zeros there is taken.
+            axes: that keep their sizes if none can.
+            verb: what the node does over them.
+            part: of the last axis of the input, see :class:`ZeroDemand`.
+        """
         growing = tuple(axis for axis in axes if axis.grows)
         if growing:
             reason = f"{verb} an axis that grows from {growing[0].old} to {growing[0].new}"
-            self._maps.demands.append(ZeroDemand(self.index, tuple(inputs), reason, growing))
+            self._maps.demands.append(ZeroDemand(self.index, tuple(inputs), reason, growing, part))
 
     def require_centred(self, i: int, axes: Sequence[int]) -> None:
         """Say that the mean over ``axes`` of input ``i`` has to be zero."""

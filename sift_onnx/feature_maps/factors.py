@@ -40,7 +40,7 @@ def corrections(maps: FeatureMaps, contexts: Sequence[FeatureMapContext], output
         if all(factor == 1 for factor in own):
             continue
         out = ctx.node.outputs[0].name
-        passed = None if out in outputs else _passed(ctx.node, own, found, ctx.index)
+        passed = None if out in outputs else _passed(maps, ctx.node, own, found, ctx.index)
         if passed is None:
             found.extend(Scaling(ctx.index, i, 1 / factor) for i, factor in enumerate(own) if factor != 1)
         elif passed != 1:
@@ -48,8 +48,8 @@ def corrections(maps: FeatureMaps, contexts: Sequence[FeatureMapContext], output
     return found
 
 
-def _passed(node: gs.Node, own: Sequence[float], found: list[Scaling], index: int) -> float | None:
-    """The factor of the output, 1 where a stored input has taken it back; None if the node needs what its inputs were."""
+def _passed(maps: FeatureMaps, node: gs.Node, own: Sequence[float], found: list[Scaling], index: int) -> float | None:
+    """The factor of the output, 1 where a stored input has taken it back; None if it needs what its inputs were."""
     if node.op in _LINEAR:
         return own[0]
     if node.op == "Sqrt":
@@ -63,7 +63,8 @@ def _passed(node: gs.Node, own: Sequence[float], found: list[Scaling], index: in
         return _sum(node, own, found, index)
     if node.op in ("Mul", "Div"):
         factor = own[0] * own[1] if node.op == "Mul" else own[0] / own[1]
-        stored = next((i for i, tensor in enumerate(node.inputs) if _is_stored(tensor)), None)
+        # A number that all features share may be a part of a root; the scale of each feature is the end of a norm.
+        stored = next((i for i, t in enumerate(node.inputs) if _is_stored(t) and maps.grows(t.name)), None)
         if stored is None or factor == 1:
             return factor
         found.append(Scaling(index, stored, factor if node.op == "Div" and stored else 1 / factor))

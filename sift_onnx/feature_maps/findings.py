@@ -53,12 +53,14 @@ class ZeroDemand:
         inputs: one of these inputs has to have zeros there; the first that can is taken.
         reason: what the node does, as the predicate of a sentence about it.
         axes: that must keep their sizes if none of the inputs can.
+        part: of the last axis of the input, its new start and end; all of the axis if None.
     """
 
     node: int
     inputs: tuple[int, ...]
     reason: str
     axes: tuple[Extent, ...]
+    part: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ def layer_normalization(ctx: FeatureMapContext) -> None:
     """``x`` is normalized over its axes from ``axis`` on, where added features are zero.
 
     Over ``D`` features, of which ``d`` are old, the mean square is ``d / D`` times what it was. With ``d / D`` times
-    its epsilon, and ``sqrt(d / D)`` times its scale, the node computes what it did; so it does if it subtracts the mean,
-    and that is zero.
+    its epsilon, and ``sqrt(d / D)`` times its scale, the node computes what it did; so it does if it subtracts a mean
+    that is zero.
     """
     x = ctx.input(0)
     first = int(ctx.attr("axis", -1)) % len(x)

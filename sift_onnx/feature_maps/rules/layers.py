@@ -5,6 +5,7 @@ from __future__ import annotations
 from sift_onnx.feature_maps.context import Extent, FeatureMapContext
 from sift_onnx.feature_maps.registry import feature_map_rule
 from sift_onnx.operators.domains import MICROSOFT
+from sift_onnx.operators.einsum_terms import einsum_terms
 
 
 @feature_map_rule("Conv")
@@ -91,3 +92,22 @@ def _matrix_product(ctx: FeatureMapContext, trans_a: bool, trans_b: bool) -> Non
     ctx.same(b[columns], out[-1])
     for operand in (a, b):
         ctx.broadcast(operand[:-2], out[:-2])
+
+
+@feature_map_rule("Einsum")
+def einsum(ctx: FeatureMapContext) -> None:
+    """Axes of one label are the same; what is added along a label that is summed over is pruned, or has to be zero."""
+    operands = [ctx.input(i) for i in range(len(ctx.node.inputs))]
+    terms, result = einsum_terms(str(ctx.attr("equation")), [len(axes) for axes in operands])
+    if terms is None:
+        ctx.refuse("has an equation that does not fit its operands")
+    labels = dict(zip(result, ctx.output(), strict=True))
+    for term, axes in zip(terms, operands, strict=True):
+        for label, axis in zip(term, axes, strict=True):
+            if axis.old != 1:
+                ctx.same(axis, labels.setdefault(label, axis))
+    pruned = {label for i, term in enumerate(terms) if ctx.is_weight(i) for label in term}
+    for label, axis in labels.items():
+        if label not in result and label not in pruned:
+            holders = [i for i, term in enumerate(terms) if label in term][::-1]
+            ctx.require_zero(holders, [axis], "sums products of activations over")

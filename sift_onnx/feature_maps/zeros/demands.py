@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
-from sift_onnx.feature_maps.findings import Obstacle
+from sift_onnx.feature_maps.findings import Obstacle, ZeroDemand
 from sift_onnx.feature_maps.zeros.masks import Mask, everywhere, fitted, mask_of_input
 from sift_onnx.feature_maps.zeros.sources import zero_sources
 from sift_onnx.graphs.constants import constant_values
@@ -54,7 +55,8 @@ def zero_masks(maps: FeatureMaps, contexts: Sequence[FeatureMapContext]) -> tupl
             reason = f"{demand.reason}, and what {blocked.get(tensors[0].name, 'it reads')} adds is not zero"
             obstacles.append(Obstacle(demand.node, reason, demand.axes))
             continue
-        masks[chosen.name] = everywhere(len(maps.extents(chosen.name)))
+        found = _demanded(maps, chosen.name, demand)
+        masks[chosen.name] = found | masks[chosen.name] if chosen.name in masks else found
     for ctx in reversed(contexts):
         for k, tensor in enumerate(ctx.node.outputs):
             mask, way = masks.get(tensor.name), ways.get((tensor.name, k))
@@ -67,6 +69,15 @@ def zero_masks(maps: FeatureMaps, contexts: Sequence[FeatureMapContext]) -> tupl
                 found = fitted(mask_of_input(ctx, i, k, mask), [axis.new for axis in maps.extents(read)])
                 masks[read] = found | masks[read] if read in masks else found
     return masks, obstacles
+
+
+def _demanded(maps: FeatureMaps, tensor: str, demand: ZeroDemand) -> Mask:
+    extents = maps.extents(tensor)
+    mask = everywhere(len(extents))
+    if demand.part is not None:
+        mask = np.zeros((1,) * (len(extents) - 1) + (extents[-1].new,), dtype=bool)
+        mask[..., slice(*demand.part)] = True
+    return mask
 
 
 def _way(

@@ -1,7 +1,7 @@
 """From the elements of a node's output that have to be zero back to those of an input.
 
-A mask is a boolean array of the tensor's rank in the wider model; along an axis it has the full length, or one entry that
-stands for all. It is true where an added element has to be zero; what it says of old elements means nothing.
+A mask is a boolean array of the tensor's rank in the wider model; along an axis it has the full length, or one entry
+that stands for all. It is true where an added element has to be zero; what it says of old elements means nothing.
 """
 
 from __future__ import annotations

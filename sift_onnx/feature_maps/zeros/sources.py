@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.graphs.constants import array_of, constant_values
+from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import REARRANGING
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS
 
@@ -19,6 +20,8 @@ __all__ = ["zero_sources"]
 Alternatives = list[list[int]]
 Rule = Callable[[FeatureMapContext, Sequence[Extent]], Alternatives]
 
+# Weight layers with a rule of their own.
+_WEIGHTED = {"Einsum", "GRU", "Gather", "LSTM", "RNN"}
 # Functions that are zero at zero.
 _ZERO_AT_ZERO = frozenset(
     """
@@ -38,7 +41,7 @@ _POOLED = frozenset(
 
 def zero_sources(ctx: FeatureMapContext, output: int = 0) -> Alternatives:
     """Alternatives of inputs that make what is added to ``output`` zero, if all of one are zero there."""
-    if ctx.has_weight and ctx.node.op != "Gather":
+    if ctx.has_weight and ctx.node.op not in _WEIGHTED:
         return _weight_layer(ctx, ctx.output(output))
     rule = _RULES.get(ctx.node.op)
     return rule(ctx, ctx.output(output)) if rule is not None else []
@@ -136,6 +139,23 @@ def _attention(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
     return [[2]]
 
 
+def _recurrent(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
+    """A state that starts at zero stays there without a bias, under activations that are zero at zero."""
+    if "activations" in ctx.node.attrs:
+        return []
+    return [[i for i in (3, 5, 6) if ctx.has_input(i)]]
+
+
+def _einsum(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
+    operands = [ctx.input(i) for i in range(len(ctx.node.inputs))]
+    terms, result = einsum_terms(str(ctx.attr("equation")), [len(axes) for axes in operands])
+    growing = {label for label, axis in zip(result, out, strict=True) if axis.grows}
+    if terms is None:
+        return []
+    pruned = any(growing <= set(term) and ctx.is_weight(i) for i, term in enumerate(terms))
+    return [[]] if pruned else [[i] for i, term in enumerate(terms) if growing <= set(term)]
+
+
 def _weight_layer(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
     """Added features are sums of pruned weights; whatever else grows is a row of the input."""
     if ctx.node.op not in CONVOLUTIONS | MATRIX_PRODUCTS:
@@ -161,10 +181,14 @@ _RULES: dict[str, Rule] = {
     "Clip": _clipped,
     "Concat": _joined,
     "Div": _numerator,
+    "Einsum": _einsum,
     "Expand": _expanded,
+    "GRU": _recurrent,
+    "LSTM": _recurrent,
     "Mul": _any_factor,
     "Pad": _padded,
     "Pow": _power,
+    "RNN": _recurrent,
     "Sub": _difference,
     "Where": _chosen,
 }
