@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
-from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.traits import REARRANGING, RECURRENT
 from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.passes.node_builder import free_name
 
@@ -19,7 +19,9 @@ __all__ = ["add_bias", "reach_a_shift"]
 # Features that are zero before these are zero after them, and have the same gradients.
 _PASSING = REARRANGING | {"AveragePool", "Concat", "Dropout", "GlobalAveragePool", "MaxPool", "Split"}
 # The input that is the bias of a layer.
-_BIASED = {op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts}
+_BIASED = {
+    op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT | {"LayerNormalization"} for i in PARAMETERS[op].shifts
+}
 
 
 def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs.Tensor], bool]) -> dict[str, bool]:
