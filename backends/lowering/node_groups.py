@@ -14,7 +14,7 @@ from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node
 from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["NodeGroup", "find_node_groups", "needed"]
+__all__ = ["NodeGroup", "find_node_groups", "needed", "values_read"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ class NodeGroup:
 def find_node_groups(
     graph: GraphView, read_weights: Callable[[Sequence[WeightMatrix]], None]
 ) -> tuple[list[NodeGroup], dict[str, Dims]]:
-    """The groups of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make.
+    """The groups of ``graph`` in topological order; sizes of what kernels make.
+
+    Some are for nodes that nothing needs while all others run in kernels; see :func:`needed`.
 
     Args:
         graph: the model.
@@ -75,30 +77,34 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
         nodes = matched.get(index, (index,))
         try:
             if index in gelus:
-                step = _gelu_step(graph, gelus[index], views, dims)
+                steps = [_gelu_step(graph, gelus[index], views, dims)]
             elif index in attentions:
-                step = _attention_step(graph, attentions[index], views, dims)
+                steps = [_attention_step(graph, attentions[index], views, dims)]
             elif index in norms:
-                step = _norm_step(graph, norms[index], views, dims)
+                steps = [_norm_step(graph, norms[index], views, dims)]
             else:
-                step = lower_node(graph, index, views, dims)
+                steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
-            groups.append(NodeGroup(nodes, _reads(graph, nodes), writes, None, str(reason)))
+            groups.append(NodeGroup(nodes, values_read(graph, nodes), writes, None, str(reason)))
             continue
-        views[step.output] = step.result_view
-        dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
-        derived = tuple(name for name in (*step.inputs, step.mask) if name in graph.derived)
-        for name in derived:
-            made_of_constants.setdefault(graph.derived[name], {})[name] = None
-        groups.append(NodeGroup(nodes, (*_reads(graph, nodes), *derived), (step.output,), step))
+        for step in steps:
+            views[step.output] = step.result_view
+            dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
+            read = [name for name in dict.fromkeys((*step.inputs, step.mask)) if name and name not in graph.constants]
+            for name in read:
+                if name in graph.derived:
+                    made_of_constants.setdefault(graph.derived[name], {})[name] = None
+            # Not what sizes are computed with: schedules know them.
+            groups.append(NodeGroup(step.nodes, tuple(read), (step.output,), step))
     constant = [
         NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
     ]
-    return needed([*constant, *groups], graph), dims
+    return [*constant, *groups], dims
 
 
-def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+def values_read(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+    """What nodes read that others make and that does not follow from constants alone."""
     made = {name for i in nodes for name in graph.nodes[i].output}
     read = dict.fromkeys(name for i in nodes for name in names_read(graph.nodes[i]))
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sift_onnx.backends.lowering.dims import Dims, product, quotient, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, product, quotient, window
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
 __all__ = [
@@ -22,12 +22,17 @@ __all__ = [
     "Elementwise",
     "Geometry",
     "GlobalPool",
+    "Joined",
     "LayerNormalization",
     "LinearLayer",
     "Matmul",
+    "Moving",
     "Pool",
+    "Range",
     "Reshaped",
+    "Sliced",
     "Spec",
+    "Transposed",
     "result_dims",
 ]
 
@@ -165,7 +170,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Reshaped:
-    """The same values in the same order under other sizes: nothing is executed.
+    """The same values in the same order under other sizes.
 
     Attributes:
         axes: of the result: a size, -1 for what the others leave, or (first, end) for the product of the operand's axes
@@ -175,8 +180,55 @@ class Reshaped:
     axes: tuple[int | Pair, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Transposed:
+    """Axes in another order: axis i of the result is the operand's axis ``order[i]``."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions ``range(size)[start:stop:step]`` of an axis, forwards; one of them where the size is not known."""
+
+    axis: int
+    start: int
+    stop: int | None
+    step: int = 1
+
+    def places(self, size: int) -> range:
+        """The positions of an axis of ``size``."""
+        return range(size)[self.start : self.stop : self.step]
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Ranges of axes; ``drops`` leaves out an axis of which one position was taken."""
+
+    ranges: tuple[Range, ...]
+    drops: bool = False
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Operands one after the other along an axis, of which the result has ``size`` positions.
+
+    The first operand has the result's other sizes; axes of one position of the others are repeated.
+
+    Attributes:
+        axis: along which they lie.
+        starts: where each operand begins.
+        size: of the result.
+    """
+
+    axis: int
+    starts: tuple[int, ...]
+    size: int
+
+
 LinearLayer = Conv | Depthwise | Matmul
-Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Reshaped
+Moving = Reshaped | Transposed | Sliced | Joined
+Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Moving
 
 
 def result_dims(spec: Spec, dims: Dims) -> Dims:
@@ -200,5 +252,16 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
             target = [axis if isinstance(axis, int) else product(dims[axis[0] : axis[1]]) for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))
             return tuple(rest if size == -1 else size for size in target)
+        case Transposed():
+            return tuple(dims[axis] for axis in spec.order)
+        case Sliced():
+            left: list[Dim] = list(dims)
+            for taken in spec.ranges:
+                size = dims[taken.axis]
+                left[taken.axis] = len(taken.places(size)) if isinstance(size, int) else 1
+            dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
+            return tuple(size for axis, size in enumerate(left) if axis not in dropped)
+        case Joined(axis=axis):
+            return (*dims[:axis], spec.size, *dims[axis + 1 :])
         case _:
             return dims

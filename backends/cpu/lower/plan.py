@@ -7,6 +7,7 @@ onnxruntime, until none is left (``profitability``). In the others, operators ar
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,10 +26,10 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
+from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed, values_read
 from sift_onnx.backends.lowering.partition import Part, partition
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped, Spec
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Joined, Matmul, Reshaped, Sliced, Spec, Transposed
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
 from sift_onnx.operators.labels import node_name
 
@@ -113,28 +114,53 @@ def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims])
     """Part, and give up regions that do not pay; each round leaves fewer, so it ends."""
     batch = _batch_symbol(graph)
     while True:
-        parts = partition(groups, graph.outputs)
-        # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
-        idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
-        refused: dict[tuple[int, ...], str] = {}
-        for part in idle or parts:
-            if not part.on_kernels:
-                continue
-            steps = [group.step for group in part.groups if group.step is not None]
-            values = [*part.inputs, *(name for s in steps for name in (*s.inputs, s.output))]
-            known = {name: dims.get(name) or graph.dims(name) or () for name in values}
-            reason = why_not_profitable(steps, known, part.inputs, part.outputs, batch)
-            if reason:
-                refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+        wanted = needed(groups, graph)
+        parts = partition(wanted, graph.outputs)
+        refused = _carried_out(parts) or _unprofitable(graph, parts, dims, batch)
         if not refused:
-            return groups, parts
-        groups = needed([_given_up(graph, group, refused.get(group.nodes, "")) for group in groups], graph)
+            return wanted, parts
+        groups = [_given_up(graph, group, refused.get(group.nodes, "")) for group in groups]
+
+
+def _unprofitable(
+    graph: GraphView, parts: Sequence[Part], dims: Mapping[str, Dims], batch: str | None
+) -> dict[tuple[int, ...], str]:
+    """Groups of regions that do not pay, by their nodes, and why."""
+    # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
+    idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
+    refused: dict[tuple[int, ...], str] = {}
+    for part in idle or parts:
+        if not part.on_kernels:
+            continue
+        steps = [group.step for group in part.groups if group.step is not None]
+        values = [*part.inputs, *(name for s in steps for name in (*s.inputs, s.output))]
+        known = {name: dims.get(name) or graph.dims(name) or () for name in values}
+        reason = why_not_profitable(steps, known, part.inputs, part.outputs, batch)
+        if reason:
+            refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+    return refused
+
+
+def _carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that copy values for onnxruntime alone, which can do that itself."""
+    readers: dict[str, set[bool]] = defaultdict(set)
+    for part in parts:
+        for group in part.groups:
+            for name in group.reads:
+                readers[name].add(part.on_kernels)
+    return {
+        group.nodes: "it moves values for nodes of onnxruntime"
+        for part in parts
+        for group in part.groups
+        if group.step is not None
+        and isinstance(group.step.spec, (Transposed, Sliced, Joined))
+        and readers[group.step.output] == {False}
+    }
 
 
 def _given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
     """``group`` for onnxruntime, if there is a reason; nodes that compute on constants go to it with their readers."""
-    reads = tuple(name for name in group.reads if name not in graph.derived)
-    return replace(group, step=None, reason=reason, reads=reads) if reason else group
+    return replace(group, step=None, reason=reason, reads=values_read(graph, group.nodes)) if reason else group
 
 
 def _is_sparse(group: NodeGroup) -> bool:
@@ -166,7 +192,7 @@ def _nodes(part: Part) -> list[int]:
 def _regions(graph: GraphView, part: Part) -> list[Region]:
     """One region, or one that runs image by image and the one after it."""
     steps = fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
-    count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
+    count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:
         return [_region(graph, steps, part.outputs, single=not late)]
@@ -180,7 +206,8 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
     made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
     masks = dict.fromkeys(step.mask for step in steps if step.mask)
-    constants = {name: np.array(graph.values_of(name)) for name in masks if name in graph.constants}
+    read = (*masks, *(name for name, _ in inputs))
+    constants = {name: np.array(graph.values_of(name)) for name in read if name in graph.constants}
     inputs.update(dict.fromkeys((name, "array") for name in masks))
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
@@ -216,5 +243,7 @@ def _kernel_reason(spec: Spec) -> str:
         case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
-            return "the same values under other sizes: nothing is executed"
+            return "the same values under other sizes"
+        case Transposed() | Sliced():
+            return "a view: values are copied where a layer needs them in another order"
     return "between sparse layers: its operands stay in the kernels' layout"

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.operators import build
+from sift_onnx.backends.cpu.run.placed_views import (
+    PlacedView,
+    Shape,
+    Stored,
+    input_key,
+    kernel_shape,
+    lane_offsets,
+    moved,
+    operand_key,
+    placed_part,
+)
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.rules import View
-from sift_onnx.backends.lowering.specs import Elementwise, Reshaped
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Conv, Elementwise, Joined, Matmul, Moving
 from sift_onnx.errors import BackendError
 
-__all__ = ["Schedule", "Shape", "kernel_shape", "schedule"]
+__all__ = ["Schedule", "schedule"]
 
-Shape = tuple[int, int, int, int]
 _SCRATCH = -1
 # Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
 _SCRATCH_UNIT = DType.FLOAT32.itemsize
 _COPY = Elementwise("first")
 _Place = tuple[int, int] | None
 _OtherPlaces = tuple[_Place, _Place, _Place]
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -35,19 +46,13 @@ class Schedule:
         sequence: the operators with their places.
         steps: for each operator the region's step that it is of; None for a change of layout or a copy.
         shapes: for each operator the shape of its operand.
+        layouts: for each operator that of its operand.
     """
 
     sequence: _kernels.Sequence
     steps: tuple[int | None, ...]
     shapes: tuple[Shape, ...]
-
-
-def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
-    """(n, c, h, w) of a tensor as kernels read it."""
-    if view != "rows":
-        n, c, h, w = (*(1,) * (4 - len(sizes)), *sizes)
-        return (n, c, h, w)
-    return (math.prod(sizes[:-1]), sizes[-1], 1, 1)
+    layouts: tuple[Layout, ...]
 
 
 def _bytes(shape: Shape, layout: Layout, dtype: DType) -> int:
@@ -91,7 +96,11 @@ class _Builder:
 
 
 def schedule(
-    region: Region, shapes: Mapping[str, Shape], layout: Layout, op_of: Callable[[int, Layout], _kernels.Op], isa: str
+    region: Region,
+    dims: Mapping[str, Sizes],
+    layout_of: Callable[[int], Layout],
+    op_of: Callable[[int, Layout], _kernels.Op],
+    isa: str,
 ) -> Schedule:
     """The schedule of ``region``.
 
@@ -99,57 +108,169 @@ def schedule(
 
     Args:
         region: to be run.
-        shapes: of each value, by name; of the region's inputs, under :func:`input_key`.
-        layout: of everything between inputs and outputs.
+        dims: sizes of each value, by name; of the region's inputs, under :func:`input_key`.
+        layout_of: that tensors of so many images or rows have between inputs and outputs.
         op_of: the operator of a step in a layout; the schedules of a region share them.
         isa: instruction set.
     """
-    builder = _Builder()
-    where: dict[tuple[str, View | None], str] = {(name, view): f"{name}:{view}:array" for name, view in region.inputs}
-    direct = {name: f"{name}:array" for name in region.outputs}
-    builder.places.update((array, (number, 0)) for number, array in enumerate([*where.values(), *direct.values()]))
-    keys = [*(input_key(name, view) for name, view in region.inputs), *region.outputs]
-    array_sizes = [math.prod(shapes[key]) for key in keys]
-    made = {step.output for step in region.steps}
-    dtypes = region.dtypes
+    return _Scheduler(region, dims, layout_of, op_of, isa).run()
 
-    def operand(name: str, view: View) -> str:
-        """The value in the layout; an input is brought into it when it is first read."""
-        if name in made:
-            return where[name, None]
-        found = where[name, view]
-        if layout == "images16" and builder.places.get(found):
-            moved = f"{name}:{view}:lanes"
-            shape = shapes[input_key(name, view)]
-            builder.call(_kernels.Reorder("planes", isa=isa), shape, (found,), moved, dtypes[name])
-            where[name, view] = found = moved
-        return found
 
-    for index, step in enumerate(region.steps):
-        inputs = tuple(operand(name, step.view) for name in step.inputs)
-        first = step.inputs[0]
-        shape = shapes[first] if first in made else shapes[input_key(first, step.view)]
-        if isinstance(step.spec, Reshaped):
-            result = inputs[0]
+class _Scheduler:
+    """Follows the steps of a region, and copies values where an operator needs them in another place."""
+
+    def __init__(
+        self,
+        region: Region,
+        dims: Mapping[str, Sizes],
+        layout_of: Callable[[int], Layout],
+        op_of: Callable[[int, Layout], _kernels.Op],
+        isa: str,
+    ) -> None:
+        self.region, self.dims, self.layout_of, self.op_of, self.isa = region, dims, layout_of, op_of, isa
+        self.builder = _Builder()
+        self.dtypes = region.dtypes
+        self.views: dict[str, PlacedView] = {}
+        self.copies: dict[tuple[PlacedView, Shape, Layout], Stored] = {}
+        self.masks: dict[str, str] = {}
+        keys = [input_key(name, view) for name, view in region.inputs]
+        self.direct = {name: f"{name}:array" for name in region.outputs}
+        for number, (key, (name, view)) in enumerate(zip(keys, region.inputs, strict=True)):
+            array = f"{key}:array"
+            self.builder.places[array] = (number, 0)
+            if view == "array":
+                self.masks[name] = array
+            else:
+                stored = Stored(array, kernel_shape(dims[key], view), "planes")
+                self.views[key] = PlacedView.of(stored, dims[key])
+        first = len(keys)
+        self.builder.places.update((array, (first + i, 0)) for i, array in enumerate(self.direct.values()))
+        self.array_sizes = [math.prod(dims[key]) for key in (*keys, *region.outputs)]
+
+    def run(self) -> Schedule:
+        for index, step in enumerate(self.region.steps):
+            if isinstance(step.spec, Joined):
+                self._join(index, step)
+            elif isinstance(step.spec, Moving):
+                self._move(step)
+            else:
+                self._compute(index, step)
+            if step.output in self.direct:
+                self._deliver(step)
+        return _placed(self.builder, self.array_sizes)
+
+    def _view(self, step: Step, position: int) -> PlacedView:
+        return self.views[operand_key(step, position, self.views)]
+
+    def _compute(self, index: int, step: Step) -> None:
+        shape = kernel_shape(self._view(step, 0).dims, step.view)
+        layout = self.layout_of(shape[0])
+        repeats = isinstance(step.spec, (Elementwise, Conv, Matmul))
+        operands = []
+        for position in range(len(step.inputs)):
+            view = self._view(step, position)
+            if position and repeats:
+                view = view.repeated(self.dims[step.output])
+            of_result = position and repeats
+            operands.append(self._stored(view, step.result_view if of_result else step.view, layout, step.dtype).key)
+        in_place = layout == "planes" and step.output in self.direct
+        key = self.direct[step.output] if in_place else f"{step.output}:{layout}"
+        mask = self.masks[step.mask] if step.mask else ""
+        made = self.builder.call(self.op_of(index, layout), shape, tuple(operands), key, step.dtype, index, mask)
+        dims = self.dims[step.output]
+        if made != kernel_shape(dims, step.result_view):
+            raise BackendError(f"{step.output!r} comes out as {made}, and {dims} was expected")
+        self.views[step.output] = PlacedView.of(Stored(key, made, layout), dims)
+
+    def _move(self, step: Step) -> None:
+        before, dims = self._view(step, 0), self.dims[step.output]
+        after = moved(before, step.spec, dims)
+        if after is None:
+            # Other axes than those of memory: copied in the order that the step begins with.
+            shape = kernel_shape(before.dims, "rows")
+            copied = self._stored(before, "rows", self.layout_of(shape[0]), step.dtype)
+            after = moved(PlacedView.of(copied, before.dims), step.spec, dims)
+            assert after is not None
+        self.views[step.output] = after
+
+    def _join(self, index: int, step: Step) -> None:
+        spec, dims = step.spec, self.dims[step.output]
+        assert isinstance(spec, Joined)
+        shape = kernel_shape(dims, step.result_view)
+        result = Stored(f"{step.output}:joined", shape, self.layout_of(shape[0]))
+        for position, start in enumerate(spec.starts):
+            view = self._view(step, position)
+            missing = len(dims) - len(view.axes)
+            size = view.dims[spec.axis - missing] if spec.axis >= missing else 1
+            view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
+            self._copy(view, step.result_view, result, step.dtype, index, (spec.axis, start, dims))
+        self.views[step.output] = PlacedView.of(result, dims)
+
+    def _deliver(self, step: Step) -> None:
+        """Bring a result into the caller's array."""
+        out, view = self.direct[step.output], self.views[step.output]
+        if view.stored.key == out and view.is_whole:
+            return
+        shape = kernel_shape(view.dims, step.result_view)
+        layout = self.layout_of(shape[0])
+        if not view.is_whole and layout == "images16":
+            view = PlacedView.of(self._stored(view, step.result_view, layout, step.dtype), view.dims)
+        if not view.is_whole:
+            self._copy(view, step.result_view, Stored(out, shape, "planes"), step.dtype)
+            return
+        stored = view.stored
+        leaves_lanes = stored.layout == "images16"
+        copy = _kernels.Reorder("images16", isa=self.isa) if leaves_lanes else build(_COPY, "planes", None, self.isa)
+        self.builder.call(copy, stored.shape, (stored.key,), out, step.dtype)
+
+    def _stored(self, view: PlacedView, read_as: View, layout: Layout, dtype: DType) -> Stored:
+        """``view`` as a tensor of its own in ``layout``; copied where it is none, when it is first read."""
+        shape = kernel_shape(view.dims, read_as)
+        stored = view.stored
+        if view.is_whole and stored.layout == layout and (layout == "planes" or stored.shape[0] == shape[0]):
+            return replace(stored, shape=shape)
+        found = self.copies.get((view, shape, layout))
+        if found is not None:
+            return found
+        made = Stored(f"{stored.key}:{len(self.builder.calls)}:{layout}", shape, layout)
+        self.copies[view, shape, layout] = made
+        if not view.is_whole or stored.layout == layout:
+            self._copy(view, read_as, made, dtype)
+        elif stored.layout == "planes":
+            self.builder.call(_kernels.Reorder("planes", isa=self.isa), shape, (stored.key,), made.key, dtype)
         else:
-            in_place = layout == "planes" and step.output in direct
-            result = direct[step.output] if in_place else f"{step.output}:lanes"
-            mask = where[step.mask, "array"] if step.mask else ""
-            made_shape = builder.call(op_of(index, layout), shape, inputs, result, step.dtype, index, mask)
-            if made_shape != shapes[step.output]:
-                raise BackendError(f"{step.output!r} comes out as {made_shape}, and {shapes[step.output]} was expected")
-        where[step.output, None] = result
-        if step.output in direct and result != direct[step.output]:
-            out = direct[step.output]
-            leaves_lanes = layout == "images16" and not builder.places.get(result)
-            copy = _kernels.Reorder("images16", isa=isa) if leaves_lanes else build(_COPY, "planes", None, isa)
-            builder.call(copy, shapes[step.output], (result,), out, step.dtype)
-    return _placed(builder, array_sizes)
+            self.builder.call(_kernels.Reorder("images16", isa=self.isa), stored.shape, (stored.key,), made.key, dtype)
+        return made
 
+    def _copy(
+        self,
+        view: PlacedView,
+        read_as: View,
+        target: Stored,
+        dtype: DType,
+        step: int | None = None,
+        part: tuple[int, int, Sizes] | None = None,
+    ) -> None:
+        """Copy ``view`` to ``target``, or to the part of it that begins at (axis, place) of the sizes given."""
+        positions, channels = view.offsets(read_as)
+        source = view.stored
+        if source.layout == "images16":
+            moved_positions = lane_offsets(positions, channels, source.shape)
+            if moved_positions is None:
+                source = self._in_planes(source, dtype)
+            else:
+                positions, channels = moved_positions, channels * LANES
+        first_channel = 0
+        if part is not None:
+            positions, first_channel = placed_part(positions, view.dims, read_as, *part)
+        op = _kernels.Rearrange(
+            positions, channels, source=source.shape, target=target.shape, first_channel=first_channel,
+            source_layout=source.layout, target_layout=target.layout, isa=self.isa,
+        )  # fmt: skip
+        self.builder.call(op, source.shape, (source.key,), target.key, dtype, step)
 
-def input_key(name: str, view: View) -> str:
-    """Under which an input's shape is found: it may come in several views."""
-    return f"{name}/{view}"
+    def _in_planes(self, stored: Stored, dtype: DType) -> Stored:
+        return self._stored(PlacedView.of(stored, stored.shape), "image", "planes", dtype)
 
 
 def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
@@ -158,7 +279,7 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
     first: dict[str, int] = {}
     for i, call in enumerate(builder.calls):
         name = call.output
-        if name in builder.places:
+        if name in builder.places or name in home:
             continue
         home[name], first[name] = name, i
         # A result takes the place of a second operand that no later call reads: it is read just before the write.
@@ -182,7 +303,9 @@ def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
         total // _SCRATCH_UNIT,
         array_sizes,
     )
-    return Schedule(sequence, tuple(call.step for call in builder.calls), tuple(call.shape for call in builder.calls))
+    calls = builder.calls
+    layouts = tuple(call.op.input_layout for call in calls)
+    return Schedule(sequence, tuple(call.step for call in calls), tuple(call.shape for call in calls), layouts)
 
 
 def _others(call: _Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
 
 __all__ = ["activation", "arithmetic", "biased_gelu"]
@@ -75,18 +78,51 @@ def arithmetic(node: NodeView) -> Step:
         return _with_constant(node, activation=int(constants[0]))
     if node.op not in _KINDS:
         raise NotLowered("no kernel divides two activations")
-    dims = node.dims(0)
-    if dims != node.dims(1):
+    first = int(not _is_operand_of(node.dims(1), node.dims(0)) and node.op != "Sub")
+    dims = node.dims(first)
+    if not _is_operand_of(node.dims(1 - first), dims):
         raise NotLowered("its operands are not known to be of one shape")
-    # An operand that comes from outside is read as the other one is.
+    # An operand that comes from outside, or in another view, is read as the other one is.
     known = [node.views.get(node.input(i)) for i in range(2)]
-    view = node.operand(0, known[0] or known[1])
-    node.operand(1, view)
-    return node.step(Elementwise(_KINDS[node.op]), view, operands=(0, 1))
+    found = known[0] or known[1]
+    view = node.operand(
+        first, view_of_result(node, node.output, dims) if all(known) and known[0] != known[1] else found
+    )
+    for position in range(2):
+        node.check_float(node.input(position))
+    return node.step(Elementwise(_KINDS[node.op]), view, operands=(first, 1 - first))
+
+
+def _is_operand_of(dims: Dims, result: Dims) -> bool:
+    """Whether a tensor is known to be repeated to the sizes of the result: they are the same, or 1."""
+    offset = len(result) - len(dims)
+    return offset >= 0 and all(own in (1, size) for own, size in zip(dims, result[offset:], strict=True))
 
 
 def _with_constant(node: NodeView, activation: int) -> Step:
     view = node.operand(activation)
+    try:
+        return _per_channel_step(node, activation, view)
+    except NotLowered:
+        if len(node.dims(activation)) == 4 and node.input(activation) in node.views:
+            with suppress(NotLowered):
+                return _per_channel_step(node, activation, "rows" if view == "image" else "image")
+        if not _is_table(node, activation):
+            raise
+    return node.step(Elementwise(_KINDS[node.op]), view, operands=(activation, 1 - activation))
+
+
+def _is_table(node: NodeView, activation: int) -> bool:
+    """Whether the constant is an operand of an addition or a product, and the other one has the result's sizes."""
+    values = node.array(1 - activation)
+    if values is None or values.dtype != np.float32 or values.ndim < 2 or node.op not in _KINDS:
+        return False
+    if node.op == "Sub" and activation == 1:
+        return False
+    return _is_operand_of(values.shape, node.dims(activation))
+
+
+def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
     dims = node.dims(activation)
     axis = 1 if view == "image" else len(dims) - 1
     channels = dims[axis]

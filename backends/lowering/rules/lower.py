@@ -6,14 +6,22 @@ from collections.abc import Callable, Mapping
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
+from sift_onnx.backends.lowering.rules import (
+    convolution,
+    elementwise,
+    matrix,
+    moving,
+    normalization,
+    pooling,
+    reshaping,
+)
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.operators.registry import Registry
 
 __all__ = ["lower_node"]
 
-_RULES: Registry[Callable[[NodeView], Step]] = Registry("a lowering rule")
+_RULES: Registry[Callable[[NodeView], Step | list[Step]]] = Registry("a lowering rule")
 _RULES.add_table({
     "Conv": convolution.convolution,
     "BatchNormalization": convolution.batch_normalization,
@@ -31,6 +39,12 @@ _RULES.add_table({
     "Flatten": reshaping.flatten,
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,
+    "Unsqueeze": reshaping.unsqueeze,
+    "Transpose": moving.transpose,
+    "Slice": moving.slice_,
+    "Split": moving.split,
+    "Gather": moving.gather,
+    "Concat": moving.concat,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
 })  # fmt: skip
@@ -40,8 +54,8 @@ _RULES.add_table({
 }, MICROSOFT)  # fmt: skip
 
 
-def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
-    """The step for a node of ``graph``.
+def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> list[Step]:
+    """The steps for a node of ``graph``, one for each of its outputs that is read.
 
     Args:
         graph: the model.
@@ -57,7 +71,8 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     if rule is None:
         raise NotLowered("no kernel for this operator")
     try:
-        return rule(node)
+        made = rule(node)
+        return made if isinstance(made, list) else [made]
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

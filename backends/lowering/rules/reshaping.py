@@ -1,12 +1,13 @@
-"""Operators that only change the axes: Flatten, Reshape, Squeeze, Identity, Dropout."""
+"""Operators that only change the axes: Flatten, Reshape, Squeeze, Unsqueeze, Identity, Dropout."""
 
 from __future__ import annotations
 
-from sift_onnx.backends.lowering.dims import product
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.dims import Dims, product
+from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import Reshaped, result_dims
 
-__all__ = ["flatten", "identity", "reshape", "squeeze"]
+__all__ = ["flatten", "identity", "reshape", "squeeze", "unsqueeze"]
 
 
 def identity(node: NodeView) -> Step:
@@ -20,16 +21,15 @@ def identity(node: NodeView) -> Step:
 
 
 def flatten(node: NodeView) -> Step:
-    """Flatten all axes after the batch."""
+    """Flatten into a matrix."""
     dims = node.dims(0)
-    axis = int(node.attribute("axis", 1)) % max(len(dims), 1)
-    if axis != 1 and not (axis == len(dims) - 1 and axis):
-        raise NotLowered(f"it flattens from axis {axis}; the kernels keep rows or images apart")
+    axis = int(node.attribute("axis", 1))
+    axis = axis + len(dims) if axis < 0 else axis
     return _step(node, ((0, axis), (axis, len(dims))))
 
 
 def reshape(node: NodeView) -> Step:
-    """Reshape to constant sizes that keep rows, or images, apart."""
+    """Reshape to sizes that are constant, or those of the operand."""
     listed = node.array(1)
     if listed is None:
         return _step(node, _computed_target(node))
@@ -52,20 +52,27 @@ def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
         raise NotLowered("its target is computed during the run")
     dims = node.dims(0)
     target: list[int | tuple[int, int]] = []
-    for size in sizes:
+    for axis, size in enumerate(sizes):
         if isinstance(size, int):
-            target.append(size)
-        elif size in dims:
-            target.append((dims.index(size), dims.index(size) + 1))
-        elif size == product(dims[:-1]):
-            target.append((0, len(dims) - 1))
+            copies = size == 0 and not node.attribute("allowzero", 0) and axis < len(dims)
+            target.append((axis, axis + 1) if copies else size)
+            continue
+        ranges = [(i, end) for i in range(len(dims)) for end in range(i + 1, len(dims) + 1)]
+        found = next((pair for pair in ranges if product(dims[pair[0] : pair[1]]) == size), None)
+        if found is not None:
+            target.append(found)
+        elif -1 not in target:
+            target.append(-1)
         else:
             raise NotLowered("its target is computed during the run")
+    spec = Reshaped(tuple(target))
+    if product(result_dims(spec, dims)) != product(dims):
+        raise NotLowered("its target is computed during the run")
     return tuple(target)
 
 
 def squeeze(node: NodeView) -> Step:
-    """Squeeze of height and width that are one pixel."""
+    """Squeeze of axes of one position."""
     dims = node.dims(0)
     axes = node.axes()
     if not axes:
@@ -76,18 +83,35 @@ def squeeze(node: NodeView) -> Step:
     return _step(node, tuple((axis, axis + 1) for axis in range(len(dims)) if axis not in dropped))
 
 
-def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
-    """The step to axes ``target``, which keeps the first axis of images, and all that are rows of a matrix."""
-    view = node.operand(0)
+def unsqueeze(node: NodeView) -> Step:
+    """Unsqueeze by constant axes."""
     dims = node.dims(0)
-    if len(target) < 2:
-        raise NotLowered("the result has less than two axes")
+    axes = node.axes()
+    rank = len(dims) + len(axes)
+    added = {axis % rank for axis in axes}
+    left = iter(range(len(dims)))
+    kept = [None if axis in added else next(left) for axis in range(rank)]
+    return _step(node, tuple(1 if axis is None else (axis, axis + 1) for axis in kept))
+
+
+def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
+    """The step to axes ``target``."""
+    node.check_float(node.input(0))
+    if node.input(0) in node.graph.constants:
+        raise NotLowered(f"{node.input(0)!r} is a constant")
+    dims = node.dims(0)
+    if not dims or not target:
+        raise NotLowered("it is of a number")
     if target.count(-1) > 1:
         raise NotLowered("its target is no shape")
     spec = Reshaped(target)
     result = result_dims(spec, dims)
-    keeps_images = view == "image" and len(result) == 2 and result[0] == dims[0]
-    keeps_rows = view == "rows" and result[-1] == dims[-1]
-    if not (keeps_images or keeps_rows) or product(result) != product(dims):
-        raise NotLowered("it moves values between rows or images")
-    return node.step(spec, view, "rows")
+    if product(result) != product(dims):
+        raise NotLowered("its target is not known to have as many values")
+    view = node.views.get(node.input(0)) or _view_outside(dims, result)
+    return node.step(spec, view, view_of_result(node, node.output, result))
+
+
+def _view_outside(dims: Dims, result: Dims) -> View:
+    """How a value from outside is read: as images where these stay apart."""
+    return "image" if len(dims) == 4 and len(result) == 2 and result[0] == dims[0] else "rows"

@@ -1,0 +1,68 @@
+"""What a region's batch is: which of its axes can be cut into slabs that run one after the other.
+
+Where all operators keep images or rows apart, any range of them runs by itself. Operators that move values between
+rows, or let rows attend to each other, still keep the images of a batch apart if they leave the first axis in its
+place: a range of images then has all of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sift_onnx.backends.cpu.lower.plan import Region
+from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Attention, Joined, Reshaped, Sliced, Transposed
+
+__all__ = ["Batch", "batch_of", "flat_sizes"]
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How a region's values are cut.
+
+    Attributes:
+        count: of images or rows.
+        is_flat: whether all values have that many images or rows, each by itself.
+        is_whole: whether they stay together.
+    """
+
+    count: int
+    is_flat: bool = False
+    is_whole: bool = False
+
+
+def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
+    """The batch of a region whose values have these sizes."""
+    name, view = next((name, view) for name, view in region.inputs if name not in region.constants)
+    count = kernel_shape(dims[input_key(name, view)], view)[0]
+    if all(_keeps_rows(step, dims) for step in region.steps):
+        return Batch(count, is_flat=True)
+    return Batch(count, is_whole=True)
+
+
+def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
+    """The sizes of a flat batch, by which any range of it can be cut: one axis for images or rows, others behind it."""
+    views: dict[str, View] = {input_key(name, view): view for name, view in region.inputs}
+    views.update((step.output, step.result_view) for step in region.steps)
+    flat = {}
+    for key, view in views.items():
+        shape = kernel_shape(dims[key], view)
+        flat[key] = shape[:2] if view == "rows" else shape
+    return flat
+
+
+def _keeps_rows(step: Step, dims: Mapping[str, Sizes]) -> bool:
+    """Whether each image or row of the result is made of the same one of the operands."""
+    if isinstance(step.spec, (Attention, Transposed, Sliced, Joined)):
+        return False
+    result = kernel_shape(dims[step.output], step.result_view)
+    operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+    if isinstance(step.spec, Reshaped):
+        return kernel_shape(operands[0], step.view)[0] == result[0]
+    return all(kernel_shape(operand, step.view)[0] == result[0] for operand in operands) and all(
+        operand == dims[step.output] for operand in operands[1:]
+    )
