@@ -232,7 +232,7 @@ class _Scheduler:
         found = self.copies.get((view, shape, layout))
         if found is not None:
             return found
-        made = Stored(f"{stored.key}:{len(self.builder.calls)}:{layout}", shape, layout)
+        made = Stored(f"{stored.key}:copy {len(self.copies)}:{layout}", shape, layout)
         self.copies[view, shape, layout] = made
         if not view.is_whole or stored.layout == layout:
             self._copy(view, read_as, made, dtype)
