@@ -145,27 +145,25 @@ class LayerNormalization:
 
 @dataclass(frozen=True)
 class Attention:
-    """softmax(scale q k^T + mask) v, head by head; q, k and v are [..., tokens, channels] or [rows, channels].
+    """softmax(scale q k + mask) v, head by head.
+
+    The operands are q [..., tokens, depth], k [..., depth, tokens] and v [..., tokens, value_depth]. The axes before are those of sequences and heads, or of both in one, where ``heads`` is 1.
 
     Attributes:
         heads: how many there are.
         depth: channels of a head's queries and keys.
         value_depth: channels of a head's values.
-        first_channels: of queries, keys and values, where the first head begins.
-        tokens: of a sequence; None: the last but one axis.
         scale: of the scores.
         nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
-        joins_rows: whether the result is a matrix, whatever q is.
+        repeats_mask: whether sequences take the masks in turn, as windows of one image after the other do.
     """
 
     heads: int
     depth: int
     value_depth: int
-    first_channels: tuple[int, int, int]
-    tokens: int | None
     scale: float
     nan_to_zero: bool = False
-    joins_rows: bool = False
+    repeats_mask: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,8 +244,7 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
         case Attention():
-            channels = spec.heads * spec.value_depth
-            return (product(dims[:-1]), channels) if spec.joins_rows else (*dims[:-1], channels)
+            return (*dims[:-1], spec.value_depth)
         case Reshaped(axes=axes) if axes is not None:
             target = [axis if isinstance(axis, int) else product(dims[axis[0] : axis[1]]) for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))

@@ -21,10 +21,12 @@ __all__ = [
     "PlacedView",
     "Shape",
     "Stored",
+    "by_head",
     "input_key",
     "kernel_shape",
     "lane_offsets",
     "moved",
+    "of_tokens",
     "operand_key",
     "placed_part",
 ]
@@ -125,6 +127,22 @@ class PlacedView:
             ),
         )
 
+    def transposed_last(self) -> PlacedView:
+        """With the last two axes exchanged."""
+        return replace(self, axes=(*self.axes[:-2], self.axes[-1], self.axes[-2]))
+
+    def within_rows(self) -> tuple[PlacedView, int]:
+        """A view of whole rows that holds this one, of [sequences, tokens, channels], and its first channel there."""
+        rows, columns = self.stored.shape[:2]
+        sequences, tokens, channels = self.axes
+        is_range = (
+            math.prod(self.stored.shape) == rows * columns
+            and _joined((*sequences, *tokens)) == _axis(rows, columns)
+            and _joined(channels) == _axis(self.dims[2], 1)
+            and self.offset + self.dims[2] <= columns
+        )
+        return (PlacedView.of(self.stored, (rows, columns)), self.offset) if is_range else (self, 0)
+
     def offsets(self, view: View) -> tuple[Offsets, Offsets]:
         """Of each position (row, or pixel of an image) and of each channel, in floats of the tensor in planes."""
         if view == "rows":
@@ -132,6 +150,20 @@ class PlacedView:
         else:
             positions, channels = (self.axes[0], *self.axes[2:]), self.axes[1:2]
         return _sums(positions) + self.offset, _sums(channels)
+
+
+def of_tokens(view: PlacedView) -> PlacedView:
+    """[sequences, tokens, channels] of [sequences, heads, tokens, depth], or of what has no axis of heads."""
+    if len(view.axes) == 3:
+        return view
+    sequences, heads, tokens, depth = view.axes
+    return replace(view, axes=(sequences, tokens, (*heads, *depth)))
+
+
+def by_head(view: PlacedView, dims: Sequence[int]) -> PlacedView:
+    """The way back, from [sequences, tokens, heads, depth] to ``dims``."""
+    sequences, tokens, heads, depth = view.axes
+    return replace(view, axes=(sequences, heads, tokens, depth) if len(dims) == 4 else (sequences, tokens, depth))
 
 
 def moved(view: PlacedView, spec: Moving, dims: Sequence[int]) -> PlacedView | None:

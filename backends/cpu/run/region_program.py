@@ -18,8 +18,8 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
 from sift_onnx.backends.cpu.run.batches import Batch, batch_of, flat_sizes
-from sift_onnx.backends.cpu.run.operators import build, build_attention
-from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, kernel_shape, operand_key
+from sift_onnx.backends.cpu.run.operators import build
+from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.forks import renew_in_children
@@ -268,18 +268,10 @@ class RegionProgram:
         ])  # fmt: skip
 
     def _schedule(self, dims: Mapping[str, tuple[int, ...]], slab: Slab) -> Schedule:
-        def op_of(index: int, layout: Layout) -> _kernels.Op:
-            step = self.region.steps[index]
-            if not isinstance(step.spec, Attention):
-                return self._op(index, layout)
-            operands = [dims[operand_key(step, position, dims)] for position in range(3)]
-            mask = kernel_shape(dims[input_key(step.mask, "array")], "array") if step.mask else None
-            return build_attention(step.spec, operands, mask, layout, self.isa)
-
         def layout_of(count: int) -> Layout:
             return slab.layout if count == slab.count else layout_of_rows(count)
 
-        return schedule(self.region, dims, layout_of, op_of, self.isa)
+        return schedule(self.region, dims, layout_of, self._op, self.isa)
 
     def _bytes_of_group(self, dims: Mapping[str, tuple[int, ...]], batch: Batch) -> int:
         """Of the operands and the result of the largest step, for 16 images or rows."""

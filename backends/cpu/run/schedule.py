@@ -9,22 +9,24 @@ from dataclasses import dataclass, field, replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.operators import build
+from sift_onnx.backends.cpu.run.operators import build, build_attention
 from sift_onnx.backends.cpu.run.placed_views import (
     PlacedView,
     Shape,
     Stored,
+    by_head,
     input_key,
     kernel_shape,
     lane_offsets,
     moved,
+    of_tokens,
     operand_key,
     placed_part,
 )
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Conv, Elementwise, Joined, Matmul, Moving
+from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Joined, Matmul, Moving
 from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "schedule"]
@@ -110,7 +112,7 @@ def schedule(
         region: to be run.
         dims: sizes of each value, by name; of the region's inputs, under :func:`input_key`.
         layout_of: that tensors of so many images or rows have between inputs and outputs.
-        op_of: the operator of a step in a layout; the schedules of a region share them.
+        op_of: the operator of a step in a layout, but of attention; the schedules of a region share them.
         isa: instruction set.
     """
     return _Scheduler(region, dims, layout_of, op_of, isa).run()
@@ -153,6 +155,8 @@ class _Scheduler:
                 self._join(index, step)
             elif isinstance(step.spec, Moving):
                 self._move(step)
+            elif isinstance(step.spec, Attention):
+                self._attend(index, step, step.spec)
             else:
                 self._compute(index, step)
             if step.output in self.direct:
@@ -175,12 +179,30 @@ class _Scheduler:
             operands.append(self._stored(view, step.result_view if of_result else step.view, layout, step.dtype).key)
         in_place = layout == "planes" and step.output in self.direct
         key = self.direct[step.output] if in_place else f"{step.output}:{layout}"
-        mask = self.masks[step.mask] if step.mask else ""
-        made = self.builder.call(self.op_of(index, layout), shape, tuple(operands), key, step.dtype, index, mask)
+        made = self.builder.call(self.op_of(index, layout), shape, tuple(operands), key, step.dtype, index)
         dims = self.dims[step.output]
         if made != kernel_shape(dims, step.result_view):
             raise BackendError(f"{step.output!r} comes out as {made}, and {dims} was expected")
         self.views[step.output] = PlacedView.of(Stored(key, made, layout), dims)
+
+    def _attend(self, index: int, step: Step, spec: Attention) -> None:
+        queries, keys, values = (self._view(step, position) for position in range(3))
+        views = [of_tokens(queries), of_tokens(keys.transposed_last()), of_tokens(values)]
+        sequences, tokens, _ = views[0].dims
+        layout = self.layout_of(sequences * tokens)
+        operands, channels = [], []
+        for view in views:
+            whole, first = view.within_rows()
+            stored = self._stored(whole, "rows", layout, step.dtype)
+            operands.append(stored)
+            channels.append((stored.shape[1], first))
+        mask = self.dims[input_key(step.mask, "array")] if step.mask else None
+        op = build_attention(spec, sequences, tokens, channels, mask, layout, self.isa)
+        name, key = self.masks.get(step.mask, ""), f"{step.output}:{layout}"
+        read = tuple(stored.key for stored in operands)
+        made = self.builder.call(op, operands[0].shape, read, key, step.dtype, index, name)
+        heads = PlacedView.of(Stored(key, made, layout), (sequences, tokens, spec.heads, spec.value_depth))
+        self.views[step.output] = by_head(heads, self.dims[step.output])
 
     def _move(self, step: Step) -> None:
         before, dims = self._view(step, 0), self.dims[step.output]
