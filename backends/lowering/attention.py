@@ -6,15 +6,26 @@ queries, keys and values may come in any order of axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sift_onnx.backends.lowering.dims import Dims
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from sift_onnx.backends.lowering.dims import Dims, product
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.numbers import times_number
 from sift_onnx.backends.lowering.specs import Attention
 
 __all__ = ["AttentionMatch", "find_attentions"]
+
+
+# Operators that sizes are computed with.
+_SIZES = ("Shape", "Slice", "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Mul", "Div", "Sqrt", "Reshape")
+# Between a softmax and a product: exporters need ten at most.
+_MOST_NODES = 24
+_FLOAT = DType.FLOAT32.onnx_type
 
 
 class _NoMatch(Exception):  # noqa: N818 - an answer, not an error
@@ -40,6 +51,27 @@ class AttentionMatch:
     nodes: tuple[int, ...]
 
 
+@dataclass
+class _Scores:
+    """What lies between a softmax and the product of queries and keys.
+
+    Attributes:
+        dims: of the scores.
+        product: index of the product.
+        scale: what multiplies it.
+        masks: what is added to the scores, and their sizes there.
+        is_reshaped: whether they have other axes in between.
+        between: indices of the nodes between.
+    """
+
+    dims: Dims
+    product: int = -1
+    scale: float = 1.0
+    masks: list[tuple[str, Dims]] = field(default_factory=list)
+    is_reshaped: bool = False
+    between: list[int] = field(default_factory=list)
+
+
 def find_attentions(graph: GraphView) -> list[AttentionMatch]:
     """All occurrences whose intermediate values no other node reads."""
     found = (_match(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "Softmax"))
@@ -55,13 +87,14 @@ def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
 
 
 def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
-    product, scale, mask, upper = _scores(graph, softmax)
+    found = _scores(graph, softmax)
     weighed, nan_to_zero, lower = _weights(graph, softmax)
-    if len(graph.nodes[product].input) != 2 or len(graph.nodes[weighed].input) != 2:
+    scored = found.product
+    if len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
         raise _NoMatch
-    nodes = {softmax, product, weighed, *upper, *lower}
-    queries, of_queries = _unscaled(graph, graph.nodes[product].input[0], nodes)
-    keys, of_keys = _unscaled(graph, graph.nodes[product].input[1], nodes)
+    nodes = {softmax, scored, weighed, *found.between, *lower}
+    queries, of_queries = _unscaled(graph, graph.nodes[scored].input[0], nodes)
+    keys, of_keys = _unscaled(graph, graph.nodes[scored].input[1], nodes)
     values = graph.nodes[weighed].input[1]
     *batch, tokens, depth = graph.dims(queries) or ()
     *others, value_depth = graph.dims(values) or ()
@@ -70,13 +103,29 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     heads = batch[1] if len(batch) == 2 else 1
     if not isinstance(heads, int) or not isinstance(depth, int) or not isinstance(value_depth, int):
         raise _NoMatch
-    if mask and not _fits(graph, mask, (*batch, tokens, tokens)):
+    if found.is_reshaped and graph.dims(graph.nodes[scored].output[0]) != found.dims:
         raise _NoMatch
+    # After a mask of unknown sizes, the graph does not know those of the scores.
+    found.dims = (*batch, tokens, tokens)
     for index in nodes - {weighed}:
-        if any(not graph.is_only_read_by(name, nodes) for name in graph.nodes[index].output):
+        if any(not _is_inside(graph, name, nodes) for name in graph.nodes[index].output):
             raise _NoMatch
-    spec = Attention(heads, depth, value_depth, scale * of_queries * of_keys, nan_to_zero)
+    mask, repeats = _joined_mask(graph, softmax, found)
+    scale = found.scale * of_queries * of_keys
+    spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats)
     return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
+
+
+def _is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_NODES) -> bool:
+    """Whether only ``nodes`` read a value, and what computes sizes for them."""
+    if name in graph.outputs or not most:
+        return False
+    others = set(graph.readers.get(name, ())) - nodes
+    return all(
+        is_standard_op(graph.nodes[index], *_SIZES)
+        and all(_is_inside(graph, made, nodes, most - 1) for made in graph.nodes[index].output)
+        for index in others
+    )
 
 
 def _unscaled(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float]:
@@ -91,44 +140,105 @@ def _unscaled(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float]
     return name, scale
 
 
-def _scores(graph: GraphView, softmax: int) -> tuple[int, float, str, list[int]]:
-    """The product of queries and keys, what multiplies it, what is added to it, and the nodes between."""
+def _scores(graph: GraphView, softmax: int) -> _Scores:
+    """From the softmax back to the product of queries and keys."""
     node = graph.nodes[softmax]
     dims = graph.dims(node.input[0])
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1 if graph.opset >= 13 else 1)
-    if (
-        dims is None
-        or len(dims) not in (3, 4)
-        or axis not in (-1, len(dims) - 1)
-        or graph.elem_type(node.input[0]) != _FLOAT
-    ):
+    if dims is None or len(dims) not in (3, 4) or axis not in (-1, len(dims) - 1):
         raise _NoMatch
-    scale, mask, between = 1.0, "", []
-    index = graph.producers.get(node.input[0], -1)
-    while index >= 0 and graph.nodes[index].op_type != "MatMul":
-        node = graph.nodes[index]
-        if node.op_type == "Add" and not mask and scale == 1:
-            scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
-            mask = next((n for n in node.input if n != scores), "")
-        else:
-            scores, factor = times_number(graph, index)
-            scale *= factor
-        if not scores:
+    if graph.elem_type(node.input[0]) != _FLOAT:
+        raise _NoMatch
+    found = _Scores(dims)
+    name = node.input[0]
+    while True:
+        index = graph.producers.get(name, -1)
+        if index < 0:
             raise _NoMatch
-        between.append(index)
-        index = graph.producers.get(scores, -1)
-    if index < 0:
+        node = graph.nodes[index]
+        if is_standard_op(node, "MatMul"):
+            found.product = index
+            return found
+        found.between.append(index)
+        name = _before(graph, index, found)
+
+
+def _before(graph: GraphView, index: int, found: _Scores) -> str:
+    """The scores that a node adds a mask to, multiplies by a number, or leaves as they are."""
+    node = graph.nodes[index]
+    if is_standard_op(node, "Add") and found.scale == 1:
+        scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
+        mask = next((n for n in node.input if n != scores), "")
+        if not scores or not mask:
+            raise _NoMatch
+        found.masks.append((mask, graph.dims(scores) or ()))
+        return scores
+    if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
+        found.is_reshaped |= node.op_type == "Reshape"
+        return node.input[0]
+    scores, factor = times_number(graph, index)
+    if not scores:
         raise _NoMatch
-    return index, scale, mask, between
+    found.scale *= factor
+    return scores
 
 
 def _leads_to_product(graph: GraphView, name: str) -> bool:
-    """Whether ``name`` is a matrix product, or one times a number."""
-    index = graph.producers.get(name)
-    while index is not None and graph.nodes[index].op_type in ("Mul", "Div"):
-        operand, _ = times_number(graph, index)
-        index = graph.producers.get(operand) if operand else None
-    return index is not None and graph.nodes[index].op_type == "MatMul"
+    """Whether ``name`` is a matrix product, or made of one as scores are."""
+    for _ in range(_MOST_NODES):
+        index = graph.producers.get(name)
+        if index is None or name in graph.constants or graph.only_reader(name) is None:
+            return False
+        node = graph.nodes[index]
+        if is_standard_op(node, "MatMul"):
+            return True
+        if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
+            name = node.input[0]
+        elif is_standard_op(node, "Add"):
+            return any(_leads_to_product(graph, n) for n in node.input)
+        else:
+            name = times_number(graph, index)[0]
+    return False
+
+
+def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
+    """Whether a node casts floats to floats, as exporters write a softmax in the highest precision."""
+    return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
+
+
+def _joined_mask(graph: GraphView, softmax: int, found: _Scores) -> tuple[str, bool]:
+    """The name of what is added to the scores, empty if nothing is, and whether sequences take it in turn.
+
+    Windows of one image have a mask each: scores are [images windows, ...], and for the addition [images, windows, ...].
+    """
+    rank = len(found.dims)
+    if not found.masks:
+        return "", False
+    if len(found.masks) == 1 and not found.is_reshaped:
+        mask = found.masks[0][0]
+        if not _fits(graph, mask, found.dims):
+            raise _NoMatch
+        return mask, False
+    total, repeats = np.zeros((1,) * rank, np.float32), False
+    for mask, dims in found.masks:
+        values = graph.values_of(mask) if graph.fold(mask) else None
+        if values is None or values.dtype != np.float32 or values.ndim > len(dims):
+            raise _NoMatch
+        values = values.reshape((*(1,) * (len(dims) - values.ndim), *values.shape))
+        if len(dims) == rank + 1:
+            windows = dims[1]
+            whole = product(dims[:2]) == found.dims[0] and dims[2:] == found.dims[1:]
+            if not whole or values.shape[0] != 1 or values.shape[1] not in (1, windows):
+                raise _NoMatch
+            values, repeats = values[0], True
+        elif len(dims) != rank or values.shape[0] != 1:
+            raise _NoMatch
+        if any(size not in (1, full) for size, full in zip(values.shape[1:], found.dims[1:], strict=True)):
+            raise _NoMatch
+        total = total + values
+    name = f"{graph.nodes[softmax].output[0]}/mask"
+    graph.constants[name] = gs.Constant(name, np.ascontiguousarray(total, np.float32))
+    return name, repeats
 
 
 def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
@@ -147,6 +257,10 @@ def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
         between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
         weights = chosen.output[0]
     index = graph.only_reader(weights)
+    while index is not None and _is_float_cast(graph, graph.nodes[index]):
+        between.append(index)
+        weights = graph.nodes[index].output[0]
+        index = graph.only_reader(weights)
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
         raise _NoMatch
     return index, nan_to_zero, between
@@ -159,6 +273,3 @@ def _fits(graph: GraphView, mask: str, scores: Dims) -> bool:
         return False
     sizes = zip((*(1,) * (len(scores) - len(dims)), *dims), scores, strict=True)
     return all(size in (1, full) or not (isinstance(size, int) and isinstance(full, int)) for size, full in sizes)
-
-
-_FLOAT = DType.FLOAT32.onnx_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
@@ -100,6 +102,31 @@ class GraphView:
             dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}[{axis}]"
             for axis, dim in enumerate(info.type.tensor_type.shape.dim)
         )
+
+    @cached_property
+    def _folder(self) -> Folder:
+        return Folder(self.nodes, self.producers, self.opset, self._values_of_sizes, self.dims)
+
+    def _values_of_sizes(self, name: str) -> npt.NDArray[Any] | None:
+        """The values of a constant, or of a tensor of sizes that are numbers."""
+        if name in self.constants:
+            return self.values_of(name)
+        vector, dims = self.vector(name), self.dims(name)
+        if vector is None or dims is None or not all(isinstance(size, int) for size in vector):
+            return None
+        return np.array(vector, onnx.helper.tensor_dtype_to_np_dtype(self.elem_type(name))).reshape(dims)
+
+    def fold(self, name: str) -> bool:
+        """Make a constant of a value that follows from constants and sizes; whether it is one now.
+
+        Those that are large, or cannot be computed here, are left to onnxruntime.
+        """
+        if name not in self.constants:
+            value = self._folder.value(name) if name in self.producers and name not in self.outputs else None
+            if value is None:
+                return False
+            self.constants[name] = gs.Constant(name, np.ascontiguousarray(value))
+        return True
 
     def value_info(self, name: str) -> onnx.ValueInfoProto | None:
         """What inference knows of a value that nodes exchange."""

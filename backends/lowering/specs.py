@@ -5,10 +5,11 @@ The sizes of a spec's result follow from its operand's, known or not yet known (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeGuard, cast
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, product, quotient, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, names_in, product, quotient, window
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
 __all__ = [
@@ -147,7 +148,8 @@ class LayerNormalization:
 class Attention:
     """softmax(scale q k + mask) v, head by head.
 
-    The operands are q [..., tokens, depth], k [..., depth, tokens] and v [..., tokens, value_depth]. The axes before are those of sequences and heads, or of both in one, where ``heads`` is 1.
+    The operands are q [..., tokens, depth], k [..., depth, tokens] and v [..., tokens, value_depth]. The axes before
+    are those of sequences and heads, or of both in one, where ``heads`` is 1.
 
     Attributes:
         heads: how many there are.
@@ -171,11 +173,21 @@ class Reshaped:
     """The same values in the same order under other sizes.
 
     Attributes:
-        axes: of the result: a size, -1 for what the others leave, or (first, end) for the product of the operand's axes
-            from first to before end. None keeps the operand's.
+        axes: of the result: a size, -1 for what the others leave, (first, end) for the product of the operand's axes
+            from first to before end, or what a run knows by its name. None keeps the operand's.
     """
 
-    axes: tuple[int | Pair, ...] | None = None
+    axes: tuple[Dim | Pair, ...] | None = None
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(names_in(axis) for axis in self.axes or () if not _is_pair(axis)))
+
+    def bound(self, known: Mapping[str, int]) -> Reshaped:
+        """With the sizes that are ``known``."""
+        if not self.axes or not self.names():
+            return self
+        return Reshaped(tuple(axis if _is_pair(axis) else bound(cast(Dim, axis), known) for axis in self.axes))
 
 
 @dataclass(frozen=True)
@@ -229,6 +241,10 @@ Moving = Reshaped | Transposed | Sliced | Joined
 Spec = LinearLayer | Pool | GlobalPool | Elementwise | ChannelScale | LayerNormalization | Attention | Moving
 
 
+def _is_pair(axis: Dim | Pair) -> TypeGuard[Pair]:
+    return isinstance(axis, tuple) and isinstance(axis[0], int)
+
+
 def result_dims(spec: Spec, dims: Dims) -> Dims:
     """Sizes of the result for an operand of ``dims``, as ONNX has them."""
     match spec:
@@ -246,7 +262,7 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
         case Attention():
             return (*dims[:-1], spec.value_depth)
         case Reshaped(axes=axes) if axes is not None:
-            target = [axis if isinstance(axis, int) else product(dims[axis[0] : axis[1]]) for axis in axes]
+            target = [product(dims[slice(*axis)]) if _is_pair(axis) else axis for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))
             return tuple(rest if size == -1 else size for size in target)
         case Transposed():

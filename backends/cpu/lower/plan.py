@@ -51,6 +51,7 @@ class Region:
         ops: operator of that node.
         single: whether it runs image by image, whatever the batch; see ``stages``.
         constants: values of those inputs that are constants.
+        symbols: sizes of the other inputs, as far as they are known before a run.
     """
 
     steps: tuple[Step, ...]
@@ -60,6 +61,7 @@ class Region:
     ops: tuple[str, ...]
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
 
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
@@ -116,7 +118,7 @@ def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims])
     while True:
         wanted = needed(groups, graph)
         parts = partition(wanted, graph.outputs)
-        refused = _carried_out(parts) or _unprofitable(graph, parts, dims, batch)
+        refused = _unsized(graph, parts) or _carried_out(parts) or _unprofitable(graph, parts, dims, batch)
         if not refused:
             return wanted, parts
         groups = [_given_up(graph, group, refused.get(group.nodes, "")) for group in groups]
@@ -138,6 +140,18 @@ def _unprofitable(
         reason = why_not_profitable(steps, known, part.inputs, part.outputs, batch)
         if reason:
             refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+    return refused
+
+
+def _unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that reshape to sizes that no input of their region has."""
+    refused: dict[tuple[int, ...], str] = {}
+    for part in parts:
+        known = {size for name in part.inputs for size in graph.dims(name) or () if isinstance(size, str)}
+        for group in part.groups:
+            spec = group.step.spec if group.step is not None else None
+            if isinstance(spec, Reshaped) and not spec.names() <= known:
+                refused[group.nodes] = "its target is computed during the run"
     return refused
 
 
@@ -218,6 +232,7 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         tuple(node.op_type for node in nodes),
         single,
         constants,
+        {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
     )
 
 

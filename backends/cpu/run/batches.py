@@ -7,15 +7,16 @@ place: a range of images then has all of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Attention, Joined, Reshaped, Sliced, Transposed
+from sift_onnx.backends.lowering.specs import Attention, Joined, Reshaped, Sliced, Spec, Transposed
 
-__all__ = ["Batch", "batch_of", "flat_sizes"]
+__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes"]
 
 Sizes = tuple[int, ...]
 
@@ -42,6 +43,30 @@ def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
     if all(_keeps_rows(step, dims) for step in region.steps):
         return Batch(count, is_flat=True)
     return Batch(count, is_whole=True)
+
+
+def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
+    """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
+    first, *others = operands
+    match spec:
+        case Reshaped():
+            return math.prod(first) == math.prod(result)
+        case Joined():
+            return all(_is_repeated(_without(own, spec.axis), _without(result, spec.axis)) for own in others)
+        case Attention():
+            keys, values = others
+            return keys == (*first[:-2], first[-1], first[-2]) and values[:-1] == first[:-1]
+        case _:
+            return all(_is_repeated(own, result) for own in others)
+
+
+def _is_repeated(sizes: Sizes, result: Sizes) -> bool:
+    missing = len(result) - len(sizes)
+    return missing >= 0 and all(own in (1, size) for own, size in zip(sizes, result[missing:], strict=True))
+
+
+def _without(sizes: Sizes, axis: int) -> Sizes:
+    return (*sizes[:axis], *sizes[axis + 1 :])
 
 
 def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:

@@ -17,7 +17,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
-from sift_onnx.backends.cpu.run.batches import Batch, batch_of, flat_sizes
+from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
@@ -26,7 +26,7 @@ from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, LinearLayer, Matmul, Moving, result_dims
+from sift_onnx.backends.lowering.specs import Attention, Conv, LinearLayer, Matmul, Moving, Reshaped, result_dims
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -248,13 +248,28 @@ class RegionProgram:
         dims: dict[str, tuple[int, ...]] = {
             input_key(name, view): tuple(size) for (name, view), size in zip(self.region.inputs, sizes, strict=True)
         }
+        names = self._named_sizes(dims)
         for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
-            operand = dims[operand_key(step, 0, dims)]
-            made = concrete(result_dims(step.spec, operand))
-            if 0 in made[1:] and 0 not in operand[1:]:
-                raise _too_small(step, name_of_step, operand)
+            operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+            spec = step.spec.bound(names) if isinstance(step.spec, Reshaped) else step.spec
+            made = concrete(result_dims(spec, operands[0]))
+            if 0 in made[1:] and 0 not in operands[0][1:]:
+                raise _too_small(step, name_of_step, operands[0])
+            if not are_operands_of(step.spec, operands, made):
+                raise UsageError(
+                    f"node {name_of_step!r}: operands of {list(map(list, operands))} do not fit each other"
+                )
             dims[step.output] = made
         return dims
+
+    def _named_sizes(self, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """What the names of sizes of the region's inputs stand for."""
+        return {
+            symbol: size
+            for name, view in self.region.inputs
+            for symbol, size in zip(self.region.symbols.get(name, ()), dims[input_key(name, view)], strict=False)
+            if isinstance(symbol, str)
+        }
 
     def _sizes_of_slab(
         self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]], slab: Slab, batch: Batch

@@ -73,7 +73,7 @@ def _bound(node: NodeView, position: int, attribute: str, default: float) -> flo
 
 def arithmetic(node: NodeView) -> Step:
     """Add, Sub, Mul and Div."""
-    constants = [node.constant(i) is not None for i in range(2)]
+    constants = [node.known_values(i) is not None for i in range(2)]
     if any(constants):
         return _with_constant(node, activation=int(constants[0]))
     if node.op not in _KINDS:
@@ -114,7 +114,7 @@ def _with_constant(node: NodeView, activation: int) -> Step:
 
 def _is_table(node: NodeView, activation: int) -> bool:
     """Whether the constant is an operand of an addition or a product, and the other one has the result's sizes."""
-    values = node.array(1 - activation)
+    values = node.array(1 - activation)  # a number is no table
     if values is None or values.dtype != np.float32 or values.ndim < 2 or node.op not in _KINDS:
         return False
     if node.op == "Sub" and activation == 1:
@@ -146,7 +146,7 @@ def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
 
 
 def _per_channel(node: NodeView, position: int, axis: int, rank: int, channels: int) -> npt.NDArray[np.float32]:
-    values = node.array(position)
+    values = node.known_values(position)
     assert values is not None
     if values.dtype != np.float32:
         raise NotLowered(f"the constant {node.input(position)!r} is {values.dtype}")

@@ -1,13 +1,14 @@
-"""Operators that only change the axes: Flatten, Reshape, Squeeze, Unsqueeze, Identity, Dropout."""
+"""Operators that only change the axes: Flatten, Reshape, Squeeze, Unsqueeze, and those that change nothing."""
 
 from __future__ import annotations
 
-from sift_onnx.backends.lowering.dims import Dims, product
+from sift_onnx.backends.lowering.dims import Dim, Dims, names_in, product
 from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.sizes import reshaped
 from sift_onnx.backends.lowering.specs import Reshaped, result_dims
 
-__all__ = ["flatten", "identity", "reshape", "squeeze", "unsqueeze"]
+__all__ = ["cast", "flatten", "identity", "pad", "reshape", "squeeze", "unsqueeze"]
 
 
 def identity(node: NodeView) -> Step:
@@ -17,6 +18,23 @@ def identity(node: NodeView) -> Step:
         training = node.array(2)
         if training is None or bool(training):
             raise NotLowered("it may be in training mode")
+    return node.step(Reshaped(), view)
+
+
+def cast(node: NodeView) -> Step:
+    """Cast of floats to floats."""
+    view = node.operand(0)
+    if node.graph.elem_type(node.output) != node.graph.elem_type(node.input(0)):
+        raise NotLowered("it makes numbers of another type")
+    return node.step(Reshaped(), view)
+
+
+def pad(node: NodeView) -> Step:
+    """Pad by nothing, as exporters write it for sizes that fit already."""
+    view = node.operand(0)
+    pads = node.graph.vector(node.input(1))
+    if pads is None or any(size != 0 for size in pads):
+        raise NotLowered("it pads; the kernels pad within convolutions and pooling")
     return node.step(Reshaped(), view)
 
 
@@ -45,29 +63,23 @@ def reshape(node: NodeView) -> Step:
     return _step(node, tuple(target))
 
 
-def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
-    """Where the target is computed from sizes that the operand has as well."""
-    sizes = node.graph.vector(node.input(1))
+def _computed_target(node: NodeView) -> tuple[Dim | tuple[int, int], ...]:
+    """Where the target is computed from sizes: those of the operand, or others that a run knows."""
+    listed, dims = node.graph.vector(node.input(1)), node.dims(0)
+    copies_zeros = not node.attribute("allowzero", 0)
+    sizes = (reshaped(listed, dims, copies_zeros) or listed) if listed is not None else None
     if sizes is None:
         raise NotLowered("its target is computed during the run")
-    dims = node.dims(0)
-    target: list[int | tuple[int, int]] = []
+    ranges = [(i, end) for i in range(len(dims)) for end in range(i + 1, len(dims) + 1)]
+    target: list[Dim | tuple[int, int]] = []
     for axis, size in enumerate(sizes):
         if isinstance(size, int):
-            copies = size == 0 and not node.attribute("allowzero", 0) and axis < len(dims)
-            target.append((axis, axis + 1) if copies else size)
-            continue
-        ranges = [(i, end) for i in range(len(dims)) for end in range(i + 1, len(dims) + 1)]
-        found = next((pair for pair in ranges if product(dims[pair[0] : pair[1]]) == size), None)
-        if found is not None:
-            target.append(found)
-        elif -1 not in target:
-            target.append(-1)
+            target.append((axis, axis + 1) if size == 0 and copies_zeros and axis < len(dims) else size)
         else:
-            raise NotLowered("its target is computed during the run")
-    spec = Reshaped(tuple(target))
-    if product(result_dims(spec, dims)) != product(dims):
-        raise NotLowered("its target is computed during the run")
+            target.append(next((pair for pair in ranges if product(dims[slice(*pair)]) == size), size))
+    named = [axis for axis, size in enumerate(target) if not isinstance(size, int) and names_in(size)]
+    if len(named) == 1 and -1 not in target:
+        target[named[0]] = -1
     return tuple(target)
 
 
@@ -94,7 +106,7 @@ def unsqueeze(node: NodeView) -> Step:
     return _step(node, tuple(1 if axis is None else (axis, axis + 1) for axis in kept))
 
 
-def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
+def _step(node: NodeView, target: tuple[Dim | tuple[int, int], ...]) -> Step:
     """The step to axes ``target``."""
     node.check_float(node.input(0))
     if node.input(0) in node.graph.constants:
@@ -106,8 +118,9 @@ def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
         raise NotLowered("its target is no shape")
     spec = Reshaped(target)
     result = result_dims(spec, dims)
-    if product(result) != product(dims):
-        raise NotLowered("its target is not known to have as many values")
+    total, wanted = product(result), product(dims)
+    if total != wanted and isinstance(total, int) and isinstance(wanted, int):
+        raise NotLowered(f"its target has {total} values, its operand {wanted}")
     view = node.views.get(node.input(0)) or _view_outside(dims, result)
     return node.step(spec, view, view_of_result(node, node.output, result))
 

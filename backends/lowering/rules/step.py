@@ -172,6 +172,16 @@ class NodeView:
         """The values of a constant input."""
         return self.graph.values_of(self.input(position))
 
+    def known_values(self, position: int) -> npt.NDArray[Any] | None:
+        """The values of an input that is constant, or a number that follows from sizes."""
+        name = self.input(position)
+        values = self.array(position)
+        if values is None and (number := self.graph.number(name)) is not None:
+            dims = self.graph.dims(name)
+            if dims is not None and self.graph.elem_type(name) == DType.FLOAT32.onnx_type:
+                return np.full([1] * len(dims), number, np.float32)
+        return values
+
     def dims(self, position: int) -> Dims:
         """Sizes of an input; see :func:`dims_of`."""
         return dims_of(self.graph, self.input(position), self.known_dims)
