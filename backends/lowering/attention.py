@@ -117,14 +117,17 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
 
 
 def _is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_NODES) -> bool:
-    """Whether only ``nodes`` read a value, and what computes sizes for them."""
+    """Whether only ``nodes`` read a value, what computes sizes for them, and what reads its sizes, which are known."""
     if name in graph.outputs or not most:
         return False
-    others = set(graph.readers.get(name, ())) - nodes
     return all(
-        is_standard_op(graph.nodes[index], *_SIZES)
-        and all(_is_inside(graph, made, nodes, most - 1) for made in graph.nodes[index].output)
-        for index in others
+        index in nodes
+        or index in graph.size_nodes
+        or (
+            is_standard_op(graph.nodes[index], *_SIZES)
+            and all(_is_inside(graph, made, nodes, most - 1) for made in graph.nodes[index].output)
+        )
+        for index in graph.readers.get(name, ())
     )
 
 
@@ -209,7 +212,7 @@ def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
 def _joined_mask(graph: GraphView, softmax: int, found: _Scores) -> tuple[str, bool]:
     """The name of what is added to the scores, empty if nothing is, and whether sequences take it in turn.
 
-    Windows of one image have a mask each: scores are [images windows, ...], and for the addition [images, windows, ...].
+    Windows of one image have a mask each: scores of [images windows, ...] are [images, windows, ...] for the addition.
     """
     rank = len(found.dims)
     if not found.masks:
@@ -218,6 +221,7 @@ def _joined_mask(graph: GraphView, softmax: int, found: _Scores) -> tuple[str, b
         mask = found.masks[0][0]
         if not _fits(graph, mask, found.dims):
             raise _NoMatch
+        graph.fold(mask)
         return mask, False
     total, repeats = np.zeros((1,) * rank, np.float32), False
     for mask, dims in found.masks:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from sift_onnx.errors import BackendError
 
-__all__ = ["Dim", "Dims", "bound", "concrete", "divided", "names_in", "product", "quotient", "solved", "window"]
+__all__ = ["Dim", "Dims", "bound", "concrete", "cut", "divided", "names_in", "product", "quotient", "solved", "window"]
 
 Dim = int | str | tuple["Dim", ...]
 Dims = tuple[Dim, ...]
@@ -33,6 +33,13 @@ def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, 
     if stride == 1 and sum(pads) == reach - 1:
         return size
     return ("window", size, stride, sum(pads) - reach, int(ceil_mode))
+
+
+def cut(size: Dim, end: Dim) -> Dim:
+    """Of an axis of ``size``, the positions before ``end``."""
+    if isinstance(size, int) and isinstance(end, int):
+        return min(size, end)
+    return size if size == end else ("cut", size, end)
 
 
 def product(sizes: Iterable[Dim]) -> Dim:
@@ -88,6 +95,8 @@ def bound(size: Dim, known: Mapping[str, int]) -> Dim:
             return product(bound(factor, known) for factor in factors)
         case ("quotient", total, part):
             return quotient(bound(total, known), bound(part, known))
+        case ("cut", of, end):
+            return cut(bound(of, known), bound(end, known))
         case ("window", of, int(stride), int(pads), 0):
             before = bound(of, known)
             return window(before, -pads, stride, 1, (0, 0)) if before != of else size

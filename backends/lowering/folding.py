@@ -19,7 +19,6 @@ __all__ = ["Folder"]
 Array = npt.NDArray[Any]
 # Larger ones are left to onnxruntime, which computes them when it loads the model.
 _MOST_ELEMENTS = 1 << 22
-_MOST_NODES = 64
 
 
 class Folder:
@@ -62,7 +61,7 @@ class Folder:
             if self._known(value) is not None:
                 continue
             index = self._producers.get(value)
-            if index is None or not self._is_computable(value, self._nodes[index]) or len(needed) == _MOST_NODES:
+            if index is None or not self._is_computable(value, self._nodes[index]):
                 return None
             if index not in needed:
                 needed.add(index)

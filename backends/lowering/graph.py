@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -116,6 +116,23 @@ class GraphView:
             return None
         return np.array(vector, onnx.helper.tensor_dtype_to_np_dtype(self.elem_type(name))).reshape(dims)
 
+    @cached_property
+    def size_nodes(self) -> dict[int, list[onnx.NodeProto]]:
+        """For a node that reads the sizes of a value, nodes that make the same of the graph's inputs.
+
+        Without them, what onnxruntime computes of sizes would wait for values that kernels make.
+        """
+        places: dict[Dim, tuple[str, int]] = {}
+        for name in self.inputs:
+            places.update((size, (name, axis)) for axis, size in enumerate(self.dims(name) or ()) if size not in places)
+        found = {}
+        for index, node in enumerate(self.nodes):
+            if is_standard_op(node, "Shape") and node.input[0] in self.producers:
+                sizes = self.vector(node.output[0])
+                if sizes and all(isinstance(size, int) or size in places for size in sizes):
+                    found[index] = _size_nodes(node.output[0], sizes, places)
+        return found
+
     def fold(self, name: str) -> bool:
         """Make a constant of a value that follows from constants and sizes; whether it is one now.
 
@@ -165,6 +182,22 @@ class GraphView:
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
+
+
+def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]]) -> list[onnx.NodeProto]:
+    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs."""
+    nodes, parts = [], []
+    for number, size in enumerate(sizes):
+        part = f"{output}/{number}"
+        values = [size] if isinstance(size, int) else [places[size][1]]
+        constant = onnx.numpy_helper.from_array(np.array(values, np.int64))
+        nodes.append(onnx.helper.make_node("Constant", [], [part], value=constant))
+        if not isinstance(size, int):
+            shape = f"{part}/shape"
+            nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [shape]))
+            nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}/size"]))
+        parts.append(part)
+    return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:

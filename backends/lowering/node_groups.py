@@ -106,7 +106,9 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
 def values_read(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
     """What nodes read that others make and that does not follow from constants alone."""
     made = {name for i in nodes for name in graph.nodes[i].output}
-    read = dict.fromkeys(name for i in nodes for name in names_read(graph.nodes[i]))
+    run = [node for i in nodes for node in graph.size_nodes.get(i, [graph.nodes[i]])]
+    made |= {name for node in run for name in node.output}
+    read = dict.fromkeys(name for node in run for name in names_read(node))
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, bound, divided, product, solved
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, cut, divided, product, solved
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
@@ -234,8 +234,7 @@ class Sizes:
             if isinstance(size, int) and isinstance(end, int):
                 result[axis] = len(range(size)[starts[i] : end : step])
             elif step == 1 and starts[i] == 0 and not isinstance(end, int):
-                # A table that is cut to a length: one that is too short fits nothing that the length is of.
-                result[axis] = end
+                result[axis] = cut(size, end)
             elif step != 1 or starts[i] != 0 or not isinstance(end, int) or end < _ENDLESS:
                 result[axis] = None
         return result
@@ -284,6 +283,8 @@ class Sizes:
         result: list[Dim | None] = []
         for axis in range(-rank, 0):
             sizes = {dims[axis] for dims in operands if dims is not None and len(dims) >= -axis} - {1}
+            # A table that is cut to a length: one that is too short fits nothing of that length.
+            sizes -= {size for size in sizes if isinstance(size, tuple) and size[0] == "cut" and size[2] in sizes}
             result.append(sizes.pop() if len(sizes) == 1 else (None if sizes else 1))
         return result
 

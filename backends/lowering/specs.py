@@ -105,9 +105,10 @@ class Depthwise:
 
 @dataclass(frozen=True)
 class GlobalPool:
-    """Mean over height and width."""
+    """Mean over ``axes``, which lie next to each other, the first not among them; ``keep_axes`` leaves one position."""
 
     keep_axes: bool = True
+    axes: tuple[int, ...] = (2, 3)
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,8 @@ def result_dims(spec: Spec, dims: Dims) -> Dims:
         case Pool():
             return (*dims[:2], *spec.geometry.positions(dims, spec.ceil_mode))
         case GlobalPool():
-            return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
+            pooled = [1 if axis in spec.axes else size for axis, size in enumerate(dims)]
+            return tuple(size for axis, size in enumerate(pooled) if spec.keep_axes or axis not in spec.axes)
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
         case Attention():

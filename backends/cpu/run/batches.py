@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Attention, Joined, Reshaped, Sliced, Spec, Transposed
+from sift_onnx.backends.lowering.specs import Attention, GlobalPool, Joined, Reshaped, Sliced, Spec, Transposed
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes"]
 
@@ -83,6 +83,8 @@ def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes]) -> bool:
     """Whether each image or row of the result is made of the same one of the operands."""
     if isinstance(step.spec, (Attention, Transposed, Sliced, Joined)):
+        return False
+    if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False
     result = kernel_shape(dims[step.output], step.result_view)
     operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]

@@ -131,6 +131,13 @@ class PlacedView:
         """With the last two axes exchanged."""
         return replace(self, axes=(*self.axes[:-2], self.axes[-1], self.axes[-2]))
 
+    def with_pixels(self, axes: Collection[int]) -> PlacedView:
+        """As images, whose pixels are the positions of ``axes``; channels are those of all others but the first."""
+        pixels = tuple(factor for axis in axes for factor in self.axes[axis])
+        others = (axis for i, axis in enumerate(self.axes) if i and i not in axes)
+        channels = tuple(factor for axis in others for factor in axis)
+        return replace(self, axes=(self.axes[0], channels, pixels, ()))
+
     def within_rows(self) -> tuple[PlacedView, int]:
         """A view of whole rows that holds this one, of [sequences, tokens, channels], and its first channel there."""
         rows, columns = self.stored.shape[:2]

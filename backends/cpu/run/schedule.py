@@ -26,7 +26,7 @@ from sift_onnx.backends.cpu.run.placed_views import (
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Joined, Matmul, Moving
+from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, GlobalPool, Joined, Matmul, Moving
 from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "schedule"]
@@ -155,6 +155,8 @@ class _Scheduler:
                 self._join(index, step)
             elif isinstance(step.spec, Moving):
                 self._move(step)
+            elif isinstance(step.spec, GlobalPool) and step.view == "rows":
+                self._pool_rows(index, step, step.spec)
             elif isinstance(step.spec, Attention):
                 self._attend(index, step, step.spec)
             else:
@@ -184,6 +186,16 @@ class _Scheduler:
         if made != kernel_shape(dims, step.result_view):
             raise BackendError(f"{step.output!r} comes out as {made}, and {dims} was expected")
         self.views[step.output] = PlacedView.of(Stored(key, made, layout), dims)
+
+    def _pool_rows(self, index: int, step: Step, spec: GlobalPool) -> None:
+        """A mean over tokens, as that of images whose pixels they are."""
+        image = self._view(step, 0).with_pixels(spec.axes)
+        shape = kernel_shape(image.dims, "image")
+        layout = self.layout_of(shape[0])
+        stored = self._stored(image, "image", layout, step.dtype)
+        key = f"{step.output}:{layout}"
+        made = self.builder.call(self.op_of(index, layout), shape, (stored.key,), key, step.dtype, index)
+        self.views[step.output] = PlacedView.of(Stored(key, made, layout), self.dims[step.output])
 
     def _attend(self, index: int, step: Step, spec: Attention) -> None:
         queries, keys, values = (self._view(step, position) for position in range(3))

@@ -94,9 +94,15 @@ def arithmetic(node: NodeView) -> Step:
 
 
 def _is_operand_of(dims: Dims, result: Dims) -> bool:
-    """Whether a tensor is known to be repeated to the sizes of the result: they are the same, or 1."""
+    """Whether a tensor is known to be repeated to the sizes of the result: they are the same, or 1.
+
+    A table that is cut to a length has that length, or is too short, which a run finds out.
+    """
     offset = len(result) - len(dims)
-    return offset >= 0 and all(own in (1, size) for own, size in zip(dims, result[offset:], strict=True))
+    return offset >= 0 and all(
+        own in (1, size) or (isinstance(own, tuple) and own[0] == "cut" and own[2] == size)
+        for own, size in zip(dims, result[offset:], strict=True)
+    )
 
 
 def _with_constant(node: NodeView, activation: int) -> Step:

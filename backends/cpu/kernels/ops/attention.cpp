@@ -64,7 +64,8 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
   element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);
   if (!o.mask) return;
-  if (o.mask->sequences < 1 || o.sequences % o.mask->sequences != 0) {
+  // No sequences take any masks.
+  if (o.mask->sequences < 0 || (o.sequences > 0 && (o.mask->sequences == 0 || o.sequences % o.mask->sequences != 0))) {
     throw std::invalid_argument("attention: the sequences cannot take the masks in turn");
   }
   check_mask_size(o.mask->heads, o.heads);
