@@ -1,7 +1,7 @@
 """Fusion of normalization, residual, activation, padding and pooling into the convolution or product beside them.
 
-Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and
-that does not leave the region.
+Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once and
+in the view that it was made in, and that does not leave the region.
 
 1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
@@ -28,19 +28,19 @@ from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Activation,
     ChannelCombine,
-    Channels,
     ChannelScale,
-    Concat,
     Conv,
     DepthToSpace,
     Depthwise,
     Elementwise,
     GroupNormalization,
+    Joined,
     LinearLayer,
     Matmul,
     PixelCopy,
     Pool,
     Reshaped,
+    Sliced,
     Spec,
 )
 
@@ -108,12 +108,12 @@ class _Region:
             self.steps = [s for s in self.steps if not any(s is g for g in gone)]
             i = next(k for k, s in enumerate(self.steps) if s is step)
 
-    def sole_producer(self, name: str) -> Step | None:
+    def sole_producer(self, name: str, reader: Step) -> Step | None:
         """The step that makes ``name``, if the value is sole."""
         reads = Counter(n for step in self.steps for n in step.inputs)
         if reads[name] != 1 or name in self.outputs:
             return None
-        return next((step for step in self.steps if step.output == name), None)
+        return next((step for step in self.steps if step.output == name and step.result_view == reader.view), None)
 
 
 # A step, and those that it makes superfluous.
@@ -124,7 +124,7 @@ _Rule = Callable[[_Region, Step], _Merged]
 def _fold_scale(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, ChannelScale):
         return None
-    before = region.sole_producer(step.inputs[0])
+    before = region.sole_producer(step.inputs[0], step)
     if before is None or len(before.inputs) != 1:
         return None
     spec = before.spec
@@ -147,7 +147,7 @@ def _gate(region: _Region, step: Step) -> _Merged:
     if step.spec != Elementwise("multiply"):
         return None
     for x, gate in (step.inputs, step.inputs[::-1]):
-        before = region.sole_producer(gate)
+        before = region.sole_producer(gate, step)
         if before is None or before.inputs != (x,) or not isinstance(before.spec, Elementwise):
             continue
         activation = _gated(before.spec)
@@ -171,8 +171,9 @@ def _add_residual(region: _Region, step: Step) -> _Merged:
     # The later of the two: the other one's result is there by then, and lives no longer than it did.
     order = {id(s): i for i, s in enumerate(region.steps)}
     found = []
-    for value, other in (step.inputs, step.inputs[::-1]):
-        before = region.sole_producer(value)
+    # An operand that is repeated does not have the result's sizes.
+    for value, other in (step.inputs,) if step.spec.repeats else (step.inputs, step.inputs[::-1]):
+        before = region.sole_producer(value, step)
         if before is None or not isinstance(before.spec, (Conv, Matmul)) or len(before.inputs) != 1:
             continue
         if isinstance(before.spec, Conv) and before.spec.block != (1, 1):
@@ -190,7 +191,7 @@ def _add_residual(region: _Region, step: Step) -> _Merged:
 def _activate(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, Elementwise) or step.spec.kind != "first":
         return None
-    before = region.sole_producer(step.inputs[0])
+    before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, _ACTIVATED):
         return None
     if before.spec.activation != NO_ACTIVATION:
@@ -201,7 +202,7 @@ def _activate(region: _Region, step: Step) -> _Merged:
 def _pad(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, (Conv, Depthwise)):
         return None
-    before = region.sole_producer(step.inputs[0])
+    before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, PixelCopy) or before.spec.fill != 0:
         return None
     rows, columns = before.spec.height, before.spec.width
@@ -216,25 +217,35 @@ def _pad(region: _Region, step: Step) -> _Merged:
 
 
 def _join_slices(region: _Region, step: Step) -> _Merged:
-    if not isinstance(step.spec, Concat):
+    spec = step.spec
+    if not isinstance(spec, Joined):
         return None
     makers = {maker.output: maker for maker in region.steps}
-    inputs: list[str] = []
-    channels: list[int] = []
+    order = sorted(range(len(step.inputs)), key=lambda operand: spec.starts[operand])
+    names = [step.inputs[operand] for operand in order]
+    # Operands by the places where they begin; the one that has the result's sizes stays the first one.
+    inputs: dict[int, str] = {}
+    first = 0
     i = 0
-    while i < len(step.inputs):
-        whole, count = _whole_of(step.inputs[i:], makers)
-        inputs.append(whole or step.inputs[i])
-        channels.append(sum(step.spec.channels[i : i + count]))
+    while i < len(names):
+        whole, count = _whole_of(names[i:], makers, spec.axis)
+        start = spec.starts[order[i]]
+        if 0 in order[i : i + count]:
+            first = start
+        inputs[start] = whole or names[i]
         i += count
-    if len(inputs) == 1 and makers.get(inputs[0], step).result_view == step.view:
-        return replace(step, spec=Reshaped(), inputs=(inputs[0],)), []
-    if len(inputs) == len(step.inputs):
+    if len(inputs) == 1 and makers.get(inputs[first], step).result_view == step.view:
+        return replace(step, spec=Reshaped(), inputs=(inputs[first],)), []
+    if len(inputs) == len(names):
         return None
-    return replace(step, spec=replace(step.spec, channels=tuple(channels)), inputs=tuple(inputs)), []
+    starts = (first, *(start for start in inputs if start != first))
+    repeated = {spec.starts[operand] for operand in spec.repeated}
+    left = tuple(operand for operand, start in enumerate(starts) if start in repeated)
+    joined = replace(spec, starts=starts, repeated=left)
+    return replace(step, spec=joined, inputs=tuple(inputs[start] for start in starts)), []
 
 
-def _whole_of(names: Sequence[str], makers: Mapping[str, Step]) -> tuple[str, int]:
+def _whole_of(names: Sequence[str], makers: Mapping[str, Step], axis: int) -> tuple[str, int]:
     """The value that the first few of ``names`` are slices of, without a gap, and how many they are; or ("", 1)."""
     end = 0
     for count, name in enumerate(names, 1):
@@ -243,10 +254,13 @@ def _whole_of(names: Sequence[str], makers: Mapping[str, Step]) -> tuple[str, in
         if maker is None or first is None or maker.inputs[0] != first.inputs[0]:
             break
         spec = maker.spec
-        if not isinstance(spec, Channels) or not spec.is_range or spec.taken[0] != end:
+        if not isinstance(spec, Sliced) or len(spec.ranges) != 1 or spec.drops:
             break
-        end += len(spec.taken)
-        if end == spec.of:
+        taken = spec.ranges[0]
+        if taken.axis != axis or taken.start != end or taken.step != 1 or taken.of is None or taken.stop is None:
+            break
+        end = taken.stop
+        if end == taken.of:
             return maker.inputs[0], count
     return "", 1
 
@@ -254,7 +268,7 @@ def _whole_of(names: Sequence[str], makers: Mapping[str, Step]) -> tuple[str, in
 def _pool(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, Pool):
         return None
-    before = region.sole_producer(step.inputs[0])
+    before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, Conv) or len(before.inputs) != 1:
         return None
     if before.spec.pool is not None or not region.pools_at_once(before.spec, step.spec):

@@ -94,7 +94,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             else:
                 steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
-            groups.append(NodeGroup(nodes, _reads(graph, nodes), writes, None, str(reason)))
+            groups.append(NodeGroup(nodes, values_read(graph, nodes), writes, None, str(reason)))
             continue
         for step in steps:
             views[step.output] = step.result_view
@@ -104,7 +104,7 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             for name in reads:
                 if name in graph.derived:
                     made_of_constants.setdefault(graph.derived[name], {})[name] = None
-            groups.append(NodeGroup(nodes, reads, (step.output,), step))
+            groups.append(NodeGroup(step.nodes, reads, (step.output,), step))
     constant = [
         NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
@@ -114,12 +114,15 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
 
 def given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
     """``group`` for other means than kernels; nodes that compute on constants go there with their readers."""
-    return replace(group, step=None, reason=reason, reads=_reads(graph, group.nodes))
+    return replace(group, step=None, reason=reason, reads=values_read(graph, group.nodes))
 
 
-def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+def values_read(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+    """What nodes read that others make and that does not follow from constants alone."""
     made = {name for i in nodes for name in graph.nodes[i].output}
-    read = dict.fromkeys(name for i in nodes for name in names_read(graph.nodes[i]))
+    run = [node for i in nodes for node in graph.size_nodes.get(i, [graph.nodes[i]])]
+    made |= {name for node in run for name in node.output}
+    read = dict.fromkeys(name for node in run for name in names_read(node))
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 

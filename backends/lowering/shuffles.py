@@ -60,9 +60,7 @@ def _match(graph: GraphView, index: int) -> ShuffleMatch | None:
     if groups * channels > _MOST_CHANNELS:
         return None
     taken = np.arange(groups * channels).reshape(groups, channels).T.reshape(-1)
-    return ShuffleMatch(
-        (apart, index, together), first.input[0], Channels(tuple(map(int, taken)), groups * channels, 1)
-    )
+    return ShuffleMatch((apart, index, together), first.input[0], Channels(tuple(map(int, taken)), 1))
 
 
 def _only_splits_channels(operand: Dims, grouped: Dims) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, cut, divided, product, solved
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
@@ -25,6 +25,10 @@ __all__ = ["Sizes", "reshaped"]
 
 # Larger constants are no shapes.
 _MOST_ELEMENTS = 16
+
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+# Ends that exporters write for all that follows.
+_ENDLESS = 1 << 30
 
 # The result has as many images as the first operand.
 _SAME_IMAGES = frozenset({
@@ -54,6 +58,14 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
     return tuple(rest if size == -1 and rest is not None else size for size in sizes)
 
 
+def _is_equal(a: Dim, b: Dim) -> Dim | None:
+    """1 or 0; None where that is not known. What only a run knows is no negative number."""
+    if a == b:
+        return 1
+    numbers = [size for size in (a, b) if isinstance(size, int)]
+    return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None
+
+
 class Sizes:
     """What is known of sizes, beyond what ONNX's inference has found."""
 
@@ -75,13 +87,24 @@ class Sizes:
         self._dims: dict[str, Dims] = {}
         self._vectors: dict[str, tuple[Dim, ...]] = {}
         self._numbers: dict[str, float] = {}
-        self._inferred = inferred
+        self._inferred_dims = inferred
         self._constants = constants
         self._evaluated = evaluated
-        for node in nodes:
-            if is_standard(node.domain) and node.output:
-                with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a node that contradicts itself
-                    self._infer(node)
+        self._fixed: dict[str, int] = {}
+        while True:
+            fixed = len(self._fixed)
+            for node in nodes:
+                if is_standard(node.domain) and node.output:
+                    with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # it contradicts itself
+                        self._infer(node)
+            if len(self._fixed) == fixed:
+                break
+            for known in (self._dims, self._vectors, self._numbers):
+                known.clear()
+
+    def _inferred(self, name: str) -> Dims | None:
+        dims = self._inferred_dims(name)
+        return tuple(bound(size, self._fixed) for size in dims) if dims and self._fixed else dims
 
     def dims(self, name: str) -> Dims | None:
         """Sizes of a tensor; None if not even its rank is known."""
@@ -157,7 +180,31 @@ class Sizes:
                 return [first[axis] for axis in order]
             case "Reshape":
                 target = self.vector(node.input[1])
-                return reshaped(target, first, not attributes.get("allowzero", 0)) if target is not None else None
+                if target is None:
+                    return None
+                sizes = reshaped(target, first, not attributes.get("allowzero", 0))
+                # An export for one length says so here, whatever its inputs declare.
+                open_name = solved(product(first), product(sizes)) if sizes and 0 not in sizes else None
+                if open_name is not None:
+                    self._fixed.update([open_name])
+                return sizes
+            case "Gemm":
+                second = self.dims(node.input[1])
+                rows = first[1 if attributes.get("transA", 0) else 0]
+                return [rows, second[0 if attributes.get("transB", 0) else 1]] if second is not None else None
+            case "GatherElements":
+                return self.dims(node.input[1])
+            case "Expand":
+                target = self.vector(node.input[1])
+                return self._broadcast([first, target]) if target is not None else None
+            case "Concat":
+                return self._dims_of_joined([self.dims(name) for name in node.input], int(attributes["axis"]))
+            case "Pad":
+                pads = self._integers(node.input[1]) if len(node.input) > 1 else None
+                return first if pads and not any(pads) else None
+            case "Range":
+                start, limit, step = (self.vector(name) for name in node.input)
+                return limit if start == (0,) and step == (1,) else None
             case "MatMul":
                 second = self.dims(node.input[1])
                 if second is None or len(first) < 2 or len(second) < 2:
@@ -182,16 +229,38 @@ class Sizes:
         return None
 
     def _dims_of_slice(self, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-        starts, ends, axes, steps = (
-            self._integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in range(1, 5)
+        starts, axes, steps = (
+            self._integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (1, 3, 4)
         )
+        ends = self.vector(node.input[2])
         if starts is None or ends is None or axes is None or steps is None:
             return None
         result: list[Dim | None] = list(first)
         for i, axis in enumerate(axes or range(len(starts))):
-            size = first[axis]
+            size, end = first[axis], ends[i]
             step = steps[i] if steps else 1
-            result[axis] = len(range(size)[starts[i] : ends[i] : step]) if isinstance(size, int) else None
+            if isinstance(size, int) and isinstance(end, int):
+                result[axis] = len(range(size)[starts[i] : end : step])
+            elif step == 1 and starts[i] == 0 and not isinstance(end, int):
+                result[axis] = cut(size, end)
+            elif step != 1 or starts[i] != 0 or not isinstance(end, int) or end < _ENDLESS:
+                result[axis] = None
+        return result
+
+    @staticmethod
+    def _dims_of_joined(operands: Sequence[Dims | None], axis: int) -> Sequence[Dim | None] | None:
+        known = [dims for dims in operands if dims is not None]
+        rank = len(known[0]) if known else 0
+        if not rank or len(known) < len(operands) or any(len(dims) != rank for dims in known):
+            return None
+        result: list[Dim | None] = []
+        for i, sizes in enumerate(zip(*known, strict=True)):
+            numbers = [size for size in sizes if isinstance(size, int)]
+            if i == axis % rank:
+                result.append(sum(numbers) if len(numbers) == len(sizes) else None)
+            else:
+                # All are equal; a number says more than a name, and a name of an input more than another one.
+                result.append(numbers[0] if numbers else min(sizes, key=repr))
         return result
 
     def _dims_of_parts(
@@ -222,6 +291,8 @@ class Sizes:
         result: list[Dim | None] = []
         for axis in range(-rank, 0):
             sizes = {dims[axis] for dims in operands if dims is not None and len(dims) >= -axis} - {1}
+            # A table that is cut to a length: one that is too short fits nothing of that length.
+            sizes -= {size for size in sizes if isinstance(size, tuple) and size[0] == "cut" and size[2] in sizes}
             result.append(sizes.pop() if len(sizes) == 1 else (None if sizes else 1))
         return result
 
@@ -238,12 +309,24 @@ class Sizes:
         if node.op_type == "Concat":
             parts = [self.vector(name) for name in node.input]
             return None if None in parts else tuple(size for part in parts if part is not None for size in part)
+        if node.op_type == "ConstantOfShape":
+            shape = self._integers(node.input[0])
+            values = next((onnx.numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))
+            return (int(values[0]),) * shape[0] if shape is not None and len(shape) == 1 else None
+        if node.op_type == "Where":
+            chosen, first, second = (self.vector(name) for name in node.input)
+            if not chosen or first is None or second is None or len({len(chosen), len(first), len(second)}) > 1:
+                return None
+            return tuple(a if c else b for c, a, b in zip(chosen, first, second, strict=True))
         first = self.vector(node.input[0]) if node.input else None
+        if first is None and node.op_type == "Cast" and node.input[0] in self._numbers:
+            # Sizes that were divided and rounded as floats.
+            return (int(self._numbers[node.input[0]]),) if attributes["to"] in _INTEGERS else None
         if first is None:
             return None
         match node.op_type:
             case "Cast":
-                return first if attributes["to"] in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) else None
+                return first if attributes["to"] in _INTEGERS else None
             case "Identity" | "Squeeze" | "Unsqueeze" | "Reshape":
                 dims = self.dims(node.output[0])
                 return first if dims is not None and len(dims) <= 1 else None
@@ -259,7 +342,7 @@ class Sizes:
                 start, end, *rest = (int(values.reshape(-1)[0]) for values in listed if values is not None)
                 step = rest[1] if len(rest) > 1 else 1
                 return first[start:end:step] if step > 0 else None
-            case "Mul" | "Div" | "Add" | "Sub":
+            case "Mul" | "Div" | "Add" | "Sub" | "Equal":
                 return self._computed(node.op_type, first, self.vector(node.input[1]))
         return None
 
@@ -275,6 +358,12 @@ class Sizes:
                 value = product((a, b))
             elif op == "Div":
                 value = divided(a, b)
+            elif op == "Equal":
+                value = _is_equal(a, b)
+            elif b == 0:
+                value = a
+            elif a == 0 and op == "Add":
+                value = b
             elif isinstance(a, int) and isinstance(b, int):
                 value = a + b if op == "Add" else a - b
             if value is None:
@@ -283,7 +372,7 @@ class Sizes:
         return tuple(result)
 
     def _number_of_result(self, node: onnx.NodeProto) -> float | None:
-        if node.op_type not in ("Cast", "Sqrt", "Reciprocal", "Div", "Mul"):
+        if node.op_type not in ("Cast", "Ceil", "Floor", "Sqrt", "Reciprocal", "Div", "Mul", "Pow"):
             return None
         if node.op_type == "Cast":
             to_float = any(a.i == onnx.TensorProto.FLOAT for a in node.attribute if a.name == "to")
@@ -295,10 +384,16 @@ class Sizes:
             return None
         first, *rest = (np.float32(number) for number in numbers if number is not None)
         match node.op_type:
+            case "Ceil":
+                return float(np.ceil(first))
+            case "Floor":
+                return float(np.floor(first))
             case "Sqrt":
                 return float(np.sqrt(first)) if first >= 0 else None
             case "Reciprocal":
                 return float(np.float32(1) / first) if first else None
             case "Mul":
                 return float(first * rest[0])
+            case "Pow":
+                return float(first ** rest[0]) if first > 0 else None
         return float(first / rest[0]) if rest[0] else None

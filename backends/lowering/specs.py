@@ -5,10 +5,11 @@ The sizes of a spec's result follow from its operand's, known or not yet known (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeGuard, cast
 
-from sift_onnx.backends.lowering.dims import Dims, broadcast, product, quotient, window
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, broadcast, names_in, product, quotient, window
 from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 
@@ -20,7 +21,6 @@ __all__ = [
     "ChannelCombine",
     "ChannelScale",
     "Channels",
-    "Concat",
     "Conv",
     "DepthToSpace",
     "Depthwise",
@@ -28,14 +28,19 @@ __all__ = [
     "Geometry",
     "GlobalPool",
     "GroupNormalization",
+    "Joined",
     "LayerNormalization",
     "LinearLayer",
     "LinearResize",
     "Matmul",
+    "Moving",
     "PixelCopy",
     "Pool",
+    "Range",
     "Reshaped",
+    "Sliced",
     "Spec",
+    "Transposed",
     "result_dims",
 ]
 
@@ -112,9 +117,10 @@ class Depthwise:
 
 @dataclass(frozen=True)
 class GlobalPool:
-    """Mean over height and width."""
+    """Mean over ``axes``, which lie next to each other, the first not among them; ``keep_axes`` leaves one position."""
 
     keep_axes: bool = True
+    axes: tuple[int, ...] = (2, 3)
 
 
 @dataclass(frozen=True)
@@ -125,11 +131,14 @@ class Elementwise:
         kind: what is done.
         activation: of the result.
         broadcasts: whether an operand may be one pixel high or wide where the other one is not.
+        repeats: whether the second operand has one position where the first one, and the result, have more; axes that
+            it lacks are in front.
     """
 
     kind: Literal["first", "add", "subtract", "multiply"]
     activation: Activation = NO_ACTIVATION
     broadcasts: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,36 +160,16 @@ class ChannelScale:
 
 
 @dataclass(frozen=True)
-class Concat:
-    """The channels of all operands, one after the other.
-
-    Attributes:
-        channels: how many each operand has.
-        axis: that they lie along.
-    """
-
-    channels: tuple[int, ...]
-    axis: int
-
-
-@dataclass(frozen=True)
 class Channels:
-    """Some channels of x, in an order of their own: a slice, or a shuffle.
+    """Some channels of x, in an order of their own.
 
     Attributes:
         taken: which ones.
-        of: how many x has.
         axis: that they lie along.
     """
 
     taken: tuple[int, ...] = field(repr=False)
-    of: int
     axis: int
-
-    @property
-    def is_range(self) -> bool:
-        """Whether they are adjacent, in their order."""
-        return self.taken == tuple(range(self.taken[0], self.taken[0] + len(self.taken)))
 
 
 @dataclass(frozen=True)
@@ -254,42 +243,114 @@ class GroupNormalization:
 
 @dataclass(frozen=True)
 class Attention:
-    """softmax(scale q k^T + mask) v, head by head; q, k and v are [..., tokens, channels] or [rows, channels].
+    """softmax(scale q k + mask) v, head by head.
+
+    The operands are q [..., tokens, depth], k [..., depth, tokens] and v [..., tokens, value_depth]. The axes before
+    are those of sequences and heads, or of both in one, where ``heads`` is 1.
 
     Attributes:
         heads: how many there are.
         depth: channels of a head's queries and keys.
         value_depth: channels of a head's values.
-        first_channels: of queries, keys and values, where the first head begins.
-        tokens: of a sequence; None: the last but one axis.
         scale: of the scores.
         nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
-        joins_rows: whether the result is a matrix, whatever q is.
+        repeats_mask: whether sequences take the masks in turn, as windows of one image after the other do.
     """
 
     heads: int
     depth: int
     value_depth: int
-    first_channels: tuple[int, int, int]
-    tokens: int | None
     scale: float
     nan_to_zero: bool = False
-    joins_rows: bool = False
+    repeats_mask: bool = False
 
 
 @dataclass(frozen=True)
 class Reshaped:
-    """The same values in the same order under other sizes: nothing is executed.
+    """The same values in the same order under other sizes.
 
     Attributes:
-        axes: of the result: a size, -1 for what the others leave, or (first, end) for the product of the operand's axes
-            from first to before end. None keeps the operand's.
+        axes: of the result: a size, -1 for what the others leave, (first, end) for the product of the operand's axes
+            from first to before end, or what a run knows by its name. None keeps the operand's.
     """
 
-    axes: tuple[int | Pair, ...] | None = None
+    axes: tuple[Dim | Pair, ...] | None = None
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(names_in(axis) for axis in self.axes or () if not _is_pair(axis)))
+
+    def bound(self, known: Mapping[str, int]) -> Reshaped:
+        """With the sizes that are ``known``."""
+        if not self.axes or not self.names():
+            return self
+        return Reshaped(tuple(axis if _is_pair(axis) else bound(cast(Dim, axis), known) for axis in self.axes))
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """Axes in another order: axis i of the result is the operand's axis ``order[i]``."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions ``range(size)[start:stop:step]`` of an axis, forwards; one of them where the size is not known.
+
+    Attributes:
+        axis: that they lie along.
+        start: see there.
+        stop: see there.
+        step: see there.
+        of: size of the axis, where it is known before a run.
+    """
+
+    axis: int
+    start: int
+    stop: int | None
+    step: int = 1
+    of: int | None = None
+
+    def places(self, size: int) -> range:
+        """The positions of an axis of ``size``."""
+        return range(size)[self.start : self.stop : self.step]
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Ranges of axes; ``drops`` leaves out an axis of which one position was taken."""
+
+    ranges: tuple[Range, ...]
+    drops: bool = False
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Operands one after the other along an axis, of which the result has ``size`` positions.
+
+    The first operand has the result's other sizes.
+
+    Attributes:
+        axis: along which they lie.
+        starts: where each operand begins.
+        size: of the result.
+        repeated: which operands are repeated along the other axes of which they have one position, as a class token is.
+    """
+
+    axis: int
+    starts: tuple[int, ...]
+    size: int
+    repeated: tuple[int, ...] = ()
+
+    def count(self, operand: int) -> int:
+        """Positions of one of the operands."""
+        first = self.starts[operand]
+        return min((start for start in self.starts if start > first), default=self.size) - first
 
 
 LinearLayer = Conv | Depthwise | Matmul
+Moving = Reshaped | Transposed | Sliced | Joined
 Spec = (
     LinearLayer
     | Pool
@@ -297,7 +358,6 @@ Spec = (
     | Elementwise
     | ChannelCombine
     | ChannelScale
-    | Concat
     | Channels
     | DepthToSpace
     | PixelCopy
@@ -305,8 +365,12 @@ Spec = (
     | LayerNormalization
     | GroupNormalization
     | Attention
-    | Reshaped
+    | Moving
 )
+
+
+def _is_pair(axis: Dim | Pair) -> TypeGuard[Pair]:
+    return isinstance(axis, tuple) and isinstance(axis[0], int)
 
 
 def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
@@ -322,11 +386,10 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case Pool():
             return (*dims[:2], *spec.geometry.positions(dims, spec.ceil_mode))
         case GlobalPool():
-            return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
+            pooled = [1 if axis in spec.axes else size for axis, size in enumerate(dims)]
+            return tuple(size for axis, size in enumerate(pooled) if spec.keep_axes or axis not in spec.axes)
         case Matmul():
             return (*dims[:-1], spec.weights.rows)
-        case Concat():
-            return (*dims[: spec.axis], sum(spec.channels), *dims[spec.axis + 1 :])
         case Channels():
             return (*dims[: spec.axis], len(spec.taken), *dims[spec.axis + 1 :])
         case DepthToSpace():
@@ -340,11 +403,21 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
         case PixelCopy() | LinearResize():
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():
-            channels = spec.heads * spec.value_depth
-            return (product(dims[:-1]), channels) if spec.joins_rows else (*dims[:-1], channels)
+            return (*dims[:-1], spec.value_depth)
         case Reshaped(axes=axes) if axes is not None:
-            target = [axis if isinstance(axis, int) else product(dims[axis[0] : axis[1]]) for axis in axes]
+            target = [product(dims[slice(*axis)]) if _is_pair(axis) else axis for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))
             return tuple(rest if size == -1 else size for size in target)
+        case Transposed():
+            return tuple(dims[axis] for axis in spec.order)
+        case Sliced():
+            left: list[Dim] = list(dims)
+            for taken in spec.ranges:
+                size = dims[taken.axis]
+                left[taken.axis] = len(taken.places(size)) if isinstance(size, int) else 1
+            dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
+            return tuple(size for axis, size in enumerate(left) if axis not in dropped)
+        case Joined(axis=axis):
+            return (*dims[:axis], spec.size, *dims[axis + 1 :])
         case _:
             return dims

@@ -96,8 +96,8 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         return None
     nbytes = float(step.dtype.itemsize * (len(step.inputs) * math.prod(operand) + math.prod(result)))
     if isinstance(spec, Attention):
-        tokens = operand[-2] if spec.tokens is None else spec.tokens
-        flops = 2.0 * math.prod(operand[:-1]) * tokens * spec.heads * (spec.depth + spec.value_depth)
+        tokens = operand[-2]
+        flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
     if isinstance(spec, LinearLayer):
         weights = spec.weights
@@ -146,7 +146,9 @@ def region_estimate(
     crossing = {name: step.dtype.itemsize for step in steps for name in step.inputs if name in inputs}
     for step in steps:
         operand = shapes[step.inputs[0]]
-        shapes[step.output] = _sizes(result_dims(step.spec, operand))
+        # Constants are not among the inputs: they have the result's sizes, or less.
+        others = [shapes[name] for name in step.inputs[1:2] if name in shapes]
+        shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
             kernels += work.seconds(rates.kernels, work.density)

@@ -7,6 +7,7 @@ onnxruntime, until none is left (``profitability``). In the others, operators ar
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -35,7 +36,7 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, given_up, needed
 from sift_onnx.backends.lowering.partition import Part, partition
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped, Spec
+from sift_onnx.backends.lowering.specs import Conv, Depthwise, Joined, Matmul, Reshaped, Sliced, Spec, Transposed
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
 from sift_onnx.operators.labels import node_name
 
@@ -57,6 +58,7 @@ class Region:
         ops: operator of that node.
         single: whether it runs image by image, whatever the batch; see ``stages``.
         constants: values of those inputs that are constants.
+        symbols: sizes of the other inputs, as far as they are known before a run.
     """
 
     steps: tuple[Step, ...]
@@ -66,6 +68,7 @@ class Region:
     ops: tuple[str, ...]
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
 
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
@@ -138,20 +141,59 @@ def _settle(
     while True:
         kept = needed(groups, graph)
         parts = partition(kept, graph.outputs)
-        # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
-        idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
-        refused: dict[tuple[int, ...], str] = {}
-        for part in idle or parts:
-            if not part.on_kernels:
-                continue
-            known = _known(graph, part, dims)
-            is_alone = len(parts) == 1
-            reason = why_not_profitable(_fused(part), known, part.inputs, part.outputs, setting, is_alone)
-            if reason:
-                refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+        refused = _unsized(graph, parts) or _carried_out(parts) or _unprofitable(graph, parts, dims, setting)
         if not refused:
             return kept, parts
         groups = [given_up(graph, group, refused[group.nodes]) if group.nodes in refused else group for group in groups]
+
+
+def _unprofitable(
+    graph: GraphView, parts: Sequence[Part], dims: Mapping[str, Dims], setting: Setting
+) -> dict[tuple[int, ...], str]:
+    """Groups of regions that do not pay, by their nodes, and why."""
+    # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
+    idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
+    refused: dict[tuple[int, ...], str] = {}
+    for part in idle or parts:
+        if not part.on_kernels:
+            continue
+        known = _known(graph, part, dims)
+        is_alone = len(parts) == 1
+        reason = why_not_profitable(_fused(part), known, part.inputs, part.outputs, setting, is_alone)
+        if reason:
+            refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+    return refused
+
+
+def _unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that reshape to sizes that no input of their region has."""
+    refused: dict[tuple[int, ...], str] = {}
+    for part in parts:
+        known = {size for name in part.inputs for size in graph.dims(name) or () if isinstance(size, str)}
+        for group in part.groups:
+            spec = group.step.spec if group.step is not None else None
+            if isinstance(spec, Reshaped) and not spec.names() <= known:
+                refused[group.nodes] = "its target is computed during the run"
+    return refused
+
+
+def _carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that copy values for onnxruntime alone, which can do that itself."""
+    readers: dict[str, set[bool]] = defaultdict(set)
+    for part in parts:
+        for group in part.groups:
+            for name in group.reads:
+                readers[name].add(part.on_kernels)
+    moving: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for part in parts:
+        for group in part.groups:
+            if group.step is not None and isinstance(group.step.spec, (Transposed, Sliced, Joined)):
+                moving[group.nodes].append(group.step.output)
+    return {
+        nodes: "it moves values for nodes of onnxruntime"
+        for nodes, made in moving.items()
+        if all(readers[name] == {False} for name in made)
+    }
 
 
 def _fused(part: Part) -> list[Step]:
@@ -159,8 +201,9 @@ def _fused(part: Part) -> list[Step]:
 
 
 def _known(graph: GraphView, part: Part, dims: Mapping[str, Dims]) -> dict[str, Dims]:
-    """Sizes of what enters a region."""
-    return {name: dims.get(name) or graph.dims(name) or () for name in part.inputs}
+    """Sizes of what enters a region, constants among it."""
+    read = (name for group in part.groups if group.step is not None for name in group.step.inputs)
+    return {name: dims.get(name) or graph.dims(name) or () for name in (*part.inputs, *read)}
 
 
 def _is_sparse(group: NodeGroup) -> bool:
@@ -184,7 +227,7 @@ def _nodes(part: Part) -> list[int]:
 def _regions(graph: GraphView, part: Part) -> list[Region]:
     """One region, or one that runs image by image and the one after it."""
     steps = _fused(part)
-    count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
+    count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:
         return [_region(graph, steps, part.outputs, single=not late)]
@@ -198,7 +241,8 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
     made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
     masks = dict.fromkeys(step.mask for step in steps if step.mask)
-    constants = {name: np.array(graph.values_of(name)) for name in masks if name in graph.constants}
+    read = (*masks, *(name for name, _ in inputs))
+    constants = {name: np.array(graph.values_of(name)) for name in read if name in graph.constants}
     inputs.update(dict.fromkeys((name, "array") for name in masks))
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
@@ -209,6 +253,7 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         tuple(node.op_type for node in nodes),
         single,
         constants,
+        {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
     )
 
 
@@ -234,5 +279,7 @@ def _kernel_reason(spec: Spec) -> str:
         case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
-            return "the same values under other sizes: nothing is executed"
+            return "the same values under other sizes"
+        case Transposed() | Sliced():
+            return "a view: values are copied where a layer needs them in another order"
     return "between sparse layers: its operands stay in the kernels' layout"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, region_estimate
 from sift_onnx.backends.cpu.lower.rates import Rates
@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Matmul
+from sift_onnx.backends.lowering.specs import Conv, Matmul, Reshaped
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
@@ -119,13 +119,21 @@ def region_estimates(
     read = {name for step in steps for name in step.inputs}
     return [
         region_estimate(
-            steps,
+            [_bound(step, sizes) for step in steps],
             {name: tuple(_size(dim, sizes) for dim in dims[name]) for name in inputs if name in read},
             outputs,
             setting.rates,
         )
         for sizes in setting.sizes
     ]
+
+
+def _bound(step: Step, sizes: Sizes) -> Step:
+    """The step with numbers for sizes that only a run knows."""
+    spec = step.spec
+    if not isinstance(spec, Reshaped):
+        return step
+    return replace(step, spec=spec.bound({name: _size(name, sizes) for name in spec.names()}))
 
 
 def _size(dim: Dim, sizes: Sizes) -> int:
@@ -138,6 +146,8 @@ def _size(dim: Dim, sizes: Sizes) -> int:
             return factor * math.prod(_size(symbol, sizes) for symbol in symbols)
         case ("quotient", total, part):
             return _size(total, sizes) // max(_size(part, sizes), 1)
+        case ("broadcast", first, second):
+            return max(_size(first, sizes), _size(second, sizes))
         case ("window", size, int(stride), int(pads), _):
             return (_size(size, sizes) + pads) // stride + 1
     return _UNKNOWN_SIZE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -126,8 +125,10 @@ def enlarged(operand: Sequence[int], result: Sequence[int], layout: Layout) -> _
 
 def build_attention(
     spec: Attention,
-    operands: Sequence[tuple[int, ...]],
-    mask: tuple[int, int, int, int] | None,
+    sequences: int,
+    tokens: int,
+    channels: Sequence[tuple[int, int]],
+    mask: tuple[int, ...] | None,
     layout: Layout,
     isa: str,
 ) -> _kernels.Op:
@@ -135,20 +136,19 @@ def build_attention(
 
     Args:
         spec: what it does.
-        operands: sizes of queries, keys and values.
-        mask: those of the mask, if there is one.
+        sequences: how many there are.
+        tokens: of each.
+        channels: of queries, keys and values: how many there are, and where the first head begins.
+        mask: sizes of the mask, if there is one.
         layout: of operands and result.
         isa: instruction set.
 
     Raises:
         UsageError: the mask does not fit the scores.
     """
-    tokens = operands[0][-2] if spec.tokens is None else spec.tokens
-    sequences = math.prod(operands[0][:-1]) // max(tokens, 1)
-    scores = (sequences, spec.heads, tokens, tokens)
-    if mask is not None and any(size not in (1, full) for size, full in zip(mask, scores, strict=True)):
-        raise UsageError(f"a mask of attention is {list(mask)}, the scores that it is added to are {list(scores)}")
-    queries, keys, values = ((sizes[-1], first) for sizes, first in zip(operands, spec.first_channels, strict=True))
+    if mask is not None:
+        mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
+    queries, keys, values = channels
     return _kernels.Attention(
         sequences=sequences,
         tokens=tokens,
@@ -164,3 +164,14 @@ def build_attention(
         layout=layout,
         isa=isa,
     )
+
+
+def _mask_sizes(spec: Attention, mask: tuple[int, ...], scores: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Sizes of a mask along the axes of ``scores``."""
+    if spec.heads == 1 and len(mask) == 3:
+        mask = (mask[0], 1, *mask[1:])
+    sequences, heads, queries, keys = (*(1,) * (4 - len(mask)), *mask)
+    fits = all(size in (1, full) for size, full in zip((heads, queries, keys), scores[1:], strict=True))
+    if not fits or (sequences not in (1, scores[0]) and not (spec.repeats_mask and scores[0] % sequences == 0)):
+        raise UsageError(f"a mask of attention is {list(mask)}, the scores that it is added to are {list(scores)}")
+    return sequences, heads, queries, keys

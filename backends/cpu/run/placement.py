@@ -6,7 +6,7 @@ what it is cut from, and the operands of a concatenation are written where the r
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -108,17 +108,17 @@ class _Parts:
         From the last one to the first: the largest of several concatenations that share operands, which is the last
         one in dense blocks, has them all, and those before it are ranges of it.
         """
+        writers: dict[str, list[Call]] = defaultdict(list)
+        for call in calls:
+            writers[call.output].append(call)
         kept: list[Call] = []
-        i = len(calls)
-        while i > 0:
-            call = calls[i - 1]
-            begin = i - 1
-            while begin > 0 and calls[begin - 1].part is not None and calls[begin - 1].output == call.output:
-                begin -= 1
-            copies = calls[begin:i]
-            if call.part is None or not self._is_range(copies):
-                kept += [copy for copy in reversed(copies) if not self._lies_within(copy)]
-            i = begin
+        ranges: dict[str, bool] = {}
+        for call in reversed(calls):
+            name = call.output
+            if name not in ranges:
+                ranges[name] = self._is_range(writers[name])
+            if not ranges[name] and not self._lies_within(call):
+                kept.append(call)
         return kept[::-1]
 
     def _is_free(self, name: str) -> bool:

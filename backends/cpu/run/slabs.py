@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY, Layout
 
-__all__ = ["Slab", "cut"]
+__all__ = ["Slab", "cut", "layout_of_rows"]
 
 # The operands of a slab should stay in the last-level cache from one operator to the next. If even one group of 16
 # images is too large, the slab is one group.
@@ -35,6 +35,11 @@ class Slab:
         return self.count == self.of
 
 
+def layout_of_rows(count: int) -> Layout:
+    """The layout of ``count`` images or rows that stay together."""
+    return "images16" if count >= LANES_PAY else "planes"
+
+
 def cut(
     count: int,
     bytes_per_group: int,
@@ -57,7 +62,7 @@ def cut(
             copied to be concatenated or cut.
     """
     if whole:
-        return (Slab(0, count, count, "images16" if count >= LANES_PAY else "planes"),)
+        return (Slab(0, count, count, layout_of_rows(count)),)
     if single:
         size = 1 if apart else max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
         return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))

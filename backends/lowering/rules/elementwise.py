@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.lowering.dims import Dims
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
 __all__ = ["activation", "arithmetic", "biased_gelu", "parametric_relu"]
@@ -96,25 +98,51 @@ def _bound(node: NodeView, position: int, attribute: str, default: float) -> flo
 
 def arithmetic(node: NodeView) -> Step:
     """Add, Sub, Mul and Div."""
-    constants = [node.constant(i) is not None for i in range(2)]
+    constants = [node.known_values(i) is not None for i in range(2)]
     if any(constants):
         return _with_constant(node, activation=int(constants[0]))
     if node.op not in _KINDS:
         raise NotLowered("no kernel divides two activations")
-    dims = node.dims(0)
+    for position in range(2):
+        node.check_float(node.input(position))
     for image, other in ((0, 1), (1, 0)):
-        if dims != node.dims(1) and _is_value_per_channel(node.dims(other), node.dims(image)):
+        is_image = node.views.get(node.input(image)) != "rows"
+        if is_image and _is_value_per_channel(node.dims(other), node.dims(image)):
             return _with_value_per_channel(node, image, other)
-    broadcasts = dims != node.dims(1)
-    if broadcasts and not _may_broadcast(dims, node.dims(1)):
+    if node.dims(0) != node.dims(1):
+        return _of_two_sizes(node)
+    return node.step(Elementwise(_KINDS[node.op]), _common_view(node, 0), operands=(0, 1))
+
+
+def _of_two_sizes(node: NodeView) -> Step:
+    """Operands of which one has a single position where the other one has more."""
+    first = int(not _is_operand_of(node.dims(1), node.dims(0)) and node.op != "Sub")
+    view = _common_view(node, first)
+    if _is_operand_of(node.dims(1 - first), node.dims(first)):
+        return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(first, 1 - first))
+    if view != "image" or not _may_broadcast(node.dims(0), node.dims(1)):
         raise NotLowered("its operands are not known to be of one shape")
-    # An operand that comes from outside is read as the other one is.
-    known = [node.views.get(node.input(i)) for i in range(2)]
-    view = node.operand(0, known[0] or known[1])
-    node.operand(1, view)
-    if broadcasts and view != "image":
-        raise NotLowered("its operands are not known to be of one shape")
-    return node.step(Elementwise(_KINDS[node.op], broadcasts=broadcasts), view, operands=(0, 1))
+    return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+
+
+def _common_view(node: NodeView, first: int) -> View:
+    """How both operands are read: one that comes from outside, or in another view, is read as the other one is."""
+    known = [node.views.get(node.input(i)) for i in (first, 1 - first)]
+    if all(known) and known[0] != known[1]:
+        return node.operand(first, view_of_result(node, node.output, node.dims(first)))
+    return node.operand(first, known[0] or known[1])
+
+
+def _is_operand_of(dims: Dims, result: Dims) -> bool:
+    """Whether a tensor is known to be repeated to the sizes of the result: they are the same, or 1.
+
+    A table that is cut to a length has that length, or is too short, which a run finds out.
+    """
+    offset = len(result) - len(dims)
+    return offset >= 0 and all(
+        own in (1, size) or (isinstance(own, tuple) and own[0] == "cut" and own[2] == size)
+        for own, size in zip(dims, result[offset:], strict=True)
+    )
 
 
 def _may_broadcast(first: Dims, second: Dims) -> bool:
@@ -126,7 +154,7 @@ def _may_broadcast(first: Dims, second: Dims) -> bool:
 
 
 def _is_value_per_channel(dims: Dims, image: Dims) -> bool:
-    return len(image) == 4 and dims == (*image[:2], 1, 1)
+    return len(image) == 4 and dims == (*image[:2], 1, 1) and dims != image
 
 
 def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
@@ -139,6 +167,28 @@ def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
 
 def _with_constant(node: NodeView, activation: int) -> Step:
     view = node.operand(activation)
+    try:
+        return _per_channel_step(node, activation, view)
+    except NotLowered:
+        if len(node.dims(activation)) == 4 and node.input(activation) in node.views:
+            with suppress(NotLowered):
+                return _per_channel_step(node, activation, "rows" if view == "image" else "image")
+        if not _is_table(node, activation):
+            raise
+    return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+
+
+def _is_table(node: NodeView, activation: int) -> bool:
+    """Whether the constant is an operand of an addition or a product, and the other one has the result's sizes."""
+    values = node.array(1 - activation)  # a number is no table
+    if values is None or values.dtype != np.float32 or values.ndim < 2 or node.op not in _KINDS:
+        return False
+    if node.op == "Sub" and activation == 1:
+        return False
+    return _is_operand_of(values.shape, node.dims(activation))
+
+
+def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
     dims = node.dims(activation)
     axis = 1 if view == "image" else len(dims) - 1
     channels = dims[axis]
@@ -162,7 +212,7 @@ def _with_constant(node: NodeView, activation: int) -> Step:
 
 
 def _per_channel(node: NodeView, position: int, axis: int, rank: int, channels: int) -> npt.NDArray[np.float32]:
-    values = node.array(position)
+    values = node.known_values(position)
     assert values is not None
     if values.dtype != np.float32:
         raise NotLowered(f"the constant {node.input(position)!r} is {values.dtype}")

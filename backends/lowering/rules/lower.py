@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import (
-    channels,
     convolution,
     elementwise,
     matrix,
+    moving,
     normalization,
     pooling,
     reshaping,
     resize,
+    slicing,
 )
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.operators.domains import MICROSOFT
@@ -41,10 +42,11 @@ _RULES.add_table({
     "AveragePool": pooling.pool,
     "GlobalAveragePool": pooling.global_average_pool,
     "ReduceMean": pooling.reduce_mean,
-    "Concat": channels.concat,
-    "Split": channels.split,
-    "Slice": channels.slice_,
-    "Gather": channels.gather,
+    "Transpose": moving.transpose,
+    "Concat": moving.concat,
+    "Split": slicing.split,
+    "Slice": slicing.slice_,
+    "Gather": slicing.gather,
     "Resize": resize.resize,
     "Upsample": resize.upsample,
     "Pad": resize.pad,
@@ -53,6 +55,7 @@ _RULES.add_table({
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,
     "Unsqueeze": reshaping.unsqueeze,
+    "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
 })  # fmt: skip
@@ -63,7 +66,7 @@ _RULES.add_table({
 
 
 def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
-    """The steps for a node of ``graph``, one for each of its outputs.
+    """The steps for a node of ``graph``, one for each of its outputs that is read.
 
     Args:
         graph: the model.

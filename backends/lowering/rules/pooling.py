@@ -32,10 +32,12 @@ def global_average_pool(node: NodeView) -> Step:
 
 
 def reduce_mean(node: NodeView) -> Step:
-    """ReduceMean over height and width."""
-    node.operand(0, "image")
-    axes = node.axes()
-    if sorted(axis % 4 for axis in axes) != [2, 3]:
-        raise NotLowered(f"a mean over the axes {axes}; the kernels have that over height and width")
+    """ReduceMean over height and width, or over tokens."""
+    dims = node.dims(0)
+    axes = tuple(sorted(axis % len(dims) for axis in node.axes()))
+    if not axes or 0 in axes or axes != tuple(range(axes[0], axes[-1] + 1)):
+        raise NotLowered(f"a mean over the axes {list(axes)}; the kernels have that over height and width, or tokens")
     keep_axes = bool(node.attribute("keepdims", 1))
-    return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows")
+    if axes == (2, 3) and node.operand(0) == "image":
+        return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows")
+    return node.step(GlobalPool(keep_axes, axes), node.operand(0, "rows"))

@@ -100,12 +100,14 @@ def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
 
 
 def pad(node: NodeView) -> Step:
-    """Pad of height and width; convolutions behind it take zeros in."""
+    """Pad of height and width, which convolutions behind it take in, or by nothing, as exporters write it."""
+    pads = node.integers(1, "pads")
+    if not any(pads):
+        return node.step(Reshaped(), node.operand(0))
     node.operand(0, "image")
     mode = node.attribute("mode", "constant")
     if mode not in ("constant", "edge", "reflect"):
         raise NotLowered(f"no kernel pads with {mode}")
-    pads = node.integers(1, "pads")
     axes = [axis % 4 for axis in node.integers(3, "axes")] or list(range(4))
     if len(pads) != 2 * len(axes):
         raise NotLowered(f"it has {len(pads)} pads for {len(axes)} axes")
@@ -115,8 +117,6 @@ def pad(node: NodeView) -> Step:
     height, width = both.get(2, (0, 0)), both.get(3, (0, 0))
     if min(*height, *width) < 0:
         raise NotLowered(f"pads {pads}; the kernels do not crop")
-    if not any((*height, *width)):
-        return node.step(Reshaped(), "image")
     if mode == "reflect":
         for axis, sizes in ((2, height), (3, width)):
             size = node.dims(0)[axis]

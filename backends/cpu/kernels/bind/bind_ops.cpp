@@ -16,6 +16,7 @@
 #include "ops/elementwise.h"
 #include "ops/global_pool.h"
 #include "ops/normalize.h"
+#include "ops/rearrange.h"
 #include "ops/reorder.h"
 #include "ops/window_op.h"
 
@@ -77,6 +78,16 @@ void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens
     options.mask = MaskShape{of_sequences, of_heads, of_queries, of_keys};
   }
   new (self) Attention(options, kernels_of(isa));
+}
+
+void init_rearrange(Rearrange* self, const IndicesIn& positions, const IndicesIn& channels, const Shape4& source,
+                    const Shape4& target, std::int64_t first_channel, const std::string& source_layout,
+                    const std::string& target_layout, const std::string& isa) {
+  const RearrangeMap map{.positions = {positions.data(), positions.data() + positions.size()},
+                         .channels = {channels.data(), channels.data() + channels.size()},
+                         .first_channel = first_channel};
+  new (self) Rearrange(map, shape_of(source), named(kLayouts, source_layout, "layout"), shape_of(target),
+                       named(kLayouts, target_layout, "layout"), kernels_of(isa));
 }
 
 }  // namespace
@@ -219,6 +230,14 @@ void bind_ops(nb::module_& module) {
             new (self) Reorder(named(kLayouts, from, "layout"), kernels_of(isa));
           },
           "source"_a, nb::kw_only(), "isa"_a = "", "`source` is the layout of the input.");
+
+  nb::class_<Rearrange, Op>(module, "Rearrange", "The same values in other places, from either layout to either.")
+      .def(
+          "__init__", &init_rearrange, "positions"_a, "channels"_a, nb::kw_only(), "source"_a, "target"_a,
+          "first_channel"_a = 0, "source_layout"_a = "images16", "target_layout"_a = "images16", "isa"_a = "",
+          "For tensors of shape `source` and `target`, each (n, c, h, w). What is written to position p, of n h w, and "
+          "channel first_channel + c of the result is at positions[p] + channels[c], in floats of the input as it "
+          "lies in memory; where positions[p] is -1, the result is left as it is.");
 }
 
 }  // namespace sift::cpu

@@ -33,12 +33,23 @@ class Hostile(Sources):
         # Of the attention that was made last.
         self.rows = 0
         self.other_sizes: list[int] = []
+        # Of the copy that was made last.
+        self.source = (1, 1, 1, 1)
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
         first_layers = (self.winograd, self.pooled_winograd)
-        others = (self.matmul, self.dense_product, *first_layers, self.depthwise, self.pool, self.plain, self.attention)
-        others = (*others, self.copy)
+        others = (
+            self.matmul,
+            self.dense_product,
+            *first_layers,
+            self.depthwise,
+            self.pool,
+            self.plain,
+            self.attention,
+            self.rearrange,
+            self.copy,
+        )
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
 
@@ -172,6 +183,20 @@ class Hostile(Sources):
         ]
         return op, channels[0][0]
 
+    def rearrange(self) -> tuple[Any, None]:
+        source, target = self.shape(None), self.shape(None)
+        count = min(target[0] * target[2] * target[3], 10_000)
+        written = self.rng.choice((1, 2, target[1] if target[1] < 10_000 else 1))
+        self.source = source
+        most = max(math.prod(source), 1) if max(source) < 1000 else 1000
+        positions = np.array([self.rng.randrange(-1, most) for _ in range(max(count, 0))], np.int64)
+        channels = np.array([self.rng.choice((0, 0, 1, 16, -1, 2**62)) for _ in range(max(written, 0))], np.int64)
+        op = self.kernels.Rearrange(
+            positions, channels, source=source, target=target, first_channel=self.rng.choice((0, 0, 1, -1, 2**62)),
+            source_layout=self.layout(), target_layout=self.layout(), isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        return op, None
+
     # Calls.
 
     def run(self) -> None:
@@ -179,7 +204,7 @@ class Hostile(Sources):
         if isinstance(op, self.kernels.Attention):
             self.attend(op, channels)
             return
-        shape = self.shape(channels)
+        shape = self.source if isinstance(op, self.kernels.Rearrange) else self.shape(channels)
         out_shape = op.output_shape(shape)
         if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
             return

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "ops/linear_resize.h"
 #include "ops/normalize.h"
 #include "ops/pixel_copy.h"
+#include "ops/rearrange.h"
 #include "ops/reorder.h"
 #include "ops/window_op.h"
 #include "products/dense_product.h"
@@ -242,6 +245,35 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
   }
 }
 
+// Rows in lanes, some of them left out, to a tensor in lanes and to one in planes.
+void test_rearrangement(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape in{random.between(1, 40), random.between(1, 40)};
+  const Shape out{random.between(1, 40), in.c};
+  Tensor x = random_tensor(random, in.n * in.c);
+  Tensor lanes(element_count(in, Layout::nchw_n16));
+  Reorder(Layout::nchw, kernels).run(pool, in, x.data(), {}, lanes.data());
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(out.n));
+  RearrangeMap map;
+  for (std::int64_t& row : rows) {
+    row = random.chance(0.2) || &row == rows.data() ? random.between(0, in.n - 1) : ((&row)[-1] + 1) % in.n;
+    map.positions.push_back(row / kLanes * in.c * kLanes + row % kLanes);
+  }
+  for (std::int64_t c = 0; c < in.c; ++c) map.channels.push_back(c * kLanes);
+  for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
+    Tensor y(element_count(out, layout));
+    Rearrange(map, in, Layout::nchw_n16, out, layout, kernels).run(pool, in, lanes.data(), {}, y.data());
+    Tensor planes(out.n * out.c);
+    if (layout == Layout::nchw_n16) {
+      Reorder(layout, kernels).run(pool, out, y.data(), {}, planes.data());
+    } else {
+      std::copy_n(y.data(), out.n * out.c, planes.data());
+    }
+    for (std::int64_t i = 0; i < out.n * out.c; ++i) {
+      check(planes[i] == x[rows[static_cast<std::size_t>(i / out.c)] * in.c + i % out.c], "rearrangement, " + isa);
+    }
+  }
+}
+
 }  // namespace
 
 void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
@@ -250,6 +282,7 @@ void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels
     test_copies(random, pool, kernels, isa);
     test_normalization(random, pool, kernels, isa);
     test_attention(random, pool, kernels, isa);
+    test_rearrangement(random, pool, kernels, isa);
   }
   test_empty(random, pool, kernels, isa);
 }
