@@ -113,7 +113,7 @@ def _step(node: NodeView, target: tuple[Dim | tuple[int, int], ...]) -> Step:
     if total != wanted and isinstance(total, int) and isinstance(wanted, int):
         raise NotLowered(f"its target has {total} values, its operand {wanted}")
     if result == dims:
-        return node.step(Reshaped(), node.operand(0))
+        return node.step(spec, node.operand(0))
     view = node.views.get(node.input(0)) or _view_outside(dims, result)
     # A row per image is an image of one pixel, unless readers want it otherwise.
     axis = 1 if result[2:] == (1, 1) else None
