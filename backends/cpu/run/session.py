@@ -102,9 +102,7 @@ class InferenceSession:
         self._options = settings.options
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
-        self._program = CpuProgram(
-            source, CompileOptions(settings.threads, deterministic=settings.deterministic), pool
-        )
+        self._program = CpuProgram(source, CompileOptions(settings.threads, deterministic=settings.deterministic), pool)
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
         self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A session of onnxruntime on a whole model whose sparse layers are in kernels, opened when it is timed against them."""
+"""A session of onnxruntime on a whole model that has layers in kernels too, opened when it is timed against them."""
 
 from __future__ import annotations
 

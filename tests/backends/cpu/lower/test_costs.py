@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
+from sparse_nets import SparseNet
 
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate, step_work
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect, why_not_profitable
@@ -16,7 +17,6 @@ from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Geometry, Matmul, Reshaped
 from sift_onnx.backends.lowering.weights import Reading, WeightMatrix
 from sift_onnx.model import Model
-from sparse_nets import SparseNet
 
 KINDS = ("product", "attention", "pointwise", "window", "window in lanes")
 

@@ -34,7 +34,16 @@ def test_a_grid_of_one_density_has_it_for_all():
 
 def entry(isa, threads, rate):
     grid = Grid((1.0,), (1.0,), ((rate,),))
-    return Entry(isa, threads, 2 * rate, {"product": grid}, {"border": grid}, step_seconds=1e-6, call_seconds=1e-5, turn_seconds=2e-5)
+    return Entry(
+        isa,
+        threads,
+        2 * rate,
+        {"product": grid},
+        {"border": grid},
+        step_seconds=1e-6,
+        call_seconds=1e-5,
+        turn_seconds=2e-5,
+    )
 
 
 @pytest.fixture

@@ -123,7 +123,12 @@ def test_reasons_have_both_times():
 
 def test_each_class_of_shapes_has_its_own_verdict():
     pair = Pair([3.0, 3.0, 1.0], [2.0])
-    assert [pair.run(1), pair.run(16), pair.run(1), pair.run(17)] == ["onnxruntime", "kernels", "onnxruntime", "kernels"]
+    assert [pair.run(1), pair.run(16), pair.run(1), pair.run(17)] == [
+        "onnxruntime",
+        "kernels",
+        "onnxruntime",
+        "kernels",
+    ]
     assert len(pair.asked) == 2
 
 
@@ -164,7 +169,10 @@ def test_requests_at_the_same_time_get_one_verdict():
 
 
 def test_placements_say_what_was_timed():
-    layer, other = Placement("conv", "Conv", "kernels", "90% pruned"), Placement("elu", "Elu", "onnxruntime", "no kernel")
+    layer, other = (
+        Placement("conv", "Conv", "kernels", "90% pruned"),
+        Placement("elu", "Elu", "onnxruntime", "no kernel"),
+    )
     assert placed(layer, Verdict("kernels")) == layer
     assert placed(layer, Verdict("kernels", "timed: a")).reason == "90% pruned; timed: a"
     assert placed(other, Verdict("kernels", "timed: a")) == other
