@@ -26,12 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import onnx
 import pages
 from generated import GENERATED, generate
+from page import row_cells
 
 from sift_onnx.backends.base import CompileOptions, Program, get_backend
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
 
-_HEADER = ("model", "batch", "ours", "onnxruntime", "ratio", "first run", "runs in", "why")
+_HEADER = ("model", "batch", "ours", "onnxruntime", "ratio", "first run", "nodes in", "why there")
 
 
 def placement(program: Program) -> str:
@@ -56,20 +57,6 @@ def compared(ours: Program, other: Program, feeds: Feeds, seconds: float) -> dic
         "runs_in": placement(ours),
         "verdict": ours.verdict,
     }
-
-
-def cells(row: dict[str, Any]) -> list[str]:
-    """A row in words."""
-    return [
-        row["model"],
-        str(row["batch"]),
-        f"{row['ours_ms']:.3g}",
-        f"{row['onnxruntime_ms']:.3g}",
-        f"{row['ratio']:.2f} ({row['ratio_of_least']:.2f})",
-        f"{row['first_run']:.0f}",
-        row["runs_in"],
-        row["verdict"],
-    ]
 
 
 def main() -> None:
@@ -97,9 +84,10 @@ def main() -> None:
             )
             for batch in arguments.batch:
                 feeds = random_feeds(ours.inputs, batch)
-                row = {"model": name, "batch": batch} | compared(ours, other, feeds, arguments.seconds)
+                row = {"model": name, "batch": batch, "threads": arguments.threads, "sparsity": arguments.sparsity}
+                row |= compared(ours, other, feeds, arguments.seconds)
                 rows.append(row)
-                print(*cells(row), sep=" | ", flush=True)
+                print(*row_cells(row), sep=" | ", flush=True)
     ratios = [row["ratio"] for row in rows]
     worst = max(rows, key=lambda row: row["ratio"])
     print(f"worst {worst['ratio']:.2f} ({worst['model']}, batch {worst['batch']})")

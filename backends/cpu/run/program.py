@@ -34,7 +34,7 @@ from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Route, Trials, placed
-from sift_onnx.backends.cpu.run.whole_model import whole_model
+from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
@@ -111,14 +111,15 @@ class CpuProgram(Program):
         check_constant_sizes(graph)
         rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
-        plan = lower(graph, self.threads, setting, is_timed=not options.deterministic)
+        is_timed = not options.deterministic and may_be_opened(graph)
+        plan = lower(graph, self.threads, setting, is_timed)
         self._placements = plan.placements
         self._trials: Trials | None = None
         if plan.parts:
             self.inputs = graph_inputs(graph.proto)
             self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
             self._parts = self._in_order([self._program(part) for part in plan.parts])
-            if not options.deterministic:
+            if is_timed:
                 self._trials = self._weighed(model, graph, plan, rates)
         else:
             # As it came: onnxruntime knows best how to read its data.

@@ -14,13 +14,14 @@ from sparse_nets import SparseNet, places, reasons
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.lower import plan
-from sift_onnx.backends.cpu.run import program, trials
+from sift_onnx.backends.cpu.run import program, trials, whole_model
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trace import trace_events
 from sift_onnx.backends.cpu.run.trials import Trials
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.model import Model
+from sift_onnx.passes import Prune
 from sift_onnx.shapes.random_inputs import random_feeds
 
 ONE_THREAD = CompileOptions(threads=1)
@@ -138,6 +139,19 @@ def test_regions_that_may_pay_stay_only_where_they_are_timed(monkeypatch, net):
     assert slacks == [1.0, 2.0]
     exact = CpuProgram(net.model(), CompileOptions(threads=1, deterministic=True))
     assert "kernels" not in places(exact).values()
+
+
+def test_weights_that_are_stored_sparse_are_made_dense_only_where_they_are_few(slow_kernels, tmp_path, monkeypatch):
+    net = SparseNet()
+    net.density = 1.0
+    net.output(net.conv(net.input("x", 2, 8, 8, 8, declared=["n", 8, 8, 8]), 8, 16, 3))
+    path = tmp_path / "m.onnx"
+    Prune(0.8)(Model.load(net.model())).model.save(path, storage="sparse")
+    for most, place in ((4 * 8 * 16 * 9, "onnxruntime"), (4 * 8 * 16 * 9 - 1, "kernels")):
+        monkeypatch.setattr(whole_model, "_MOST_DENSIFIED", most)
+        made = CpuProgram(path, ONE_THREAD)
+        made.run(net.feeds)
+        assert set(places(made).values()) == {place}
 
 
 def test_wrong_requests_are_refused_after_right_ones(slow_kernels, net):
