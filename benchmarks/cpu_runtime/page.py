@@ -57,8 +57,8 @@ The first command measures and appends to a file of results, the second makes th
 _GENERATED = """
 ## Never slower than onnxruntime: generated models
 
-Models that nothing was tuned for, {sparsity} of their weights pruned at random, against onnxruntime on the same file, with
-{threads}. {origin} Worst {worst}, geometric mean {mean} of {count}; {above} above 1.05.
+Models that nothing was tuned for, {sparsity} of their weights pruned at random, against onnxruntime on the same file,
+with {threads}. {origin} Worst {worst}, geometric mean {mean} of {count}; {above} above 1.05.
 
     {command}
 

@@ -20,7 +20,7 @@ _MOST_DENSIFIED = 32 << 20
 
 
 def may_be_opened(graph: GraphView) -> bool:
-    """Whether onnxruntime may have the whole model: not where large weights are stored sparse, and would become dense."""
+    """Whether onnxruntime may have the whole model: not where it would make large sparse weights dense."""
     sparse = [one for one in graph.constants.values() if is_masked(one) and stored_values_of(one) is None]
     return sum(map(nbytes_of, sparse)) <= _MOST_DENSIFIED
 

@@ -9,11 +9,18 @@ import pytest
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.costs import Estimate
+from sift_onnx.backends.cpu.lower.profitability import is_certain
+from sift_onnx.backends.cpu.run import trials
 from sift_onnx.backends.cpu.run.shape_classes import shape_class
 from sift_onnx.backends.cpu.run.trials import Trials, Verdict, placed
 from sift_onnx.errors import BackendError
 
-UNCLEAR, CLEAR = Estimate(1.0, 1.0), Estimate(1.0, 2.0)
+UNCLEAR, CLEAR = Estimate(1.0, 1.0), Estimate(1.0, 9.0)
+
+
+@pytest.fixture(autouse=True)
+def unclear_estimates_are_timed(monkeypatch, nothing_is_timed):
+    monkeypatch.setattr(trials, "is_certain", is_certain)
 
 
 class Clock:
