@@ -58,7 +58,7 @@ _GENERATED = """
 ## Never slower than onnxruntime: generated models
 
 Models that nothing was tuned for, {sparsity} of their weights pruned at random, against onnxruntime on the same file,
-with {threads}. {origin} Worst {worst}, geometric mean {mean} of {count}; {above} above 1.05.
+with {threads}, {clock} time. {origin} Worst {worst}, geometric mean {mean} of {count}; {above} above 1.05.
 
     {command}
 
@@ -120,6 +120,7 @@ def _generated(document: dict[str, Any]) -> str:
     text = _GENERATED.format(
         sparsity=f"{rows[0]['sparsity']:.0%}",
         threads="one thread" if rows[0]["threads"] == 1 else f"{rows[0]['threads']} threads",
+        clock=rows[0]["clock"],
         origin=pages.measured_on(document),
         worst=f"{worst['ratio']:.2f} ({worst['model']}, batch {worst['batch']})",
         mean=f"{statistics.geometric_mean(ratios):.2f}",
