@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,11 +24,11 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
-from sift_onnx.backends.cpu.lower.costs import plan_estimate
+from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
 from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Plan, Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import Rates, rates_of
-from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime
+from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
@@ -143,20 +143,21 @@ class CpuProgram(Program):
         return Parts(programs, [spec.name for spec in self.outputs])
 
     def _weighed(self, model: ModelSource | Model, graph: GraphView, plan: Plan, rates: Rates) -> Trials:
-        """Trials against onnxruntime; it is opened at once where requests that are likely will need it."""
+        """Trials against onnxruntime."""
         regions = sum(isinstance(part, Region) for part in plan.parts)
         sessions = len(plan.parts) - regions
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
         opened = whole_model(model, graph, self._options, is_kept=not clear)
-        trials = Trials(
+        return Trials(
             self._parts,
             lambda: self._in_order([opened()]),
             [spec.name for spec in self.inputs],
-            lambda shapes: self._parts.estimate(shapes, rates),
+            self._estimate_by(rates),
         )
-        if not clear:
-            trials.prepare()
-        return trials
+
+    def _estimate_by(self, rates: Rates) -> Callable[[Sequence[Shapes]], Estimate]:
+        """Estimates of requests, as many times those of ``rates`` as this machine is slower in multiply-adds."""
+        return lambda shapes: self._parts.estimate(shapes, rates).times(rates.kernels.peak_gflops / self._peak.gflops)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""
