@@ -86,7 +86,12 @@ def _pool(b: _Builder, x: str, shape: tuple[int, ...]) -> str:
 Operator = Callable[[_Builder, str, tuple[int, ...]], str]
 # By kind, as `backends/cpu/lower/costs.py` names them; each keeps its operand's shape.
 LAYERS: dict[str, Operator] = {"product": _product, "pointwise": _pointwise, "window": _window, "depthwise": _depthwise}
-OTHERS: dict[str, Operator] = {"elementwise": _add, "activation": _activation, "normalization": _normalization, "pool": _pool}
+OTHERS: dict[str, Operator] = {
+    "elementwise": _add,
+    "activation": _activation,
+    "normalization": _normalization,
+    "pool": _pool,
+}
 
 
 def chain(

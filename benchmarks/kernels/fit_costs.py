@@ -2,8 +2,8 @@
 
     python benchmarks/kernels/fit_costs.py [--threads 1 2] [--isa avx512 avx2 portable] [--seconds 0.2]
 
-Each rate is that of a model of a few operators of one kind, in the kernels and in onnxruntime: the least time of several
-rounds. The file is replaced when all is done. It takes some minutes; nothing else should run meanwhile.
+Each rate is that of a model of a few operators of one kind, in the kernels and in onnxruntime: the least time of
+several rounds. The file is replaced when all is done. It takes some minutes; nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.plan import Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting
 from sift_onnx.backends.cpu.lower.rates import TABLE, Entry, Grid, Rates, Table
-from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts
+from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
@@ -55,9 +55,7 @@ _TINY, _FEW, _MANY = (1, 16), 1, 33
 
 # Rates of which none is asked for: everything that can be is left to the kernels.
 _ONE = Grid((1.0,), (1.0,), ((1.0,),))
-_ANY = Entry(
-    "avx512", 1, 1.0, defaultdict(lambda: _ONE), defaultdict(lambda: _ONE), 0.0, 0.0, 0.0
-)
+_ANY = Entry("avx512", 1, 1.0, defaultdict(lambda: _ONE), defaultdict(lambda: _ONE), 0.0, 0.0, 0.0)
 
 
 class Kernels:

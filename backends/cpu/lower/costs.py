@@ -53,6 +53,10 @@ class Estimate:
     kernels: float
     onnxruntime: float
 
+    def times(self, factor: float) -> Estimate:
+        """On a machine that takes ``factor`` times as long."""
+        return Estimate(factor * self.kernels, factor * self.onnxruntime)
+
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(self.kernels + other.kernels, self.onnxruntime + other.onnxruntime)
 

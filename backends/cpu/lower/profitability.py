@@ -1,7 +1,7 @@
 """Whether a region is faster in the kernels than in onnxruntime, before anything has run.
 
-Estimates are made from measured rates (``costs``). They may be wrong by half: a plan whose estimates are closer than
-that is timed against onnxruntime when it first runs (``run/trials.py``).
+Estimates are made from measured rates (``costs``), and may be off by a factor. A plan whose estimates are closer than
+that to each other is timed against onnxruntime when it first runs (``run/trials.py``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sift_onnx.backends.lowering.specs import Conv, Matmul, Reshaped
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
-# How far estimates may be off, either way. Of generated models whose estimates say half of onnxruntime's time, none took
-# more than nine tenths of it (one thread of a Xeon, quiet).
+# How far estimates may be off, either way. Of generated models whose estimates were below half of onnxruntime's time,
+# none took more than nine tenths of it (one thread of a Xeon).
 MARGIN = 2.0
 # Images or sequences, where their number is open.
 _BATCHES = (1, 16)

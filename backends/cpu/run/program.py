@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,17 +24,17 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
-from sift_onnx.backends.cpu.lower.costs import plan_estimate
+from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
 from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Plan, Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import Rates, rates_of
-from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime
+from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trials import Route, Trials, placed
-from sift_onnx.backends.cpu.run.whole_model import whole_model
+from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
@@ -111,14 +111,15 @@ class CpuProgram(Program):
         check_constant_sizes(graph)
         rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
-        plan = lower(graph, self.threads, setting, is_timed=not options.deterministic)
+        is_timed = not options.deterministic and may_be_opened(graph)
+        plan = lower(graph, self.threads, setting, is_timed)
         self._placements = plan.placements
         self._trials: Trials | None = None
         if plan.parts:
             self.inputs = graph_inputs(graph.proto)
             self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
             self._parts = self._in_order([self._program(part) for part in plan.parts])
-            if not options.deterministic:
+            if is_timed:
                 self._trials = self._weighed(model, graph, plan, rates)
         else:
             # As it came: onnxruntime knows best how to read its data.
@@ -142,20 +143,21 @@ class CpuProgram(Program):
         return Parts(programs, [spec.name for spec in self.outputs])
 
     def _weighed(self, model: ModelSource | Model, graph: GraphView, plan: Plan, rates: Rates) -> Trials:
-        """Trials against onnxruntime; it is opened at once where requests that are likely will need it."""
+        """Trials against onnxruntime."""
         regions = sum(isinstance(part, Region) for part in plan.parts)
         sessions = len(plan.parts) - regions
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
         opened = whole_model(model, graph, self._options, is_kept=not clear)
-        trials = Trials(
+        return Trials(
             self._parts,
             lambda: self._in_order([opened()]),
             [spec.name for spec in self.inputs],
-            lambda shapes: self._parts.estimate(shapes, rates),
+            self._estimate_by(rates),
         )
-        if not clear:
-            trials.prepare()
-        return trials
+
+    def _estimate_by(self, rates: Rates) -> Callable[[Sequence[Shapes]], Estimate]:
+        """Estimates of requests, as many times those of ``rates`` as this machine is slower in multiply-adds."""
+        return lambda shapes: self._parts.estimate(shapes, rates).times(rates.kernels.peak_gflops / self._peak.gflops)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""

@@ -1,8 +1,9 @@
 """Which of two ways is faster: a plan of kernels, or onnxruntime on the whole model. It is timed where that is unclear.
 
 The first run of a shape class takes the kernels. If the estimates for its sizes, which are known then, leave open which
-way is faster, both ways run in turns before it returns, and the answer is kept for the class. All runs of a class
-therefore take one way, and their results have the same bits; which way that is depends on times.
+way is faster, it runs there once more. If that takes too long to be sure beside the estimate for onnxruntime, a session
+of it runs too, and the answer is kept for the class. All runs of a class therefore take one way, and their results have
+the same bits; which way that is depends on times.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,13 @@ Outputs = dict[str, Array]
 _LEAST_GAIN = 0.03
 # Each way runs twice, and a third time where the two are as close as this.
 _CLOSE = 0.10
-# A way's turn lasts as long as this, or one run: half a millisecond after a run, workers of the other way still spin.
+# How far an estimate for onnxruntime may be off that is compared with a time of the kernels.
+_MEASURED_MARGIN = 1.5
+# A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin. It has three
+# runs at least, lest one that was interrupted stands for all, unless they are long.
 _TURN_SECONDS = 1e-3
+_LEAST_RUNS = 3
+_LONG_SECONDS = 5e-3
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Trials:
             kernels: a plan with regions.
             open_whole: makes a session of onnxruntime on the whole model, or raises an error of the package.
             inputs: names of the model's inputs.
-            estimate: of both ways, for the sizes of what each part of the plan reads.
+            estimate: of both ways on this machine, for the sizes of what each part of the plan reads.
             clock: in seconds.
         """
         self.kernels = kernels
@@ -98,11 +103,6 @@ class Trials:
     def renew(self) -> None:
         """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
         self._deciding = threading.Lock()
-
-    def prepare(self) -> None:
-        """Open the session that a trial needs, before the first request waits for it."""
-        with self._deciding, suppress(SiftError):  # which the trial meets again, and reports
-            self._opened()
 
     def decide(self, feeds: Feeds) -> tuple[Route, Outputs | None]:
         """What runs requests like this one, and its outputs if it had to run for that.
@@ -134,27 +134,27 @@ class Trials:
         start = self._clock()
         outputs, shapes = self.kernels.run_shaped(feeds)
         first = self._clock() - start
-        if is_certain(self._estimate(shapes)):
+        estimate = self._estimate(shapes)
+        if is_certain(estimate):
             return Verdict(KERNELS), outputs
+        outputs, seconds = self._timed(self.kernels, feeds)
+        own = min(first, seconds)
+        if own * _MEASURED_MARGIN < estimate.onnxruntime:
+            said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
+            return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
         try:
             whole = self._opened()
-            other, seconds = self._timed(whole, feeds)
+            theirs, other = self._timed(whole, feeds)
+            theirs, seconds = self._timed(whole, feeds)
+            other = min(other, seconds)
+            if min(own, other) > (1 - _CLOSE) * max(own, other):
+                own = min(own, self._timed(self.kernels, feeds)[1])
+                other = min(other, self._timed(whole, feeds)[1])
+            said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
+            if other < (1 - _LEAST_GAIN) * own:
+                return Verdict(ONNXRUNTIME, said), theirs
         except SiftError as error:
             return Verdict(KERNELS, f"not timed against onnxruntime: {error}"), outputs
-        best = {KERNELS: first, ONNXRUNTIME: seconds}
-        for turn in range(2):
-            if turn and min(best.values()) < (1 - _CLOSE) * max(best.values()):
-                break
-            outputs, seconds = self._timed(self.kernels, feeds)
-            best[KERNELS] = min(best[KERNELS], seconds)
-            other, seconds = self._timed(whole, feeds)
-            best[ONNXRUNTIME] = min(best[ONNXRUNTIME], seconds)
-        said = (
-            f"timed: {1e3 * best[KERNELS]:.3g} ms in the kernels against {1e3 * best[ONNXRUNTIME]:.3g} ms in "
-            "onnxruntime"
-        )
-        if best[ONNXRUNTIME] < (1 - _LEAST_GAIN) * best[KERNELS]:
-            return Verdict(ONNXRUNTIME, said), other
         return Verdict(KERNELS, said), outputs
 
     def _opened(self) -> Parts:
@@ -164,13 +164,14 @@ class Trials:
 
     def _timed(self, way: Parts, feeds: Feeds) -> tuple[Outputs, float]:
         """Outputs, and the least time of the runs of a turn."""
-        best, begin = float("inf"), self._clock()
+        best, begin, runs = float("inf"), self._clock(), 0
         while True:
             start = self._clock()
             outputs = way.run(feeds)
             end = self._clock()
             best = min(best, end - start)
-            if end - begin >= _TURN_SECONDS:
+            runs += 1
+            if end - begin >= (_TURN_SECONDS if runs >= _LEAST_RUNS else _LONG_SECONDS):
                 return outputs, best
 
 

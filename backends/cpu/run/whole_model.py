@@ -1,4 +1,4 @@
-"""A session of onnxruntime on a whole model whose sparse layers are in kernels, opened when it is timed against them."""
+"""A session of onnxruntime on a whole model that has layers in kernels too, opened when it is timed against them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import BackendError
+from sift_onnx.graphs.constants import is_masked, nbytes_of, stored_values_of
 from sift_onnx.model import Model
 
-__all__ = ["whole_model"]
+__all__ = ["may_be_opened", "whole_model"]
+
+# Weights that are held sparse are made dense for onnxruntime: up to this many bytes of them.
+_MOST_DENSIFIED = 32 << 20
+
+
+def may_be_opened(graph: GraphView) -> bool:
+    """Whether onnxruntime may have the whole model: not where it would make large sparse weights dense."""
+    sparse = [one for one in graph.constants.values() if is_masked(one) and stored_values_of(one) is None]
+    return sum(map(nbytes_of, sparse)) <= _MOST_DENSIFIED
 
 
 def whole_model(

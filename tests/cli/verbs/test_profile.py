@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import onnx
@@ -7,7 +8,14 @@ from click.testing import CliRunner
 from sparse_nets import SparseNet
 
 from sift_onnx.backends.cpu.isa import generates_code, selected_isa
+from sift_onnx.backends.cpu.run import program, trials
 from sift_onnx.cli import main
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_timed(monkeypatch):
+    for module in (program, trials):
+        monkeypatch.setattr(module, "is_certain", lambda _: True)
 
 
 @pytest.fixture
@@ -47,6 +55,17 @@ def test_the_table_and_the_reasons(path):
     assert done.exit_code == 0, done.output
     assert "onnxruntime: elu: no kernel for this operator" in done.stdout
     assert "batch 1, 1 threads" in done.stdout
+
+
+def test_what_was_timed_is_said_with_the_reasons(path, monkeypatch):
+    for module in (program, trials):
+        monkeypatch.setattr(module, "is_certain", lambda _: False)
+    reasons = {
+        placement["name"]: placement["reason"]
+        for placement in json.loads(run(path, "--threads", 1, "--json", "-").stdout)["placements"]
+    }
+    # Whoever was faster.
+    assert re.search(r"timed: [\d.]+ ms in the kernels against [\d.]+ ms in onnxruntime$", reasons["conv"])
 
 
 def test_a_trace_is_written(path, tmp_path):

@@ -9,11 +9,18 @@ import pytest
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.costs import Estimate
+from sift_onnx.backends.cpu.lower.profitability import is_certain
+from sift_onnx.backends.cpu.run import trials
 from sift_onnx.backends.cpu.run.shape_classes import shape_class
 from sift_onnx.backends.cpu.run.trials import Trials, Verdict, placed
 from sift_onnx.errors import BackendError
 
-UNCLEAR, CLEAR = Estimate(1.0, 1.0), Estimate(1.0, 2.0)
+UNCLEAR, CLEAR = Estimate(1e-9, 1e-9), Estimate(1.0, 9.0)
+
+
+@pytest.fixture(autouse=True)
+def unclear_estimates_are_timed(monkeypatch, nothing_is_timed):
+    monkeypatch.setattr(trials, "is_certain", is_certain)
 
 
 class Clock:
@@ -86,7 +93,7 @@ def test_clear_estimates_are_not_timed():
         ([2.0], [3.0], "kernels"),
         ([2.0], [1.98], "kernels"),  # a hundredth is noise
         ([9.0, 2.0], [3.0, 2.5], "kernels"),  # the first run of each warms up
-        ([2.0, 9.0], [3.0], "kernels"),  # and a disturbed one does not count
+        ([2.0, 9.0], [3.0], "kernels"),  # a disturbed one does not count
         ([9.0, 3.0], [9.0, 2.0], "onnxruntime"),
     ],
 )
@@ -115,6 +122,10 @@ def test_short_runs_are_repeated_until_a_turn_is_over():
     assert 20 <= pair.whole.runs <= 40
 
 
+def test_a_run_that_was_interrupted_does_not_stand_for_a_turn():
+    assert Pair([9.0, 2e-3, 1e-4, 1e-4, 1e-4], [5e-4]).run(4) == "kernels"
+
+
 def test_reasons_have_both_times():
     pair = Pair([3.1e-3], [2.8e-3])
     pair.run(4)
@@ -122,7 +133,7 @@ def test_reasons_have_both_times():
 
 
 def test_each_class_of_shapes_has_its_own_verdict():
-    pair = Pair([3.0, 3.0, 1.0], [2.0])
+    pair = Pair([3.0, 3.0, 3.0, 1.0], [2.0])
     assert [pair.run(1), pair.run(16), pair.run(1), pair.run(17)] == [
         "onnxruntime",
         "kernels",
@@ -132,9 +143,15 @@ def test_each_class_of_shapes_has_its_own_verdict():
     assert len(pair.asked) == 2
 
 
+def test_no_session_is_opened_where_the_kernels_beat_the_estimate_for_onnxruntime():
+    pair = Pair([9.0, 2.0], [1.0], Estimate(4.0, 4.0))
+    assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
+    assert (pair.kernels.runs, pair.opened) == (3, 0)
+    assert pair.latest.reason == "timed: 2e+03 ms in the kernels against an estimate of 4e+03 ms in onnxruntime"
+
+
 def test_the_session_of_the_whole_model_is_dropped_when_the_kernels_win():
     pair = Pair([1.0], [2.0])
-    pair.trials.prepare()
     pair.run(1)
     pair.run(16)
     assert pair.opened == 2
@@ -150,7 +167,6 @@ def test_what_onnxruntime_cannot_run_stays_in_the_kernels():
 
     clock = Clock()
     trials = Trials(Way("kernels", clock, 1.0), refuse, ["x"], lambda _: UNCLEAR, clock)
-    trials.prepare()
     route, outputs = trials.decide({"x": np.empty(3)})
     assert outputs == {"y": "kernels"}
     assert route.verdict == Verdict("kernels", "not timed against onnxruntime: no such file")
