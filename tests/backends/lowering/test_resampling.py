@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from sparse_nets import ONE_THREAD
 
 from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling, Slicing
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
@@ -25,7 +26,7 @@ def resized(values: np.ndarray, scale: float, **attributes: str) -> np.ndarray:
     y.type.tensor_type.elem_type = TensorProto.FLOAT
     graph = helper.make_graph([node], "resize", [x], [y], [scales])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    return OnnxRuntimeProgram(model).run({"x": values})["y"].reshape(-1)
+    return OnnxRuntimeProgram(model, ONE_THREAD).run({"x": values})["y"].reshape(-1)
 
 
 @pytest.mark.parametrize(("coordinates", "nearest"), list(itertools.product(COORDINATES, NEAREST)))

@@ -147,6 +147,17 @@ def test_pooling(name, batch):
     assert set(places(program).values()) == {"kernels"}
 
 
+@pytest.mark.parametrize("batch", [1, 16])
+@pytest.mark.parametrize("op", ["GlobalMaxPool", "ReduceMax"])
+def test_the_maximum_of_an_image(op, batch):
+    def attend(net, x, channels):
+        axes = [net.constant([2, 3], dtype=np.int64)] if op == "ReduceMax" else []
+        return net.op("Mul", x, net.conv(net.op(op, x, *axes), channels, channels, name="gate")), channels
+
+    program = assert_same_as_onnxruntime((net := between_convolutions(attend, batch, is_open=False)).model(), net.feeds)
+    assert set(places(program).values()) == {"kernels"}
+
+
 def heads(net, x, kind):
     match kind:
         case "Flatten":
