@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -214,35 +215,67 @@ def _joined_mask(graph: GraphView, softmax: int, found: _Scores) -> tuple[str, b
 
     Windows of one image have a mask each: scores of [images windows, ...] are [images, windows, ...] for the addition.
     """
-    rank = len(found.dims)
     if not found.masks:
         return "", False
-    if len(found.masks) == 1 and not found.is_reshaped:
-        mask = found.masks[0][0]
-        if not _fits(graph, mask, found.dims):
-            raise _NoMatch
-        graph.fold(mask)
-        return mask, False
-    total, repeats = np.zeros((1,) * rank, np.float32), False
-    for mask, dims in found.masks:
-        values = graph.values_of(mask) if graph.fold(mask) else None
-        if values is None or values.dtype != np.float32 or values.ndim > len(dims):
-            raise _NoMatch
-        values = values.reshape((*(1,) * (len(dims) - values.ndim), *values.shape))
-        if len(dims) == rank + 1:
-            windows = dims[1]
-            whole = product(dims[:2]) == found.dims[0] and dims[2:] == found.dims[1:]
-            if not whole or values.shape[0] != 1 or values.shape[1] not in (1, windows):
-                raise _NoMatch
-            values, repeats = values[0], True
-        elif len(dims) != rank or values.shape[0] != 1:
-            raise _NoMatch
-        if any(size not in (1, full) for size, full in zip(values.shape[1:], found.dims[1:], strict=True)):
-            raise _NoMatch
-        total = total + values
-    name = f"{graph.nodes[softmax].output[0]}/mask"
-    graph.constants[name] = gs.Constant(name, np.ascontiguousarray(total, np.float32))
-    return name, repeats
+    parts = [part for mask, dims in found.masks for part in _parts_of_mask(graph, mask, dims, found.dims)]
+    if all(part is not None for part in parts):
+        name = f"{graph.nodes[softmax].output[0]}/mask"
+        total = sum(part for part, _ in filter(None, parts))
+        graph.constants[name] = gs.Constant(name, np.ascontiguousarray(total, np.float32))
+        return name, any(repeats for _, repeats in filter(None, parts))
+    (mask, _), *others = found.masks
+    if others or found.is_reshaped or not _fits(graph, mask, found.dims):
+        raise _NoMatch
+    return mask, False
+
+
+_Part = tuple[npt.NDArray[np.float32], bool]
+
+
+def _parts_of_mask(graph: GraphView, mask: str, dims: Dims, scores: Dims) -> list[_Part | None]:
+    """What a mask is the sum of, as masks of all scores, and whether sequences take it in turn; None: only a run knows.
+
+    Args:
+        graph: the model.
+        mask: name of the mask.
+        dims: sizes of what it is added to.
+        scores: those of the scores.
+    """
+    if graph.fold(mask):
+        return [_part_of_mask(graph.values_of(mask), dims, scores)]
+    index = graph.producers.get(mask)
+    node = graph.nodes[index] if index is not None else None
+    if node is not None and is_standard_op(node, "Add") and len(dims) == len(scores):
+        return [part for name in node.input for part in _parts_of_mask(graph, name, dims, scores)]
+    if node is not None and is_standard_op(node, "Reshape"):
+        # The masks of windows, repeated for each image.
+        repeated, windows = graph.dims(mask), graph.dims(node.input[0])
+        index = graph.producers.get(node.input[0])
+        expanded = graph.nodes[index] if index is not None else None
+        if expanded is None or not repeated or not windows or not is_standard_op(expanded, "Expand"):
+            return [None]
+        if repeated[1:] == windows[2:] and repeated[0] == scores[0] and graph.fold(expanded.input[0]):
+            return [_part_of_mask(graph.values_of(expanded.input[0]), (*windows[:2], *scores[1:]), scores)]
+    return [None]
+
+
+def _part_of_mask(values: npt.NDArray[np.generic] | None, dims: Dims, scores: Dims) -> _Part | None:
+    """A constant that is added to a tensor of ``dims``, as a mask of all scores."""
+    if values is None or values.dtype != np.float32 or values.ndim > len(dims):
+        return None
+    values = values.reshape((*(1,) * (len(dims) - values.ndim), *values.shape))
+    repeats = len(dims) == len(scores) + 1
+    if repeats:
+        windows = dims[1]
+        is_of_windows = product(dims[:2]) == scores[0] and dims[2:] == scores[1:]
+        if not is_of_windows or values.shape[0] != 1 or values.shape[1] not in (1, windows):
+            return None
+        values = values[0]
+    elif len(dims) != len(scores) or values.shape[0] not in (1, scores[0]):
+        return None
+    if any(size not in (1, full) for size, full in zip(values.shape[1:], scores[1:], strict=True)):
+        return None
+    return values.astype(np.float32, copy=False), repeats
 
 
 def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
