@@ -73,7 +73,7 @@ def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
     """The sizes of a flat batch, by which any range of it can be cut: one axis for images or rows, others behind it."""
     views: dict[str, View] = {input_key(name, view): view for name, view in region.inputs}
     views.update((step.output, step.result_view) for step in region.steps)
-    flat = {}
+    flat: dict[str, Sizes] = {}
     for key, view in views.items():
         shape = kernel_shape(dims[key], view)
         flat[key] = shape[:2] if view == "rows" else shape

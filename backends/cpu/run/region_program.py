@@ -256,8 +256,8 @@ class RegionProgram:
             if 0 in made[1:] and 0 not in operands[0][1:]:
                 raise _too_small(step, name_of_step, operands[0])
             if not are_operands_of(step.spec, operands, made):
-                sizes = " and ".join(str(list(operand)) for operand in operands)
-                raise UsageError(f"node {name_of_step!r} cannot make {list(made)} of {sizes}")
+                listed = " and ".join(str(list(operand)) for operand in operands)
+                raise UsageError(f"node {name_of_step!r} cannot make {list(made)} of {listed}")
             dims[step.output] = made
         return dims
 
