@@ -187,6 +187,8 @@ def moved(view: PlacedView, spec: Moving, dims: Sequence[int]) -> PlacedView | N
                 view = cut
             dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
             return replace(view, axes=tuple(axis for i, axis in enumerate(view.axes) if i not in dropped))
+        case Reshaped() if view.is_whole:
+            return PlacedView.of(view.stored, dims)
         case Reshaped():
             axes = _regrouped(view.axes, dims)
             return None if axes is None else replace(view, axes=axes)
