@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dims, product
+from sift_onnx.backends.lowering.attention_masks import joined_mask
+from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.numbers import times_number
@@ -110,7 +109,10 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     for index in nodes - {weighed}:
         if any(not _is_inside(graph, name, nodes) for name in graph.nodes[index].output):
             raise _NoMatch
-    mask, repeats = _joined_mask(graph, softmax, found)
+    joined = joined_mask(graph, found.masks, found.dims, f"{graph.nodes[softmax].output[0]}/mask")
+    if joined is None:
+        raise _NoMatch
+    mask, repeats = joined
     scale = found.scale * of_queries * of_keys
     spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats)
     return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
@@ -209,42 +211,6 @@ def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
     return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
 
 
-def _joined_mask(graph: GraphView, softmax: int, found: _Scores) -> tuple[str, bool]:
-    """The name of what is added to the scores, empty if nothing is, and whether sequences take it in turn.
-
-    Windows of one image have a mask each: scores of [images windows, ...] are [images, windows, ...] for the addition.
-    """
-    rank = len(found.dims)
-    if not found.masks:
-        return "", False
-    if len(found.masks) == 1 and not found.is_reshaped:
-        mask = found.masks[0][0]
-        if not _fits(graph, mask, found.dims):
-            raise _NoMatch
-        graph.fold(mask)
-        return mask, False
-    total, repeats = np.zeros((1,) * rank, np.float32), False
-    for mask, dims in found.masks:
-        values = graph.values_of(mask) if graph.fold(mask) else None
-        if values is None or values.dtype != np.float32 or values.ndim > len(dims):
-            raise _NoMatch
-        values = values.reshape((*(1,) * (len(dims) - values.ndim), *values.shape))
-        if len(dims) == rank + 1:
-            windows = dims[1]
-            whole = product(dims[:2]) == found.dims[0] and dims[2:] == found.dims[1:]
-            if not whole or values.shape[0] != 1 or values.shape[1] not in (1, windows):
-                raise _NoMatch
-            values, repeats = values[0], True
-        elif len(dims) != rank or values.shape[0] != 1:
-            raise _NoMatch
-        if any(size not in (1, full) for size, full in zip(values.shape[1:], found.dims[1:], strict=True)):
-            raise _NoMatch
-        total = total + values
-    name = f"{graph.nodes[softmax].output[0]}/mask"
-    graph.constants[name] = gs.Constant(name, np.ascontiguousarray(total, np.float32))
-    return name, repeats
-
-
 def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
     """The product of weights and values, whether NaN became zero before it, and the nodes between."""
     weights = graph.nodes[softmax].output[0]
@@ -268,12 +234,3 @@ def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
         raise _NoMatch
     return index, nan_to_zero, between
-
-
-def _fits(graph: GraphView, mask: str, scores: Dims) -> bool:
-    """Whether the mask's axes are the scores', or 1; those that only a run knows are looked at then."""
-    dims = graph.dims(mask)
-    if dims is None or not 1 <= len(dims) <= len(scores) or graph.elem_type(mask) != _FLOAT:
-        return False
-    sizes = zip((*(1,) * (len(scores) - len(dims)), *dims), scores, strict=True)
-    return all(size in (1, full) or not (isinstance(size, int) and isinstance(full, int)) for size, full in sizes)

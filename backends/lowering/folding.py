@@ -93,9 +93,11 @@ class Folder:
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
         )
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self._opset)])
+        names = [name for name in node.output if name]
         try:
             with np.errstate(all="ignore"):
                 made = ReferenceEvaluator(model).run(None, feeds)
         except Exception:  # what the reference cannot compute, onnxruntime can, or says what is wrong with it
-            made = [None] * len(node.output)
-        self._found.update(zip(filter(None, node.output), made, strict=True))
+            made = [None] * len(names)
+        for name, value in zip(names, made, strict=True):
+            self._found[name] = value if isinstance(value, np.ndarray) else None

@@ -114,7 +114,8 @@ class GraphView:
         vector, dims = self.vector(name), self.dims(name)
         if vector is None or dims is None or not all(isinstance(size, int) for size in vector):
             return None
-        return np.array(vector, onnx.helper.tensor_dtype_to_np_dtype(self.elem_type(name))).reshape(dims)
+        values = np.array(vector, onnx.helper.tensor_dtype_to_np_dtype(self.elem_type(name)))
+        return values if dims else values.reshape(())
 
     @cached_property
     def size_nodes(self) -> dict[int, list[onnx.NodeProto]]:

@@ -17,6 +17,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound, cut, divided, product, solved
+from sift_onnx.backends.lowering.size_arithmetic import broadcast, computed, joined
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
@@ -56,14 +57,6 @@ def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | 
     if -1 in sizes and rest is None:
         return None
     return tuple(rest if size == -1 and rest is not None else size for size in sizes)
-
-
-def _is_equal(a: Dim, b: Dim) -> Dim | None:
-    """1 or 0; None where that is not known. What only a run knows is no negative number."""
-    if a == b:
-        return 1
-    numbers = [size for size in (a, b) if isinstance(size, int)]
-    return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None
 
 
 class Sizes:
@@ -164,7 +157,7 @@ class Sizes:
 
     def _dims_of_result(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> Sequence[Dim | None] | None:
         if node.op_type in ELEMENTWISE_BINARY:
-            return self._broadcast([self.dims(name) for name in node.input])
+            return broadcast([self.dims(name) for name in node.input])
         first = self.dims(node.input[0]) if node.input else None
         if first is None:
             return None
@@ -196,9 +189,9 @@ class Sizes:
                 return self.dims(node.input[1])
             case "Expand":
                 target = self.vector(node.input[1])
-                return self._broadcast([first, target]) if target is not None else None
+                return broadcast([first, target]) if target is not None else None
             case "Concat":
-                return self._dims_of_joined([self.dims(name) for name in node.input], int(attributes["axis"]))
+                return joined([self.dims(name) for name in node.input], int(attributes["axis"]))
             case "Pad":
                 pads = self._integers(node.input[1]) if len(node.input) > 1 else None
                 return first if pads and not any(pads) else None
@@ -209,7 +202,7 @@ class Sizes:
                 second = self.dims(node.input[1])
                 if second is None or len(first) < 2 or len(second) < 2:
                     return None
-                return [*(self._broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
+                return [*(broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
             case "Gather":
                 places, axis = self.dims(node.input[1]), int(attributes.get("axis", 0)) % len(first)
                 return (*first[:axis], *places, *first[axis + 1 :]) if places is not None else None
@@ -247,22 +240,6 @@ class Sizes:
                 result[axis] = None
         return result
 
-    @staticmethod
-    def _dims_of_joined(operands: Sequence[Dims | None], axis: int) -> Sequence[Dim | None] | None:
-        known = [dims for dims in operands if dims is not None]
-        rank = len(known[0]) if known else 0
-        if not rank or len(known) < len(operands) or any(len(dims) != rank for dims in known):
-            return None
-        result: list[Dim | None] = []
-        for i, sizes in enumerate(zip(*known, strict=True)):
-            numbers = [size for size in sizes if isinstance(size, int)]
-            if i == axis % rank:
-                result.append(sum(numbers) if len(numbers) == len(sizes) else None)
-            else:
-                # All are equal; a number says more than a name, and a name of an input more than another one.
-                result.append(numbers[0] if numbers else min(sizes, key=repr))
-        return result
-
     def _dims_of_parts(
         self, node: onnx.NodeProto, attributes: Mapping[str, Any]
     ) -> Sequence[Sequence[Dim | None] | None]:
@@ -282,19 +259,6 @@ class Sizes:
         if vector is None or not all(isinstance(size, int) for size in vector):
             return None
         return [size for size in vector if isinstance(size, int)]
-
-    @staticmethod
-    def _broadcast(operands: Sequence[Dims | None]) -> list[Dim | None] | None:
-        rank = max((len(dims) for dims in operands if dims is not None), default=0)
-        if any(dims is None for dims in operands):
-            return None
-        result: list[Dim | None] = []
-        for axis in range(-rank, 0):
-            sizes = {dims[axis] for dims in operands if dims is not None and len(dims) >= -axis} - {1}
-            # A table that is cut to a length: one that is too short fits nothing of that length.
-            sizes -= {size for size in sizes if isinstance(size, tuple) and size[0] == "cut" and size[2] in sizes}
-            result.append(sizes.pop() if len(sizes) == 1 else (None if sizes else 1))
-        return result
 
     def _axes(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:
         if len(node.input) > 1 and node.input[1]:
@@ -343,33 +307,8 @@ class Sizes:
                 step = rest[1] if len(rest) > 1 else 1
                 return first[start:end:step] if step > 0 else None
             case "Mul" | "Div" | "Add" | "Sub" | "Equal":
-                return self._computed(node.op_type, first, self.vector(node.input[1]))
+                return computed(node.op_type, first, self.vector(node.input[1]))
         return None
-
-    @staticmethod
-    def _computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-        if second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
-            return None
-        count = max(len(first), len(second))
-        result: list[Dim] = []
-        for a, b in zip(first * (count // len(first)), second * (count // len(second)), strict=True):
-            value: Dim | None = None
-            if op == "Mul":
-                value = product((a, b))
-            elif op == "Div":
-                value = divided(a, b)
-            elif op == "Equal":
-                value = _is_equal(a, b)
-            elif b == 0:
-                value = a
-            elif a == 0 and op == "Add":
-                value = b
-            elif isinstance(a, int) and isinstance(b, int):
-                value = a + b if op == "Add" else a - b
-            if value is None:
-                return None
-            result.append(value)
-        return tuple(result)
 
     def _number_of_result(self, node: onnx.NodeProto) -> float | None:
         if node.op_type not in ("Cast", "Ceil", "Floor", "Sqrt", "Reciprocal", "Div", "Mul", "Pow"):

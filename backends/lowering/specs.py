@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeGuard, cast
+from typing import Literal, TypeGuard
 
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound, broadcast, names_in, product, quotient, window
 from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
@@ -284,7 +284,7 @@ class Reshaped:
         """With the sizes that are ``known``."""
         if not self.axes or not self.names():
             return self
-        return Reshaped(tuple(axis if _is_pair(axis) else bound(cast(Dim, axis), known) for axis in self.axes))
+        return Reshaped(tuple(axis if _is_pair(axis) else bound(axis, known) for axis in self.axes))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ place: a range of images then has all of its rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.plan import Region
@@ -21,6 +21,7 @@ from sift_onnx.backends.lowering.specs import (
     GlobalPool,
     Joined,
     LinearResize,
+    Moving,
     PixelCopy,
     Reshaped,
     Sliced,
@@ -28,7 +29,7 @@ from sift_onnx.backends.lowering.specs import (
     Transposed,
 )
 
-__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "moves_channels"]
+__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
 
 Sizes = tuple[int, ...]
 
@@ -40,7 +41,8 @@ class Batch:
     Attributes:
         count: of images or rows.
         is_flat: whether all values have that many images or rows, each by itself.
-        is_whole: whether they stay together.
+        is_whole: whether they stay together. If neither, values have the rows of so many images, one image's after the
+            other's.
     """
 
     count: int
@@ -55,7 +57,32 @@ def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
     reads_constants = any(name in region.constants for step in region.steps for name in step.inputs)
     if not reads_constants and all(_keeps_rows(step, dims) for step in region.steps):
         return Batch(count, is_flat=True)
+    images = dims[input_key(name, view)][0]
+    has_images = any(step.view == "image" and not isinstance(step.spec, Moving) for step in region.steps)
+    if has_images and images > 1 and all(_keeps_images(step, region) for step in region.steps):
+        return Batch(images)
     return Batch(count, is_whole=True)
+
+
+def is_scaled(
+    dims: Mapping[str, Sizes], part: Mapping[str, Sizes], images: int, of: int, shared: Collection[str]
+) -> bool:
+    """Whether a part of so many images has values of the same sizes but for the first axis, which is as much shorter.
+
+    A model may have sizes that only suit its whole batch.
+
+    Args:
+        dims: sizes of all values for the whole batch.
+        part: sizes for the part.
+        images: of the part.
+        of: images of the batch.
+        shared: values that all images share.
+    """
+    return all(
+        part[key][1:] == whole[1:] and part[key][:1] and part[key][0] * of == whole[0] * images
+        for key, whole in dims.items()
+        if key not in shared
+    )
 
 
 def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
@@ -97,11 +124,26 @@ def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
     """The sizes of a flat batch, by which any range of it can be cut: one axis for images or rows, others behind it."""
     views: dict[str, View] = {input_key(name, view): view for name, view in region.inputs}
     views.update((step.output, step.result_view) for step in region.steps)
-    flat = {}
+    flat: dict[str, Sizes] = {}
     for key, view in views.items():
         shape = kernel_shape(dims[key], view)
         flat[key] = shape[:2] if view == "rows" else shape
     return flat
+
+
+def _keeps_images(step: Step, region: Region) -> bool:
+    """Whether images stay apart, each with all of its rows, while these follow each other."""
+    match step.spec:
+        case Transposed(order=order):
+            return order[0] == 0
+        case Sliced(ranges=ranges):
+            return all(taken.axis > 0 for taken in ranges)
+        case Joined(axis=axis):
+            return axis > 0
+        case Attention() if step.mask:
+            mask = region.constants.get(step.mask)
+            return mask is not None and (step.spec.repeats_mask or mask.ndim < 3 or mask.shape[0] == 1)
+    return True
 
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes]) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "input_key",
     "kernel_shape",
     "lane_offsets",
+    "mean_run",
     "moved",
     "of_tokens",
     "operand_key",
@@ -212,6 +213,8 @@ def moved(view: PlacedView, spec: Moving, dims: Sequence[int]) -> PlacedView | N
                 view = cut
             dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
             return replace(view, axes=tuple(axis for i, axis in enumerate(view.axes) if i not in dropped))
+        case Reshaped() if view.is_whole:
+            return PlacedView.of(view.stored, dims)
         case Reshaped():
             axes = _regrouped(view.axes, dims)
             return None if axes is None else replace(view, axes=axes)
@@ -229,7 +232,17 @@ def lane_offsets(positions: Offsets, channels: Offsets, shape: Shape) -> Offsets
     number, within = np.divmod(positions, image)
     if int(within.max()) + int(channels.max()) >= image:
         return None
-    return number // LANES * (image * LANES) + within * LANES + number % LANES
+    in_lanes: Offsets = number // LANES * (image * LANES) + within * LANES + number % LANES
+    return in_lanes
+
+
+def mean_run(positions: Offsets, target: Stored) -> float:
+    """How many lanes of ``target`` in a row come from neighbours in memory, on average."""
+    n, _, height, width = target.shape
+    if target.layout == "images16" and positions.size == n * height * width:
+        positions = positions.reshape(n, height * width).T
+    steps = np.diff(positions.reshape(-1))
+    return float(positions.size / (1 + np.count_nonzero(steps != 1))) if positions.size else 1.0
 
 
 def placed_part(

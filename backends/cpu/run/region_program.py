@@ -17,7 +17,7 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
-from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, moves_channels
+from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
@@ -240,7 +240,7 @@ class RegionProgram:
         dims = self._sizes(sizes)
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
-        batch = batch_of(self.region, dims)
+        batch = self._batch(sizes, dims)
         outputs = tuple((dims[name], self.region.dtypes[name]) for name in self.region.outputs)
         for slab in cut(
             batch.count,
@@ -256,6 +256,19 @@ class RegionProgram:
                 made[key] = self._schedule(own, slab)
             slabs.append((slab, made[key]))
         return _Prepared(outputs, tuple(slabs))
+
+    def _batch(self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]]) -> Batch:
+        """How the batch is cut; whole if not every image has its part of all values."""
+        batch = batch_of(self.region, dims)
+        if batch.is_flat or batch.is_whole:
+            return batch
+        shared = {input_key(name, view) for name, view in self.region.inputs if name in self.region.constants}
+        one = Slab(0, 1, batch.count, "planes")
+        try:
+            part = self._sizes_of_slab(sizes, dims, one, batch)
+        except UsageError:
+            return replace(batch, is_whole=True)
+        return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
 
     def _sizes(self, sizes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """Sizes of all values, by name; of inputs, by name and view."""

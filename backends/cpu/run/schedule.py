@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
+from sift_onnx.backends.cpu.run.calls import Calls, Schedule, bytes_of
 from sift_onnx.backends.cpu.run.operators import build, build_attention, build_for_size
 from sift_onnx.backends.cpu.run.placed_views import (
     PlacedView,
@@ -18,12 +19,13 @@ from sift_onnx.backends.cpu.run.placed_views import (
     input_key,
     kernel_shape,
     lane_offsets,
+    mean_run,
     moved,
     of_tokens,
     operand_key,
     placed_part,
 )
-from sift_onnx.backends.cpu.run.placement import Call, Part, place
+from sift_onnx.backends.cpu.run.placement import Part
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
@@ -42,60 +44,10 @@ from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "schedule"]
 
-# Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
-_SCRATCH_UNIT = DType.FLOAT32.itemsize
 _COPY = Elementwise("first")
-_Place = tuple[int, int] | None
-_OtherPlaces = tuple[_Place, _Place, _Place]
+# Lanes that a copy takes from neighbours, on average.
+_LEAST_RUN = 3.0
 Sizes = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What runs.
-
-    Attributes:
-        sequence: the operators with their places.
-        steps: for each operator the region's step that it is of; None for a change of layout or a copy.
-        shapes: for each operator the shape of its operand.
-        layouts: for each operator that of its operand.
-    """
-
-    sequence: _kernels.Sequence
-    steps: tuple[int | None, ...]
-    shapes: tuple[Shape, ...]
-    layouts: tuple[Layout, ...]
-
-
-def _bytes(shape: Shape, layout: Layout, dtype: DType) -> int:
-    n = shape[0] if layout == "planes" else -(-shape[0] // LANES) * LANES
-    return dtype.itemsize * n * shape[1] * shape[2] * shape[3]
-
-
-@dataclass
-class _Builder:
-    """Collects calls. Values are named after the model's, with a layout as suffix."""
-
-    calls: list[Call] = field(default_factory=list)
-    nbytes: dict[str, int] = field(default_factory=dict)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def call(
-        self,
-        op: _kernels.Op,
-        shape: Shape,
-        inputs: tuple[str, ...],
-        output: str,
-        dtype: DType,
-        step: int | None = None,
-        mask: str = "",
-        part: Part | None = None,
-    ) -> Shape:
-        """Add a call; the shape of its result."""
-        made = op.output_shape(shape)
-        self.calls.append(Call(op, shape, inputs, output, step, mask, part))
-        self.nbytes[output] = _bytes(made, op.output_layout, dtype)  # type: ignore[arg-type]
-        return made
 
 
 def schedule(
@@ -131,7 +83,7 @@ class _Scheduler:
         isa: str,
     ) -> None:
         self.region, self.dims, self.layout_of, self.op_of, self.isa = region, dims, layout_of, op_of, isa
-        self.builder = _Builder()
+        self.calls = Calls()
         self.dtypes = region.dtypes
         self.views: dict[str, PlacedView] = {}
         self.copies: dict[tuple[PlacedView, Shape, Layout], Stored] = {}
@@ -141,14 +93,14 @@ class _Scheduler:
         self.direct = {name: f"{name}:array" for name in region.outputs}
         for number, (key, (name, view)) in enumerate(zip(keys, region.inputs, strict=True)):
             array = f"{key}:array"
-            self.builder.places[array] = (number, 0)
+            self.calls.places[array] = (number, 0)
             if view == "array":
                 self.masks[name] = array
             else:
                 stored = Stored(array, kernel_shape(dims[key], view), "planes")
                 self.views[key] = PlacedView.of(stored, dims[key])
         first = len(keys)
-        self.builder.places.update((array, (first + i, 0)) for i, array in enumerate(self.direct.values()))
+        self.calls.places.update((array, (first + i, 0)) for i, array in enumerate(self.direct.values()))
         self.array_sizes = [math.prod(dims[key]) for key in (*keys, *region.outputs)]
 
     def run(self) -> Schedule:
@@ -156,7 +108,7 @@ class _Scheduler:
             if isinstance(step.spec, Joined):
                 self._join(index, step)
             elif isinstance(step.spec, Moving):
-                self._move(step)
+                self._move(step, step.spec)
             elif isinstance(step.spec, GlobalPool) and step.view == "rows":
                 self._pool_rows(index, step, step.spec)
             elif isinstance(step.spec, Attention):
@@ -165,7 +117,7 @@ class _Scheduler:
                 self._compute(index, step)
             if step.output in self.direct:
                 self._deliver(step)
-        return _placed(self.builder, self.array_sizes)
+        return self.calls.scheduled(self.array_sizes)
 
     def _view(self, step: Step, position: int) -> PlacedView:
         return self.views[operand_key(step, position, self.views)]
@@ -193,7 +145,7 @@ class _Scheduler:
         key = self.direct[step.output] if in_place else f"{step.output}:{layout}"
         op = self._op(index, step, layout, views[0].dims)
         read = tuple(stored.key for stored in operands)
-        made = self.builder.call(op, shape, read, key, step.dtype, index)
+        made = self.calls.call(op, shape, read, key, step.dtype, index)
         if made != kernel_shape(dims, step.result_view):
             raise BackendError(f"{step.output!r} comes out as {made}, and {dims} was expected")
         self.views[step.output] = PlacedView.of(Stored(key, made, layout), dims)
@@ -213,7 +165,7 @@ class _Scheduler:
         layout = self.layout_of(shape[0])
         stored = self._operand(step, 0, image, "image", layout)
         key = f"{step.output}:{layout}"
-        made = self.builder.call(self.op_of(index, layout), shape, (stored.key,), key, step.dtype, index)
+        made = self.calls.call(self.op_of(index, layout), shape, (stored.key,), key, step.dtype, index)
         self.views[step.output] = PlacedView.of(Stored(key, made, layout), self.dims[step.output])
 
     def _attend(self, index: int, step: Step, spec: Attention) -> None:
@@ -231,18 +183,18 @@ class _Scheduler:
         op = build_attention(spec, sequences, tokens, channels, mask, layout, self.isa)
         name, key = self.masks.get(step.mask, ""), f"{step.output}:{layout}"
         read = tuple(stored.key for stored in operands)
-        made = self.builder.call(op, operands[0].shape, read, key, step.dtype, index, name)
+        made = self.calls.call(op, operands[0].shape, read, key, step.dtype, index, name)
         heads = PlacedView.of(Stored(key, made, layout), (sequences, tokens, spec.heads, spec.value_depth))
         self.views[step.output] = by_head(heads, self.dims[step.output])
 
-    def _move(self, step: Step) -> None:
+    def _move(self, step: Step, spec: Moving) -> None:
         before, dims = self._view(step, 0), self.dims[step.output]
-        after = moved(before, step.spec, dims)
+        after = moved(before, spec, dims)
         if after is None:
             # Other axes than those of memory: copied in the order that the step begins with.
             shape = kernel_shape(before.dims, "rows")
             copied = self._operand(step, 0, before, "rows", self.layout_of(shape[0]))
-            after = moved(PlacedView.of(copied, before.dims), step.spec, dims)
+            after = moved(PlacedView.of(copied, before.dims), spec, dims)
             assert after is not None
         self.views[step.output] = after
 
@@ -264,8 +216,8 @@ class _Scheduler:
                 # The operand can lie where the result has it.
                 own = self._operand(step, position, view, step.result_view, layout)
                 op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
-                part = Part(key, start * _bytes((shape[0], 1, *shape[2:]), layout, step.dtype))
-                self.builder.call(op, own.shape, (own.key,), key, step.dtype, index, part=part)
+                part = Part(key, start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype))
+                self.calls.call(op, own.shape, (own.key,), key, step.dtype, index, part=part)
             else:
                 self._copy(view, step.result_view, result, step.dtype, index, (spec.axis, start, dims))
         self.views[step.output] = PlacedView.of(result, dims)
@@ -286,7 +238,7 @@ class _Scheduler:
         stored = view.stored
         leaves_lanes = stored.layout == "images16"
         copy = _kernels.Reorder("images16", isa=self.isa) if leaves_lanes else build(_COPY, "planes", None, self.isa)
-        self.builder.call(copy, stored.shape, (stored.key,), out, step.dtype)
+        self.calls.call(copy, stored.shape, (stored.key,), out, step.dtype)
 
     def _stored(
         self, view: PlacedView, read_as: View, layout: Layout, dtype: DType, mover: int | None = None
@@ -312,9 +264,9 @@ class _Scheduler:
         if not view.is_whole or stored.layout == layout:
             self._copy(view, read_as, made, dtype, mover)
         elif stored.layout == "planes":
-            self.builder.call(_kernels.Reorder("planes", isa=self.isa), shape, (stored.key,), made.key, dtype)
+            self.calls.call(_kernels.Reorder("planes", isa=self.isa), shape, (stored.key,), made.key, dtype)
         else:
-            self.builder.call(_kernels.Reorder("images16", isa=self.isa), stored.shape, (stored.key,), made.key, dtype)
+            self.calls.call(_kernels.Reorder("images16", isa=self.isa), stored.shape, (stored.key,), made.key, dtype)
         return made
 
     def _copy(
@@ -336,11 +288,12 @@ class _Scheduler:
             return
         positions, channels = view.offsets(read_as)
         if source.layout == "images16":
-            moved_positions = lane_offsets(positions, channels, source.shape)
-            if moved_positions is None:
+            in_lanes = lane_offsets(positions, channels, source.shape)
+            # Lanes that come one by one out of as many lines of the cache: planes are two copies, each by whole lines.
+            if in_lanes is None or mean_run(in_lanes, target) < _LEAST_RUN:
                 source = self._in_planes(source, dtype)
             else:
-                positions, channels = moved_positions, channels * LANES
+                positions, channels = in_lanes, channels * LANES
         first_channel = 0
         if joined is not None:
             positions, first_channel = placed_part(positions, view.dims, read_as, *joined)
@@ -351,7 +304,7 @@ class _Scheduler:
         part = None
         if source.layout == target.layout == "planes" and joined is None and view.is_contiguous:
             part = Part(source.key, dtype.itemsize * view.offset)
-        self.builder.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
+        self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
 
     def _copy_channels(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
         """Copy ``view`` to ``target`` of the same layout if it is some channels of a tensor; whether it is."""
@@ -362,9 +315,9 @@ class _Scheduler:
         images, _, height, width = source.shape
         part = None
         if images <= _together(source.layout) and taken == list(range(taken[0], taken[0] + len(taken))):
-            part = Part(source.key, taken[0] * _bytes((images, 1, height, width), source.layout, dtype))
+            part = Part(source.key, taken[0] * bytes_of((images, 1, height, width), source.layout, dtype))
         op = _kernels.ChannelCopy(taken, 0, len(taken), layout=source.layout)
-        self.builder.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
+        self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
         return True
 
     def _in_planes(self, stored: Stored, dtype: DType) -> Stored:
@@ -374,20 +327,3 @@ class _Scheduler:
 def _together(layout: Layout) -> int:
     """Images or rows of which a range of channels is contiguous."""
     return 1 if layout == "planes" else LANES
-
-
-def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
-    calls, found, total = place(builder.calls, builder.nbytes, builder.places)
-    places = {name: (array, offset // _SCRATCH_UNIT) for name, (array, offset) in found.items()}
-    sequence = _kernels.Sequence(
-        [(call.op, call.shape, places[call.inputs[0]], _others(call, places), places[call.output]) for call in calls],
-        total // _SCRATCH_UNIT,
-        array_sizes,
-    )
-    layouts = tuple(call.op.input_layout for call in calls)
-    return Schedule(sequence, tuple(call.step for call in calls), tuple(call.shape for call in calls), layouts)
-
-
-def _others(call: Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
-    second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
-    return second, third, places[call.mask] if call.mask else None

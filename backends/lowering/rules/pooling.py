@@ -29,7 +29,10 @@ def pool(node: NodeView) -> Step:
 
 
 def global_average_pool(node: NodeView) -> Step:
-    """GlobalAveragePool over two axes."""
+    """GlobalAveragePool over all axes behind the channels."""
+    rank = len(node.dims(0))
+    if rank != 4:
+        return node.step(GlobalPool(axes=tuple(range(2, rank))), node.operand(0, "rows"))
     node.operand(0, "image")
     return node.step(GlobalPool(), "image")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sparse_nets import SparseNet, assert_same_at_batches, places
 
+from sift_onnx.backends.cpu.run import slabs
 from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -118,6 +119,12 @@ def shuffled_channels(net: SparseNet) -> str:
     return str(net.conv(x, WIDTH, WIDTH, 3))
 
 
+def unrelated_axes(net: SparseNet) -> str:
+    """Sizes after a reshape that no products of those before it are, behind a transpose."""
+    x = net.op("Transpose", tokens(net, 10), perm=[0, 2, 1])
+    return str(net.op("Relu", net.op("Reshape", x, integers(net, 0, 4, 15))))
+
+
 def unsqueezed(net: SparseNet) -> str:
     x = net.op("Unsqueeze", tokens(net), integers(net, 0, 3))
     return str(net.op("Squeeze", net.op("Relu", x), integers(net, 0, 3)))
@@ -127,7 +134,7 @@ NETS: dict[str, Callable[[SparseNet], str]] = {
     function.__name__: function
     for function in (
         tokens_first, token_mixing, channels_last, class_token, windows, merged_patches, gated_halves, uneven_parts,
-        mean_of_tokens, mean_of_turned_tokens, patches_of_images, shuffled_channels, unsqueezed,
+        mean_of_tokens, mean_of_turned_tokens, patches_of_images, shuffled_channels, unrelated_axes, unsqueezed,
     )
 }  # fmt: skip
 
@@ -136,7 +143,8 @@ def model_of(name: str) -> SparseNet:
     net = SparseNet(opset=18)
     out = NETS[name](net)
     is_image = name in ("channels_last", "patches_of_images", "shuffled_channels")
-    net.output(net.conv(out, WIDTH, 4, 1, name="after") if is_image else net.dense(out, WIDTH, 4, name="after"))
+    width = 15 if name == "unrelated_axes" else WIDTH
+    net.output(net.conv(out, WIDTH, 4, 1, name="after") if is_image else net.dense(out, width, 4, name="after"))
     return net
 
 
@@ -216,3 +224,34 @@ def test_sizes_are_read_off_the_inputs_where_kernels_make_the_value() -> None:
     net.output(net.dense(net.op("Add", x, mask), WIDTH, 4, name="after"))
     program = assert_same_at_batches(net.model(), [1, 3], {"x": (1, 7, 5)})
     assert len(program.parts) == 2
+
+
+def slabs_of(net: SparseNet, batch: int) -> list[tuple[int, str]]:
+    program = assert_same_at_batches(net.model(), [batch])
+    (part,) = program.parts
+    (prepared,) = part._prepared.values()
+    return [(slab.count, slab.layout) for slab, _ in prepared.slabs]
+
+
+@pytest.mark.parametrize("name", ["channels_last", "class_token", "patches_of_images"])
+def test_images_with_their_rows_are_cut_into_slabs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slabs, "_SLAB_BYTES", 1)
+    assert slabs_of(model_of(name), 35) == [(16, "images16"), (16, "images16"), (3, "planes")]
+
+
+def test_images_that_exchange_values_stay_together() -> None:
+    net = SparseNet(opset=18)
+    x = net.op("Transpose", images(net), perm=[2, 1, 0, 3])
+    x = net.op("Transpose", net.op("Relu", x), perm=[2, 1, 0, 3])
+    net.output(net.conv(x, WIDTH, 4, 1))
+    assert slabs_of(net, 35) == [(35, "images16")]
+
+
+def test_a_batch_that_sizes_are_made_for_stays_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the batch would have the sizes of a whole one whose images are half as large."""
+    monkeypatch.setattr(slabs, "_SLAB_BYTES", 1)
+    net = SparseNet(opset=18)
+    x = net.op("Reshape", images(net), integers(net, 32, -1, WIDTH))
+    x = net.op("Reshape", net.op("Relu", net.dense(x, WIDTH, WIDTH)), integers(net, 32, WIDTH, 5, 5))
+    net.output(net.conv(x, WIDTH, 4, 1))
+    assert slabs_of(net, 32) == [(32, "images16")]
