@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import math
+import re
 import statistics
 import time
 from collections import defaultdict
@@ -276,6 +277,15 @@ def onnxruntime_entry(isa: str, threads: int, peak_gflops: float, seconds: float
     return Entry(isa, threads, _rounded(peak_gflops), layers, rates, _rounded(step), _rounded(call), _rounded(turn))
 
 
+def write(table: Table) -> None:
+    """Replace the file; numbers of a list are on one line, so that a difference shows which rates changed."""
+    text = msgspec.json.format(msgspec.json.encode(table), indent=1).decode()
+    text = re.sub(
+        r"\[[-\d.e,\s]+\]", lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text
+    )
+    TABLE.write_text(text + "\n", encoding="utf-8")
+
+
 def improved(measured: Table, known: Table) -> Table:
     """``measured``, with the better of both rates and seconds where ``known`` has them of the same processor.
 
@@ -335,7 +345,7 @@ def main() -> None:
     )
     if arguments.improve:
         table = improved(table, rates.read_table())
-    TABLE.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")
+    write(table)
 
 
 if __name__ == "__main__":
