@@ -125,7 +125,7 @@ class OnnxRuntimeProgram(Program):
 
     def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         try:
-            arrays = session.run(None, dict(feeds))
+            arrays = session.run(None, feeds if isinstance(feeds, dict) else dict(feeds))
         except Exception as error:  # as above
             raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}{self._hint()}") from error
         return {spec.name: array for spec, array in zip(self.outputs, arrays, strict=True)}

@@ -25,29 +25,41 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import onnx
+import onnxruntime as ort
 import pages
 from generated import GENERATED, generate
 from page import row_cells
 
-from sift_onnx.backends.base import CompileOptions, Program, get_backend
+from sift_onnx.backends.cpu.run.session import InferenceSession
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
+from sift_onnx.shapes.tensor_specs import graph_inputs
 
 _HEADER = ("model", "batch", "ours", "onnxruntime", "ratio", "first run", "nodes in", "why there")
 
 
-def placement(program: Program) -> str:
+def placement(session: InferenceSession) -> str:
     """Who runs the nodes of a model, most of them first."""
-    counts = Counter(one.placement for one in program.placements if one.placement != "folded")
+    counts = Counter(one.placement for one in session.placements if one.placement != "folded")
     return ", ".join(f"{place} {count}" for place, count in counts.most_common())
 
 
-def compared(ours: Program, other: Program, feeds: Feeds, seconds: float, clock: Callable[[], int]) -> dict[str, Any]:
+def opened(path: Path, threads: int) -> ort.InferenceSession:
+    """A session of onnxruntime whose workers do not spin into the turns of ours."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "500")
+    return ort.InferenceSession(path, options, ["CPUExecutionProvider"])
+
+
+def compared(
+    ours: InferenceSession, other: ort.InferenceSession, feeds: Feeds, seconds: float, clock: Callable[[], int]
+) -> dict[str, Any]:
     """A row of results, without the name of the model; ``clock`` counts nanoseconds."""
     start = clock()
-    ours.run(feeds)
+    ours.run(None, feeds)
     first = 1e-9 * (clock() - start)
-    runs = [partial(program.run, feeds) for program in (ours, other)]
+    runs = [partial(session.run, None, feeds) for session in (ours, other)]
     timings = interleave(runs, seconds=seconds, warmup=0.1, clock=clock)
     own, theirs = (summarize(timing) for timing in timings)
     return {
@@ -84,12 +96,9 @@ def main() -> None:
             model, _ = generate(name, arguments.sparsity)
             path = Path(folder) / "model.onnx"
             onnx.save(model, path)
-            ours, other = (
-                get_backend(backend).compile(path, CompileOptions(arguments.threads))
-                for backend in ("cpu", "onnxruntime")
-            )
+            ours, other = InferenceSession(path, threads=arguments.threads), opened(path, arguments.threads)
             for batch in arguments.batch:
-                feeds = random_feeds(ours.inputs, batch)
+                feeds = random_feeds(graph_inputs(model), batch)
                 row = {"model": name, "batch": batch, "threads": arguments.threads, "sparsity": arguments.sparsity}
                 row["clock"] = "processor" if arguments.processor_time else "wall"
                 row |= compared(ours, other, feeds, arguments.seconds, clock)

@@ -21,6 +21,8 @@ __all__ = ["Case", "cases", "chart_key", "draw", "page", "processors", "row_cell
 PAGE = Path(__file__).with_name("README.md")
 CHART = Path(__file__).with_name("chart.svg")
 GENERATED = Path(__file__).with_name("never_slower.json")
+# From here on, what a request costs in Python is little.
+_LONG_MS = 0.1
 # A model at a batch: its rows by what it is compared with.
 Case = tuple[str, int, dict[str, Row]]
 # The chain has no original: its dense matrices are of the same shape.
@@ -58,13 +60,15 @@ _GENERATED = """
 ## Never slower than onnxruntime: generated models
 
 Models that nothing was tuned for, {sparsity} of their weights pruned at random, against onnxruntime on the same file,
-with {threads}, {clock} time. {origin} Worst {worst}, geometric mean {mean} of {count}; {above} above 1.05.
+with {threads}, {clock} time. {origin}
+Worst {worst}, of runs that take 0.1 ms or more {worst_long}; geometric mean {mean} of {count}.
 
     {command}
 
-The ratio is the median of slices in which sessions take turns; in brackets, that of the least times. Where whole models
-run in onnxruntime, both sessions do the same, so that what differs from 1 there is what a request costs in Python, and
-noise. "First" is the time of the first run, in runs: packing, and timing both ways where that was done.
+The ratio is the median of slices in which sessions take turns; in brackets, that of the least times. A request costs two
+to four microseconds of Python more than in onnxruntime's own session, which shows where a run takes less than a
+twentieth of a millisecond. "First" is the time of the first run, in runs: code and lists are made, and both ways timed
+where that was done.
 
 """
 
@@ -116,20 +120,24 @@ def _generated(document: dict[str, Any]) -> str:
     """The section about generated models, from ``never_slower.json``."""
     rows = document["rows"]
     ratios = [row["ratio"] for row in rows]
-    worst = max(rows, key=lambda row: row["ratio"])
     text = _GENERATED.format(
         sparsity=f"{rows[0]['sparsity']:.0%}",
         threads="one thread" if rows[0]["threads"] == 1 else f"{rows[0]['threads']} threads",
         clock=rows[0]["clock"],
         origin=pages.measured_on(document),
-        worst=f"{worst['ratio']:.2f} ({worst['model']}, batch {worst['batch']})",
+        worst=_worst(rows),
+        worst_long=_worst([row for row in rows if row["onnxruntime_ms"] >= _LONG_MS]),
         mean=f"{statistics.geometric_mean(ratios):.2f}",
         count=len(rows),
-        above=sum(ratio > 1.05 for ratio in ratios),
         command=document["command"],
     )
     header = ["model", "batch", "ours, ms", "onnxruntime, ms", "ratio", "first", "nodes in", "why there"]
     return text + pages.table(header, [row_cells(row) for row in rows])
+
+
+def _worst(rows: Sequence[dict[str, Any]]) -> str:
+    worst = max(rows, key=lambda row: row["ratio"])
+    return f"{worst['ratio']:.2f} ({worst['model']}, batch {worst['batch']})"
 
 
 def row_cells(row: dict[str, Any]) -> list[str]:

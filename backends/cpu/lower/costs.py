@@ -30,13 +30,15 @@ from sift_onnx.backends.lowering.specs import (
     result_dims,
 )
 
-__all__ = ["BORDER", "Estimate", "Work", "plan_estimate", "region_estimate", "step_work"]
+__all__ = ["BORDER", "SMALL_BYTES", "Estimate", "Work", "plan_estimate", "region_estimate", "step_work"]
 
 Shape = tuple[int, ...]
 
 # What crosses a region's border, as a kind of bytes.
 BORDER = "border"
 _NORMALIZATION, _POOL, _ELEMENTWISE, _ACTIVATION = "normalization", "pool", "elementwise", "activation"
+# Dense weights that stay in a core's cache from run to run: with few rows, a product of others waits for memory.
+SMALL_BYTES = 1 << 19
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
 
@@ -113,7 +115,8 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         # Read and written, as by an operator of its own.
         activated = 0.0 if spec.activation[0] in _COMPARISONS else 2.0 * step.dtype.itemsize * outputs
         if isinstance(spec, Matmul):
-            return Work("product", outputs / max(weights.rows, 1), density, flops, nbytes, activated)
+            kind = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
+            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated)
         images = operand[0]
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["TABLE", "Entry", "Grid", "Rates", "Table", "rates_of"]
+__all__ = ["TABLE", "Entry", "Grid", "Rates", "Table", "rates_of", "read_table"]
 
 TABLE = Path(__file__).with_name("measured_rates.json")
 # Floats of a register, by which the nearest instruction set is chosen.
@@ -128,7 +128,7 @@ def rates_of(isa: str, threads: int, processor_isa: str) -> Rates:
         threads: of both sides.
         processor_isa: the best one of the processor, which onnxruntime runs with whatever the kernels do.
     """
-    table = _table()
+    table = read_table()
     kernels = _nearest(table.kernels, isa, threads)
     onnxruntime = _nearest(table.onnxruntime, processor_isa, threads)
     if onnxruntime.isa != processor_isa:
@@ -139,7 +139,8 @@ def rates_of(isa: str, threads: int, processor_isa: str) -> Rates:
 
 
 @cache
-def _table() -> Table:
+def read_table() -> Table:
+    """The file, read once."""
     return msgspec.json.decode(TABLE.read_bytes(), type=Table)
 
 

@@ -103,6 +103,7 @@ class InferenceSession:
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
         self._program = CpuProgram(source, CompileOptions(settings.threads, deterministic=settings.deterministic), pool)
+        self._output_names = [spec.name for spec in self._program.outputs]
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
         self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None
         self._lock = threading.Lock()
@@ -171,9 +172,9 @@ class InferenceSession:
 
     def _checked(self, output_names: Sequence[str] | None, input_feed: Mapping[str, npt.NDArray[Any]]) -> Sequence[str]:
         """The outputs that are asked for, once all names and arrays have been looked at."""
-        known = [spec.name for spec in self._program.outputs]
-        names = list(output_names or known)
-        for name in names:
+        known = self._output_names
+        names = output_names or known
+        for name in () if names is known else names:
             if name not in known:
                 raise UsageError(f"unknown output {name!r}; the model's outputs are {', '.join(map(repr, known))}")
         if not isinstance(input_feed, Mapping):
@@ -236,6 +237,11 @@ class InferenceSession:
     def placements(self) -> tuple[Placement, ...]:
         """Every node of the model: where it runs, and why there."""
         return self._program.placements
+
+    @property
+    def verdict(self) -> str:
+        """What timing said about where requests like the last one run; empty where nothing was timed for that."""
+        return self._program.verdict
 
     @property
     def threads(self) -> int:

@@ -36,8 +36,10 @@ Outputs = dict[str, Array]
 _LEAST_GAIN = 0.03
 # Each way runs twice, and a third time where the two are as close as this.
 _CLOSE = 0.10
-# How far an estimate for onnxruntime may be off that is compared with a time of the kernels.
+# How far an estimate for onnxruntime may be off that is compared with a time of the kernels. Where they take less than
+# this, a session and its runs are cheap, and what an operator costs besides its work counts more.
 _MEASURED_MARGIN = 1.5
+_SHORT_SECONDS = 1e-3
 # A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin. It has three
 # runs at least, lest one that was interrupted stands for all, unless they are long.
 _TURN_SECONDS = 1e-3
@@ -139,7 +141,7 @@ class Trials:
             return Verdict(KERNELS), outputs
         outputs, seconds = self._timed(self.kernels, feeds)
         own = min(first, seconds)
-        if own * _MEASURED_MARGIN < estimate.onnxruntime:
+        if own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime:
             said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
             return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
         try:

@@ -18,7 +18,7 @@ from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Geom
 from sift_onnx.backends.lowering.weights import Reading, WeightMatrix
 from sift_onnx.model import Model
 
-KINDS = ("product", "attention", "pointwise", "window", "window in lanes")
+KINDS = ("product", "small product", "attention", "pointwise", "window", "window in lanes")
 
 
 def side(gflops, gigabytes, step=0.0, call=0.0, turn=0.0):
@@ -76,6 +76,11 @@ def test_an_activation_that_is_no_comparison_costs_its_bytes():
     times = [region_estimate([one], {"x": (5, 100)}, ["y"], RATES) for one in (plain, clipped, gelu)]
     assert times[0] == times[1]
     assert times[2].kernels - times[0].kernels == pytest.approx(2 * 4 * 500 / 10e9)
+
+
+def test_products_of_large_weights_have_rates_of_their_own():
+    kinds = [step_work(product(0.1, rows=rows), (1, 100), (1, rows)).kind for rows in (1310, 1311)]
+    assert kinds == ["small product", "product"]
 
 
 def test_other_operators_cost_what_they_read_and_write():

@@ -150,6 +150,10 @@ def test_no_session_is_opened_where_the_kernels_beat_the_estimate_for_onnxruntim
     assert pair.latest.reason == "timed: 2e+03 ms in the kernels against an estimate of 4e+03 ms in onnxruntime"
 
 
+def test_short_runs_are_timed_whatever_the_estimate():
+    assert Pair([9.0, 2e-4], [1e-4], Estimate(4.0, 4.0)).run(4) == "onnxruntime"
+
+
 def test_the_session_of_the_whole_model_is_dropped_when_the_kernels_win():
     pair = Pair([1.0], [2.0])
     pair.run(1)
