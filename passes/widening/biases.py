@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
-from sift_onnx.operators.traits import REARRANGING, RECURRENT
+from sift_onnx.operators.traits import REARRANGING, RECURRENT, SHAPE_READING
 from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.passes.node_builder import free_name
 
@@ -42,6 +42,8 @@ def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs
 
 
 def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool], shifted: dict[str, bool]) -> bool:
+    if node.op in SHAPE_READING:
+        return True
     if node.op in CHANNEL_NORMALIZATIONS:
         return node.inputs[0] is tensor
     if node.op == "Add" and any(constant_values(other) is not None and grows(other) for other in node.inputs):

@@ -41,6 +41,7 @@ class FeatureMaps:
         scalings: stored inputs that are multiplied by a number.
         frozen: ``(node, input)`` whose numbers are computed from sizes that grow, and have to stay what they were.
         attributes: ``(node, attribute) -> value`` that would otherwise follow from a size that grows.
+        ranges: between which numbers what is added to a tensor lies, see :mod:`sift_onnx.feature_maps.ranges`.
         subtractions: nodes that subtract the mean of a centred input from it.
     """
 
@@ -55,6 +56,7 @@ class FeatureMaps:
         self.scalings: list[Scaling] = []
         self.frozen: list[tuple[int, int]] = []
         self.attributes: dict[tuple[int, str], float] = {}
+        self.ranges: dict[str, tuple[float, float]] = {}
         self.subtractions: set[int] = set()
         self._indices = {id(node): i for i, node in enumerate(analysis.order)}
         self._layers = {use.index: layer for layer in analysis.layers.values() for use in layer.uses}
@@ -152,6 +154,10 @@ class FeatureMapContext:
             return None
         array = array_of(constant)
         return [int(value) for value in array.reshape(-1)] if array.dtype.kind in "iu" else None
+
+    def added_range(self, i: int) -> tuple[float, float]:
+        """Between which numbers the features that are added to input ``i`` lie."""
+        return self._maps.ranges.get(self.node.inputs[i].name, (-math.inf, math.inf))
 
     @property
     def has_weight(self) -> bool:

@@ -30,12 +30,19 @@ def instance_normalization(ctx: FeatureMapContext) -> None:
 
 @feature_map_rule("GroupNormalization")
 def group_normalization(ctx: FeatureMapContext) -> None:
-    """Groups of one channel are each channel by itself."""
+    """There are more groups, each of which is normalized by itself; parameters are ``[C]`` or ``[groups]``."""
     x = ctx.input(0)
     ctx.require_fixed(x[2:], "normalizes over")
-    if int(ctx.attr("num_groups")) != x[1].old:
+    number = int(ctx.attr("num_groups"))
+    width = x[1].old // number
+    if x[1].new % width:
         ctx.require_fixed(x[1:2], "normalizes over groups of")
-    _each_channel(ctx, range(1, 3))
+    groups = ctx.free(number, x[1].new // width)
+    ctx.merged(x[1], groups, inner=width)
+    for i in (1, 2):
+        for axis in ctx.input(i):
+            ctx.same(axis, x[1] if axis.old == x[1].old else groups)
+    ctx.same_axes(x, ctx.output())
 
 
 def _each_channel(ctx: FeatureMapContext, parameters: range) -> None:
