@@ -20,7 +20,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.feature_maps.context import FeatureMaps
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, is_masked, replace_values
 from sift_onnx.operators.traits import REARRANGING
 from sift_onnx.operators.weight_operands import FOLDABLE
@@ -90,7 +90,9 @@ class Centring:
     def centre_weights(self) -> None:
         """Centre what is stored and written to streams whose mean nobody sees; before anything is resized."""
         for name in self._folded:
-            for constant, axis in self._parameters(name):
+            for constant, axis in self._parameters(name) or ():
+                if is_masked(constant):
+                    continue  # centred already
                 values = array_of(constant)
                 centred = values - values.mean(axis=axis, keepdims=True, dtype=np.float64)
                 replace_values(constant, centred.astype(dtype_of(constant)))
@@ -154,6 +156,10 @@ class Centring:
 
     def _streams_through(self, index: int, i: int) -> bool:
         node = self._analysis.order[index]
+        if node.op in ("Mul", "Div"):
+            # By one number for all features.
+            other = node.inputs[1 - i]
+            return (i == 0 or node.op == "Mul") and constant_values(other) is not None and not self._grows(other)
         if node.op not in _STREAM or (i > 0 and node.op in _MOVES_FIRST) or is_centred_by_nodes(node):
             return False
         return self._maps.layer_at(index) is None and index not in self._maps.subtractions
@@ -164,10 +170,15 @@ class Centring:
         if constant_values(tensor) is not None or not tensor.inputs:
             return []
         node = tensor.inputs[0]
+        if node.op == "Mul" and self._grows(node.inputs[1]):
+            return [node.inputs[1].name] if self._streams_through(self._maps.index_of(node), 1) else []
         if not self._streams_through(self._maps.index_of(node), 0):
             return []
         read = node.inputs[:1] if node.op in _MOVES_FIRST else node.inputs
         return [t.name for t in read if self._maps.grows(t.name)]
+
+    def _grows(self, tensor: gs.Tensor) -> bool:
+        return self._maps.grows(tensor.name)
 
     def _width(self, name: str) -> tuple[int, int] | None:
         """Old and new length of the one axis that grows; None if there are several."""

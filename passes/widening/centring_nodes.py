@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMaps
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.widening.element_types import floating_type

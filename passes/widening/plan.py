@@ -97,7 +97,10 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
         from sift_onnx.passes.widening.embeddable import embeddable_growth
 
         growth = embeddable_growth(
-            model, analysis, lambda: _solve(settings, system, candidates, settings.factor_squared)
+            model,
+            analysis,
+            lambda: _solve(settings, system, candidates, settings.factor_squared),
+            keep_products=settings.budget == "total",
         )
         solution = growth.solution
     else:

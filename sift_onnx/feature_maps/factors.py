@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
+from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Scaling
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of
 from sift_onnx.operators.traits import REARRANGING
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values, shape_of
 from sift_onnx.operators.traits import MOVING
 

@@ -9,9 +9,10 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps, RefusedError
+from sift_onnx.feature_maps.context import FeatureMapContext, RefusedError
 from sift_onnx.feature_maps.factors import corrections
 from sift_onnx.feature_maps.findings import Obstacle, Scaling
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.feature_maps.ranges import range_of_output
 from sift_onnx.feature_maps.registry import feature_map_rule_for
 from sift_onnx.feature_maps.zeros.demands import zero_masks

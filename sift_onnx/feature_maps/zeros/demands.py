@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
+from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Obstacle, ZeroDemand
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.feature_maps.zeros.masks import Mask, everywhere, fitted, mask_of_input
 from sift_onnx.feature_maps.zeros.sources import zero_sources
 from sift_onnx.graphs.constants import constant_values
