@@ -104,6 +104,11 @@ class Embedding:
         drop_unread(self._graph, {"Constant"})
         return biases
 
+    @property
+    def centred_by_nodes(self) -> list[str]:
+        """Names of the tensors from which added nodes subtract the mean of old features."""
+        return self._centring.centred_by_nodes
+
     def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> Array | SparseWeight:
         """The values of ``constant`` at their indices in one of ``shape``; weights get a mask of just these."""
         indices = self._maps.positions(name)

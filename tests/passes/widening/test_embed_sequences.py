@@ -169,6 +169,27 @@ def test_a_stream_whose_mean_others_see_is_centred_by_nodes() -> None:
     np.testing.assert_array_equal(before, stored)
 
 
+@pytest.mark.parametrize("reads_mean", [False, True])
+def test_what_has_grown_grows_again_without_further_nodes(reads_mean: bool) -> None:
+    net = Net()
+    x = net.op("Add", net.tokens(WIDTH, LENGTH), bias(net, WIDTH))
+    y = layer_norm(net, x)
+    net.tokens_end(net.op("Add", y, x) if reads_mean else y, WIDTH)
+    first = embedded(net.model(), net.feeds, "0.5")
+    again = embedded(first.model.to_proto(), net.feeds, "0.5", seed=1)
+    assert again.report["centred"] == []
+    assert [node.op for node in again.model.graph.nodes] == [node.op for node in first.model.graph.nodes]
+    for name, constant in first.model.masked().items():
+        assert constant.nnz == again.model.masked()[name].nnz
+
+
+def test_the_report_names_what_nodes_centre() -> None:
+    net = Net()
+    x = net.tokens(WIDTH, LENGTH)
+    net.tokens_end(net.op("Add", layer_norm(net, x), x), WIDTH)
+    assert embedded(net.model(), net.feeds).report["centred"] == ["before"]
+
+
 def test_a_normalization_behind_another_is_centred_by_nodes() -> None:
     """As in BERT: the stream is what a normalization gives, whose scale and shift leave it with a mean."""
     net = Net()
