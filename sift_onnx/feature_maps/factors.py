@@ -8,6 +8,7 @@ stored scale takes the factor back. Where there is neither, a multiplication doe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import onnx_graphsurgeon as gs
@@ -54,12 +55,12 @@ def _passed(maps: FeatureMaps, node: gs.Node, own: Sequence[float], found: list[
     if node.op in _LINEAR:
         return own[0]
     if node.op == "Sqrt":
-        return own[0] ** 0.5
+        return math.sqrt(own[0])
     if node.op == "Reciprocal":
         return 1 / own[0]
     if node.op == "Pow":
         exponent = _number(node.inputs[1])
-        return None if exponent is None else own[0] ** exponent
+        return None if exponent is None else math.pow(own[0], exponent)
     if node.op in ("Add", "Sub"):
         return _sum(node, own, found, index)
     if node.op in ("Mul", "Div"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sift_onnx.feature_maps.context import Extent, FeatureMapContext
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.feature_maps.registry import feature_map_rule
 from sift_onnx.operators.domains import MICROSOFT
 
