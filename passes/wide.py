@@ -24,6 +24,7 @@ from sift_onnx.passes.widening.plan import WidePlan, plan_widening, unchanged
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.passes.widening.settings import Budget, WideSettings
+from sift_onnx.passes.widening.skip_normalizations import spell_skip_normalizations
 
 __all__ = ["Budget", "Wide", "WidePlan"]
 
@@ -77,6 +78,8 @@ class Wide(WideSettings):
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())
         copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
+        if embeds:
+            spell_skip_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)
         plan = self.plan(copy)
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}

@@ -18,6 +18,7 @@ __all__ = ["add_bias", "reach_a_shift"]
 
 # Features that are zero before these are zero after them, and have the same gradients.
 _PASSING = REARRANGING | {"AveragePool", "Concat", "Dropout", "GlobalAveragePool", "MaxPool", "Split"}
+_SUMS = {"Add", "BiasAdd", "BiasGelu", "FastGelu"}
 # The input that is the bias of a layer.
 _BIASED = {
     op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT | {"LayerNormalization"} for i in PARAMETERS[op].shifts
@@ -46,7 +47,7 @@ def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool]
         return True
     if node.op in CHANNEL_NORMALIZATIONS:
         return node.inputs[0] is tensor
-    if node.op == "Add" and any(constant_values(other) is not None and grows(other) for other in node.inputs):
+    if node.op in _SUMS and any(constant_values(other) is not None and grows(other) for other in node.inputs):
         return True
     if node.op in _PASSING or node.op == "Add":
         return all(shifted[out.name] for out in node.outputs if out.name)

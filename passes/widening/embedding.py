@@ -63,6 +63,7 @@ _ADDED: dict[tuple[str, int], float | None] = {
     ("SkipSimplifiedLayerNormalization", 2): 1.0,
     ("Attention", 2): _SHIFT,
     ("MultiHeadAttention", 3): _SHIFT,
+    **{(op, 1): _SHIFT for op in ("BiasAdd", "BiasGelu", "FastGelu")},
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
     **{(op, i): value for op, value in (("Add", _SHIFT), ("Div", 1.0), ("Mul", 1.0), ("Sub", 0.0)) for i in (0, 1)},

@@ -150,8 +150,13 @@ def _product(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | 
     return None
 
 
+_ELEMENTWISE = (
+    ELEMENTWISE_BINARY
+    | ELEMENTWISE_UNARY
+    | {"BiasAdd", "BiasGelu", "CastLike", "Clip", "Dropout", "Expand", "FastGelu", "QuickGelu"}
+)
 _FLOWS: dict[str, Flow] = {
-    **dict.fromkeys(ELEMENTWISE_BINARY | ELEMENTWISE_UNARY | {"CastLike", "Clip", "Dropout", "Expand"}, _elementwise),
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshaped),
     **dict.fromkeys(
         ("BatchNormalization", "InstanceNormalization", "GroupNormalization", "Conv", "ConvTranspose"), _bias
