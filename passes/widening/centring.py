@@ -28,7 +28,10 @@ from sift_onnx.passes.widening.centring_writers import Written, written_by
 __all__ = ["Centring"]
 
 # Sums and moves: if what they read is centred, so is what they give.
-_STREAM = REARRANGING | {"Add", "Cast", "Concat", "Dropout", "Expand", "Gather", "Slice", "Split", "Sub", "Sum"}
+_STREAM = REARRANGING | {
+    *("Add", "AveragePool", "Cast", "Concat", "Dropout", "Expand", "Gather", "GlobalAveragePool", "ReduceMean"),
+    *("ReduceSum", "Slice", "Split", "Sub", "Sum"),
+}
 # Inputs other than the first of these say how, not what.
 _MOVES_FIRST = _STREAM - {"Add", "Concat", "Sub", "Sum"}
 
@@ -101,7 +104,8 @@ class Centring:
     def _decide(self, stream: _Stream) -> None:
         foldable = [name for name in stream.writers if self._written(name) is not None]
         computed = [n for n in stream.writers if n not in foldable and not self._is_centred(n)]
-        if stream.is_private and len(computed) < len(stream.wanted):
+        is_computed = all(self._tensors[name].inputs for name in computed)
+        if stream.is_private and is_computed and len(computed) < len(stream.wanted):
             self._folded += foldable
             axis = self._feature_axis
             self._at_writers += [(name, (axis(name),)) for name in computed]
@@ -154,6 +158,8 @@ class Centring:
             return (i == 0 or node.op == "Mul") and constant_values(other) is not None and not self._grows(other)
         if node.op not in _STREAM or (i > 0 and node.op in _MOVES_FIRST) or is_centred_by_nodes(node):
             return False
+        if self._width(node.inputs[i].name) != self._width(node.outputs[0].name):
+            return False  # what is joined, parted or reduced are features
         return self._maps.layer_at(index) is None and index not in self._maps.subtractions
 
     def _sources(self, name: str) -> list[str]:

@@ -64,18 +64,15 @@ def written_by(tensor: gs.Tensor, analysis: AxisAnalysis, maps: FeatureMaps) -> 
     """
     stored = constant_values(tensor)
     if stored is not None:
-        return _stored(tensor, stored, maps)
+        # Whoever else reads it belongs to the stream as well.
+        axis = _feature_axis(tensor, maps)
+        return Written(((stored, axis),)) if _is_free(stored, axis) else None
     if not tensor.inputs:
         return None
     node = tensor.inputs[0]
     if node.op == "Mul":
         return _scaled(node, analysis, maps)
     return _layer(node, analysis, maps)
-
-
-def _stored(tensor: gs.Tensor, stored: gs.Constant, maps: FeatureMaps) -> Written | None:
-    axis = _feature_axis(tensor, maps)
-    return Written(((stored, axis),)) if _is_free(stored, axis) and len(tensor.outputs) == 1 else None
 
 
 def _layer(node: gs.Node, analysis: AxisAnalysis, maps: FeatureMaps) -> Written | None:
@@ -111,14 +108,14 @@ def _scaled(node: gs.Node, analysis: AxisAnalysis, maps: FeatureMaps) -> Written
             stored = constant_values(summand)
             if stored is None:
                 x = summand
-            elif (written := _stored(summand, stored, maps)) is not None:
-                parameters += written.parameters
+            elif len(summand.outputs) == 1 and maps.grows(summand.name):
+                parameters.append((stored, _feature_axis(summand, maps)))
             else:
                 return None
         if len(x.outputs) != 1 or not x.inputs:
             return None
     layer = _layer(x.inputs[0], analysis, maps)
-    if layer is None or any(is_masked(constant) for constant, _ in (*layer.parameters, *parameters)):
+    if layer is None or any(is_masked(c) or dtype_of(c).kind in "iub" for c, _ in (*layer.parameters, *parameters)):
         return None
     return Written((*layer.parameters, *parameters), scale)
 

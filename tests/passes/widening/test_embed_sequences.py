@@ -216,6 +216,16 @@ def test_a_stored_scale_of_a_branch_is_multiplied_into_what_it_scales(has_bias: 
     assert len(set(array_of(scale)[:WIDTH].tolist())) == 1
 
 
+def test_a_stream_that_is_averaged_over_positions_is_centred_where_it_is_stored() -> None:
+    net = Net()
+    positions = bias(net, 1, LENGTH, WIDTH)
+    x = net.op("Add", net.op("Add", net.tokens(WIDTH, LENGTH), positions), positions)
+    x = net.op("Add", x, net.dense(net.op("Gelu", net.dense(layer_norm(net, x), WIDTH, 12)), 12, WIDTH))
+    x = net.op("ReduceMean", x, net.constant([1]))
+    net.tokens_end(layer_norm_without_bias(net, x), WIDTH)
+    assert embedded(net.model(), net.feeds).report["centred"] == []
+
+
 def test_a_scale_that_several_branches_share_stays_as_it_is() -> None:
     net = Net()
     x, scale = net.tokens(WIDTH, LENGTH), around_one(net, WIDTH)
