@@ -24,6 +24,7 @@ from sift_onnx.passes.widening.plan import WidePlan, plan_widening, unchanged
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.passes.widening.settings import Budget, WideSettings
+from sift_onnx.passes.widening.skip_normalizations import spell_skip_normalizations
 
 __all__ = ["Budget", "Wide", "WidePlan"]
 
@@ -77,24 +78,26 @@ class Wide(WideSettings):
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())
         copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
+        if embeds:
+            spell_skip_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)
         plan = self.plan(copy)
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
-        biases: list[str] = []
+        biases, centred = list[str](), list[str]()
         if plan.found is not None:
             # Imported here, with the rules of feature maps, which no other start needs.
             from sift_onnx.passes.widening.embedding import Embedding
 
             embedding = Embedding(copy, plan.analysis, plan.found, self.seed)
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
-            biases = embedding.finish()
+            biases, centred = embedding.finish(), embedding.centred_by_nodes
         else:
             drawing = Drawing(plan.analysis, plan.nnz, self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution)
         record(copy, self.identity())
         dropped = [] if embeds else _replaced(masked, copy.masked())
-        report = describe(self, plan, start, biases=biases, dropped=dropped, warnings=warnings)
+        report = describe(self, plan, start, biases=biases, centred=centred, dropped=dropped, warnings=warnings)
         return PassResult(copy, True, report.to_dict())
 
     def plan(self, model: Model) -> WidePlan:

@@ -16,26 +16,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.feature_maps.context import FeatureMaps
-from sift_onnx.graphs.constants import array_of, constant_values, dtype_of, is_masked, replace_values
+from sift_onnx.feature_maps.maps import FeatureMaps
+from sift_onnx.graphs.constants import constant_values
 from sift_onnx.operators.traits import REARRANGING
-from sift_onnx.operators.weight_operands import FOLDABLE
 from sift_onnx.passes.widening.centring_nodes import insert_centring, is_centred_by_nodes
+from sift_onnx.passes.widening.centring_writers import Written, written_by
 
 __all__ = ["Centring"]
 
 # Sums and moves: if what they read is centred, so is what they give.
-_STREAM = REARRANGING | {"Add", "Cast", "Concat", "Dropout", "Expand", "Gather", "Slice", "Split", "Sub", "Sum"}
+_STREAM = REARRANGING | {
+    *("Add", "AveragePool", "Cast", "Concat", "Dropout", "Expand", "Gather", "GlobalAveragePool", "ReduceMean"),
+    *("ReduceSum", "Slice", "Split", "Sub", "Sum"),
+}
 # Inputs other than the first of these say how, not what.
 _MOVES_FIRST = _STREAM - {"Add", "Concat", "Sub", "Sum"}
-# Linear in the weight, whose features are those of the output.
-_LINEAR = FOLDABLE | {"Gather", "MatMul"}
-# A mean that is smaller by this factor than what it is of is zero, up to the precision of the type.
-_PRECISIONS = 16
 
 
 @dataclass
@@ -90,10 +88,9 @@ class Centring:
     def centre_weights(self) -> None:
         """Centre what is stored and written to streams whose mean nobody sees; before anything is resized."""
         for name in self._folded:
-            for constant, axis in self._parameters(name):
-                values = array_of(constant)
-                centred = values - values.mean(axis=axis, keepdims=True, dtype=np.float64)
-                replace_values(constant, centred.astype(dtype_of(constant)))
+            written = self._written(name)
+            assert written is not None
+            written.centre()
 
     def insert_nodes(self) -> None:
         """Centre all else when it is computed; after everything has been resized."""
@@ -105,9 +102,10 @@ class Centring:
             insert_centring(self._graph, self._maps, self._tensors[name], self._axes[name], reads)
 
     def _decide(self, stream: _Stream) -> None:
-        foldable = [name for name in stream.writers if self._parameters(name) is not None]
-        computed = [n for n in stream.writers if self._parameters(n) is None and not self._is_centred(n)]
-        if stream.is_private and len(computed) < len(stream.wanted):
+        foldable = [name for name in stream.writers if self._written(name) is not None]
+        computed = [n for n in stream.writers if n not in foldable and not self._is_centred(n)]
+        is_computed = all(self._tensors[name].inputs for name in computed)
+        if stream.is_private and is_computed and len(computed) < len(stream.wanted):
             self._folded += foldable
             axis = self._feature_axis
             self._at_writers += [(name, (axis(name),)) for name in computed]
@@ -154,8 +152,14 @@ class Centring:
 
     def _streams_through(self, index: int, i: int) -> bool:
         node = self._analysis.order[index]
+        if node.op in ("Mul", "Div"):
+            # By one number for all features.
+            other = node.inputs[1 - i]
+            return (i == 0 or node.op == "Mul") and constant_values(other) is not None and not self._grows(other)
         if node.op not in _STREAM or (i > 0 and node.op in _MOVES_FIRST) or is_centred_by_nodes(node):
             return False
+        if self._width(node.inputs[i].name) != self._width(node.outputs[0].name):
+            return False  # what is joined, parted or reduced are features
         return self._maps.layer_at(index) is None and index not in self._maps.subtractions
 
     def _sources(self, name: str) -> list[str]:
@@ -164,10 +168,15 @@ class Centring:
         if constant_values(tensor) is not None or not tensor.inputs:
             return []
         node = tensor.inputs[0]
+        if node.op == "Mul" and self._grows(node.inputs[1]):
+            return [node.inputs[1].name] if self._streams_through(self._maps.index_of(node), 1) else []
         if not self._streams_through(self._maps.index_of(node), 0):
             return []
         read = node.inputs[:1] if node.op in _MOVES_FIRST else node.inputs
         return [t.name for t in read if self._maps.grows(t.name)]
+
+    def _grows(self, tensor: gs.Tensor) -> bool:
+        return self._maps.grows(tensor.name)
 
     def _width(self, name: str) -> tuple[int, int] | None:
         """Old and new length of the one axis that grows; None if there are several."""
@@ -182,47 +191,5 @@ class Centring:
         tensor = self._tensors[name]
         return bool(tensor.inputs) and is_centred_by_nodes(tensor.inputs[0])
 
-    def _parameters(self, name: str) -> list[tuple[gs.Constant, int]] | None:
-        """The stored parameters that make a tensor, each with the axis to centre along; None if others do."""
-        tensor = self._tensors[name]
-        stored = constant_values(tensor)
-        if stored is not None:
-            axis = self._feature_axis(name)
-            return [(stored, axis)] if _is_free(stored, axis) and len(self._readers[name]) == 1 else None
-        if not tensor.inputs:
-            return None
-        node = tensor.inputs[0]
-        layer = self._maps.layer_at(self._maps.index_of(node))
-        if layer is None or len(layer.uses) != 1 or layer.name in self._analysis.fixed:
-            return None
-        if node.op not in _LINEAR or int(node.attrs.get("group", 1)) != 1:
-            return None
-        if self._feature_axis(name) != self._features_made(node, layer.kind, name):
-            return None
-        found = [(layer.constant, layer.out_axis)]
-        for bias in node.inputs[2:]:
-            constant = constant_values(bias)
-            if constant is None or len(bias.outputs) != 1 or not self._maps.grows(bias.name):
-                return None
-            found.append((constant, self._feature_axis(bias.name)))
-        return found if all(_is_free(constant, axis) for constant, axis in found) else None
-
-    def _features_made(self, node: gs.Node, kind: str, name: str) -> int:
-        rank = len(self._maps.extents(name))
-        if kind == "conv":
-            return 1
-        left = node.inputs[0]
-        is_left = kind != "embedding" and (left.name in self._analysis.derived or constant_values(left) is not None)
-        return rank - 2 if is_left else rank - 1
-
-
-def _is_free(constant: gs.Constant, axis: int) -> bool:
-    """Whether a constant can be centred: no mask holds zeros in it, or its mean is zero already."""
-    if dtype_of(constant).kind in "iub":
-        return False
-    if not is_masked(constant):
-        return True
-    values = array_of(constant)
-    largest = float(np.abs(values).max(initial=0))
-    mean = float(np.abs(values.mean(axis=axis, dtype=np.float64)).max(initial=0))
-    return mean <= _PRECISIONS * float(np.finfo(values.dtype).eps) * largest
+    def _written(self, name: str) -> Written | None:
+        return written_by(self._tensors[name], self._analysis, self._maps)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMaps
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values
 from sift_onnx.passes.node_builder import NodeBuilder
 from sift_onnx.passes.widening.element_types import floating_type
@@ -43,11 +44,12 @@ def insert_centring(
         plain = gs.Variable(f"{x.name}_plain", dtype=x.dtype, shape=x.shape)
         producer = x.inputs[0]
         producer.outputs[next(i for i, tensor in enumerate(producer.outputs) if tensor is x)] = plain
-    stated = {"axes": [int(axis) for axis in axes]}, ()
+    attributes: dict[str, Any] = {"axes": [int(axis) for axis in axes]}
+    read: list[gs.Tensor] = [plain]
     if builder.opset >= _AXES_AS_INPUT:
-        stated = {}, (builder.constant(f"{x.name}_mean_axes", np.asarray(axes, dtype=np.int64)),)
+        read.append(builder.constant(f"{x.name}_mean_axes", np.asarray(attributes.pop("axes"), dtype=np.int64)))
     shape = None if x.shape is None else [1 if i in axes else n for i, n in enumerate(x.shape)]
-    mean = builder.node("ReduceMean", [plain, *stated[1]], like=x, name=f"{x.name}_mean", attrs=stated[0], shape=shape)
+    mean = builder.node("ReduceMean", read, like=x, name=f"{x.name}_mean", attrs=attributes, shape=shape)
     kept = builder.node("Mul", [mean, _factors(maps, x, builder)], like=x, name=f"{x.name}_old_mean")
     centred = builder.node("Sub", [plain, kept], like=x, name=f"{x.name}_centred")
     nodes = builder.take_nodes()

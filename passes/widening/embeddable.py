@@ -36,13 +36,16 @@ class EmbeddableGrowth:
     refusals: tuple[UnsupportedError, ...]
 
 
-def embeddable_growth(model: Model, analysis: AxisAnalysis, solve: Callable[[], Solution]) -> EmbeddableGrowth:
+def embeddable_growth(
+    model: Model, analysis: AxisAnalysis, solve: Callable[[], Solution], *, keep_products: bool = False
+) -> EmbeddableGrowth:
     """The sizes to which everything grows that can while old features hold what they held.
 
     Args:
         model: the original.
         analysis: of it; sizes that cannot grow are pinned in its system, with the reason.
         solve: gives new sizes for what is not pinned.
+        keep_products: whether products of activations have to cost what they did, too.
 
     Raises:
         UnsupportedError: something is in the way that no size can clear.
@@ -52,7 +55,7 @@ def embeddable_growth(model: Model, analysis: AxisAnalysis, solve: Callable[[], 
     refusals: list[UnsupportedError] = []
     while True:
         solution = solve()
-        if _keep_costs(analysis, solution, refusals):
+        if _keep_costs(analysis, solution, refusals) or (keep_products and _keep_products(analysis, solution)):
             continue
         found = find_feature_maps(analysis, solution, opset, outputs)
         if not found.obstacles:
@@ -89,3 +92,16 @@ def _keep_costs(analysis: AxisAnalysis, solution: Solution, refusals: list[Unsup
             for size in use.positions:
                 analysis.system.pin(size, Cause(use.node, use.op, f"{_WITH_ORIGINAL}: it {reason}"))
     return bool(dear)
+
+
+def _keep_products(analysis: AxisAnalysis, solution: Solution) -> bool:
+    """Pin what makes products of activations dearer; whether there was any."""
+    original, grown = analysis.system.original, False
+    for product in analysis.products:
+        for size in product.factors:
+            if solution.value(size) != original(size):
+                node = analysis.order[product.index]
+                reason = f"{_WITH_ORIGINAL}: products of activations keep their cost (`budget='total'`)"
+                analysis.system.pin(size, Cause(product.node, node.op, reason))
+                grown = True
+    return grown

@@ -1,13 +1,17 @@
 """A wider model that computes what the original computed, so that a trained model is grown and not restarted.
 
 The original's weights sit in the wide matrix, at the indices where :mod:`sift_onnx.feature_maps` finds the features
-of the original, and everything that is added is pruned. An old feature then sees old features only.
+of the original, and everything that is added is pruned. An old feature then sees old features only, up to what sums
+over all of them: normalizations over features, and attention. There added features are zero, and normalizations are
+corrected for their number (:mod:`~sift_onnx.passes.widening.corrections`, :mod:`~sift_onnx.passes.widening.centring`).
 
 An added feature has no active weight on either side. If it were zero, every gradient at its weights would be zero too:
 ``dL/dw_out = h * dL/dy`` with ``h = 0``, and ``dL/dw_in = x * dL/dh`` with ``dL/dh = w_out * dL/dy = 0``. Growth by
 gradients (RigL, Evci et al. 2020) would never reach it. So each added feature gets a positive bias, or a positive shift
 of its normalization: ``h`` passes a rectifier, and gradients reach its *outgoing* weights from the first step on, its
-incoming ones as soon as one of these has been grown. Nothing sees the bias until then.
+incoming ones as soon as one of these has been grown. Nothing sees the bias until then. Where added features have to be
+zero, in a residual stream say, the shift of the normalization that reads it takes that part: its readers get a gradient
+first, and what writes to the stream once one of them has been grown. Added keys are zero, queries and values are not.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from sift_onnx.model import Model
 from sift_onnx.operators.einsum_terms import einsum_terms
 from sift_onnx.operators.traits import REARRANGING, RECURRENT
 from sift_onnx.operators.weight_operands import CONVOLUTIONS, MATRIX_PRODUCTS, NORMALIZATIONS, PARAMETERS
+from sift_onnx.passes.unread_nodes import drop_unread
 from sift_onnx.passes.widening.biases import add_bias, reach_a_shift
 from sift_onnx.passes.widening.centring import Centring
 from sift_onnx.passes.widening.corrections import correct
@@ -58,6 +63,7 @@ _ADDED: dict[tuple[str, int], float | None] = {
     ("SkipSimplifiedLayerNormalization", 2): 1.0,
     ("Attention", 2): _SHIFT,
     ("MultiHeadAttention", 3): _SHIFT,
+    **{(op, 1): _SHIFT for op in ("BiasAdd", "BiasGelu", "FastGelu")},
     ("BatchNormalization", 3): 0.0,
     ("BatchNormalization", 4): 1.0,
     **{(op, i): value for op, value in (("Add", _SHIFT), ("Div", 1.0), ("Mul", 1.0), ("Sub", 0.0)) for i in (0, 1)},
@@ -96,7 +102,13 @@ class Embedding:
         biases = [*self._add_biases(shifted), *self._shift_normalized(shifted)]
         correct(self._graph, self._analysis, self._found)
         self._centring.insert_nodes()
+        drop_unread(self._graph, {"Constant"})
         return biases
+
+    @property
+    def centred_by_nodes(self) -> list[str]:
+        """Names of the tensors from which added nodes subtract the mean of old features."""
+        return self._centring.centred_by_nodes
 
     def redraw(self, name: str, constant: gs.Constant, shape: tuple[int, ...]) -> Array | SparseWeight:
         """The values of ``constant`` at their indices in one of ``shape``; weights get a mask of just these."""

@@ -74,7 +74,12 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
         if not any(fnmatchcase(name, glob) for name in outputs):
             raise UsageError(f"`resize_output` {glob!r} matches no output; the outputs are {', '.join(outputs)}")
     analysis = analyze(
-        model, settings.input_shapes, attention=settings.attention, resize_outputs=settings.resize_output
+        model,
+        settings.input_shapes,
+        attention=settings.attention,
+        resize_outputs=settings.resize_output,
+        # A wider group would be normalized by other statistics than the original's.
+        whole_groups=settings.init == "embed",
     )
     if settings.strict and analysis.unknown:
         node = analysis.unknown[0]
@@ -92,7 +97,10 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
         from sift_onnx.passes.widening.embeddable import embeddable_growth
 
         growth = embeddable_growth(
-            model, analysis, lambda: _solve(settings, system, candidates, settings.factor_squared)
+            model,
+            analysis,
+            lambda: _solve(settings, system, candidates, settings.factor_squared),
+            keep_products=settings.budget == "total",
         )
         solution = growth.solution
     else:

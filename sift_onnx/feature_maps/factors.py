@@ -8,12 +8,14 @@ stored scale takes the factor back. Where there is neither, a multiplication doe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
+from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Scaling
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.graphs.constants import array_of, constant_values, dtype_of
 from sift_onnx.operators.traits import REARRANGING
 
@@ -53,12 +55,12 @@ def _passed(maps: FeatureMaps, node: gs.Node, own: Sequence[float], found: list[
     if node.op in _LINEAR:
         return own[0]
     if node.op == "Sqrt":
-        return own[0] ** 0.5
+        return math.sqrt(own[0])
     if node.op == "Reciprocal":
         return 1 / own[0]
     if node.op == "Pow":
         exponent = _number(node.inputs[1])
-        return None if exponent is None else own[0] ** exponent
+        return None if exponent is None else math.pow(own[0], exponent)
     if node.op in ("Add", "Sub"):
         return _sum(node, own, found, index)
     if node.op in ("Mul", "Div"):

@@ -9,9 +9,11 @@ import onnx_graphsurgeon as gs
 
 from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.findings import AxisAnalysis
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps, RefusedError
+from sift_onnx.feature_maps.context import FeatureMapContext, RefusedError
 from sift_onnx.feature_maps.factors import corrections
 from sift_onnx.feature_maps.findings import Obstacle, Scaling
+from sift_onnx.feature_maps.maps import FeatureMaps
+from sift_onnx.feature_maps.ranges import range_of_output
 from sift_onnx.feature_maps.registry import feature_map_rule_for
 from sift_onnx.feature_maps.zeros.demands import zero_masks
 from sift_onnx.feature_maps.zeros.masks import Mask
@@ -70,6 +72,7 @@ def find_feature_maps(analysis: AxisAnalysis, solution: Solution, opset: int, ou
             _apply_rule(ctx, analysis, solution)
         except RefusedError as refused:
             obstacles.append(refused.obstacle)
+        maps.ranges[ctx.node.outputs[0].name] = range_of_output(ctx, maps, maps.ranges)
     contradiction = maps.settle()
     if contradiction is not None:
         obstacles.append(contexts[contradiction[0]].obstacle(contradiction[1]))

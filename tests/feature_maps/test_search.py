@@ -82,7 +82,7 @@ def reflected_channels(net: Net) -> None:
 
 def root_of_features(net: Net) -> None:
     exponent = net.constant(np.float32(0.5))
-    net.images_end(net.op("Pow", net.op("Sigmoid", net.images(6)), exponent, name="mixer"), 6)
+    net.images_end(net.op("Pow", net.op("Abs", net.images(6)), exponent, name="mixer"), 6)
 
 
 def sum_along_channels(net: Net) -> None:

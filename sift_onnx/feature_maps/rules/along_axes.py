@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sift_onnx.feature_maps.context import Extent, FeatureMapContext
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.feature_maps.registry import feature_map_rule
-from sift_onnx.operators.domains import MICROSOFT
+
+__all__ = ["correct_normalization", "normalized_from"]
 
 # From this opset on, Softmax and its kin look at one axis; before, at all axes from there on as one.
 _ONE_AXIS = 13
@@ -30,12 +32,19 @@ def instance_normalization(ctx: FeatureMapContext) -> None:
 
 @feature_map_rule("GroupNormalization")
 def group_normalization(ctx: FeatureMapContext) -> None:
-    """Groups of one channel are each channel by itself."""
+    """There are more groups, each of which is normalized by itself; parameters are ``[C]`` or ``[groups]``."""
     x = ctx.input(0)
     ctx.require_fixed(x[2:], "normalizes over")
-    if int(ctx.attr("num_groups")) != x[1].old:
+    number = int(ctx.attr("num_groups"))
+    width = x[1].old // number
+    if x[1].new % width:
         ctx.require_fixed(x[1:2], "normalizes over groups of")
-    _each_channel(ctx, range(1, 3))
+    groups = ctx.free(number, x[1].new // width)
+    ctx.merged(x[1], groups, inner=width)
+    for i in (1, 2):
+        for axis in ctx.input(i):
+            ctx.same(axis, x[1] if axis.old == x[1].old else groups)
+    ctx.same_axes(x, ctx.output())
 
 
 def _each_channel(ctx: FeatureMapContext, parameters: range) -> None:
@@ -62,33 +71,14 @@ def layer_normalization(ctx: FeatureMapContext) -> None:
     first = int(ctx.attr("axis", -1)) % len(x)
     if any(tensor.name and tensor.outputs for tensor in ctx.node.outputs[1:]):
         ctx.require_fixed(x[first:], "hands out statistics over")
-    _normalized_from(ctx, x, first, range(1, 3))
+    normalized_from(ctx, x, first, range(1, 3))
     if ctx.node.op == "LayerNormalization" and any(axis.grows for axis in x[first:]):
         ctx.require_centred(0, range(first, len(x)))
-    _correct(ctx, x[first:], 1, 1e-5)
+    correct_normalization(ctx, x[first:], 1, 1e-5)
 
 
-@feature_map_rule("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(ctx: FeatureMapContext) -> None:
-    """``input + skip`` is normalized over its last axis, and its mean, which nobody can see, is subtracted."""
-    x = ctx.input(0)
-    ctx.require_fixed(x[-1:], "subtracts, from a sum that it makes itself, the mean over")
-    _normalized_from(ctx, x, len(x) - 1, ())
-
-
-@feature_map_rule("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_rms_normalization(ctx: FeatureMapContext) -> None:
-    """``input + skip (+ bias)`` is divided by its root mean square over the last axis, and scaled by input 2."""
-    x = ctx.input(0)
-    _normalized_from(ctx, x, len(x) - 1, range(2, 4))
-    for i in (1, 3):
-        if ctx.has_input(i):
-            ctx.require_zero((i,), x[-1:], "normalizes over")
-            ctx.broadcast(ctx.input(i), x)
-    _correct(ctx, x[-1:], 2, 1e-12)
-
-
-def _normalized_from(ctx: FeatureMapContext, x: Sequence[Extent], first: int, parameters: Sequence[int]) -> None:
+def normalized_from(ctx: FeatureMapContext, x: Sequence[Extent], first: int, parameters: Sequence[int]) -> None:
+    """``x`` is normalized over its axes from ``first`` on; ``parameters`` are the inputs that are broadcast to it."""
     ctx.require_zero((0,), x[first:], "normalizes over")
     for i in parameters:
         ctx.broadcast(ctx.input(i), x)
@@ -99,8 +89,15 @@ def _normalized_from(ctx: FeatureMapContext, x: Sequence[Extent], first: int, pa
                 ctx.same(axis, other)
 
 
-def _correct(ctx: FeatureMapContext, mixed: Sequence[Extent], scale: int, epsilon: float) -> None:
-    """``scale`` is the input that scales features, ``epsilon`` what the operator takes where none is stated."""
+def correct_normalization(ctx: FeatureMapContext, mixed: Sequence[Extent], scale: int, epsilon: float) -> None:
+    """Correct a normalization over the axes ``mixed`` for added zeros.
+
+    Args:
+        ctx: the node.
+        mixed: what it normalizes over.
+        scale: the input that scales features.
+        epsilon: what the operator takes where none is stated.
+    """
     factor = math.prod(axis.old for axis in mixed) / math.prod(axis.new for axis in mixed)
     if factor != 1:
         ctx.set_attribute("epsilon", float(ctx.attr("epsilon", epsilon)) * factor)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sift_onnx.feature_maps.context import Extent, FeatureMapContext
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.feature_maps.registry import feature_map_rule
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.operators.einsum_terms import einsum_terms

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from sift_onnx.feature_maps.context import FeatureMapContext, FeatureMaps
+from sift_onnx.feature_maps.context import FeatureMapContext
 from sift_onnx.feature_maps.findings import Obstacle, ZeroDemand
+from sift_onnx.feature_maps.maps import FeatureMaps
 from sift_onnx.feature_maps.zeros.masks import Mask, everywhere, fitted, mask_of_input
 from sift_onnx.feature_maps.zeros.sources import zero_sources
 from sift_onnx.graphs.constants import constant_values
@@ -36,21 +37,20 @@ def zero_masks(maps: FeatureMaps, contexts: Sequence[FeatureMapContext]) -> tupl
     Returns:
         The masks by tensor, and the demands that cannot be met.
     """
-    ways: dict[tuple[str, int], list[int] | None] = {}
+    ways: dict[str, list[int] | None] = {}
     blocked: dict[str, str] = {}
-    outputs = {t.name: k for ctx in contexts for k, t in enumerate(ctx.node.outputs) if t.name}
     for ctx in contexts:
         for k, tensor in enumerate(ctx.node.outputs):
             if tensor.name and maps.grows(tensor.name):
-                ways[tensor.name, k] = _way(ctx, k, ways, outputs)
-                if ways[tensor.name, k] is None:
+                ways[tensor.name] = _way(ctx, k, ways)
+                if ways[tensor.name] is None:
                     blocked[tensor.name] = _blocking(ctx, blocked)
     masks: dict[str, Mask] = {}
     obstacles: list[Obstacle] = []
     for demand in maps.demands:
         ctx = contexts[demand.node]
         tensors = [ctx.node.inputs[i] for i in demand.inputs]
-        chosen = next((t for t in tensors if _can_be_zero(t, ways, outputs)), None)
+        chosen = next((t for t in tensors if _can_be_zero(t, ways)), None)
         if chosen is None:
             reason = f"{demand.reason}, and what {blocked.get(tensors[0].name, 'it reads')} adds is not zero"
             obstacles.append(Obstacle(demand.node, reason, demand.axes))
@@ -59,7 +59,7 @@ def zero_masks(maps: FeatureMaps, contexts: Sequence[FeatureMapContext]) -> tupl
         masks[chosen.name] = found | masks[chosen.name] if chosen.name in masks else found
     for ctx in reversed(contexts):
         for k, tensor in enumerate(ctx.node.outputs):
-            mask, way = masks.get(tensor.name), ways.get((tensor.name, k))
+            mask, way = masks.get(tensor.name), ways.get(tensor.name)
             if mask is None or not mask.any():
                 continue
             for i in way or ():
@@ -80,14 +80,10 @@ def _demanded(maps: FeatureMaps, tensor: str, demand: ZeroDemand) -> Mask:
     return mask
 
 
-def _way(
-    ctx: FeatureMapContext,
-    output: int,
-    ways: Mapping[tuple[str, int], list[int] | None],
-    outputs: Mapping[str, int],
-) -> list[int] | None:
+def _way(ctx: FeatureMapContext, output: int, ways: Mapping[str, list[int] | None]) -> list[int] | None:
+    """The inputs that make an output zero, of the best alternative in which all of them can be."""
     for inputs in zero_sources(ctx, output):
-        if all(_can_be_zero(ctx.node.inputs[i], ways, outputs) for i in inputs):
+        if all(_can_be_zero(ctx.node.inputs[i], ways) for i in inputs):
             return inputs
     return None
 
@@ -101,12 +97,9 @@ def _blocking(ctx: FeatureMapContext, blocked: Mapping[str, str]) -> str:
     return node_label(ctx.node)
 
 
-def _can_be_zero(
-    tensor: gs.Tensor, ways: Mapping[tuple[str, int], list[int] | None], outputs: Mapping[str, int]
-) -> bool:
+def _can_be_zero(tensor: gs.Tensor, ways: Mapping[str, list[int] | None]) -> bool:
     """Whether what is added to a tensor can be zero: nothing is, or it is stored, or there is a way."""
     if constant_values(tensor) is not None:
         # What divides must not be zero.
         return not any(node.op == "Div" and node.inputs[1] is tensor for node in tensor.outputs)
-    key = (tensor.name, outputs.get(tensor.name, 0))
-    return ways.get(key, []) is not None
+    return ways.get(tensor.name, []) is not None

@@ -40,9 +40,9 @@ def fitted(mask: Mask, shape: Sequence[int]) -> Mask:
     missing = mask.ndim - len(shape)
     if missing < 0:
         mask, missing = mask.reshape((1,) * -missing + mask.shape), 0
-    folded = mask.any(axis=tuple(range(missing)))
+    folded = np.logical_or.reduce(mask, axis=tuple(range(missing)))
     repeated = tuple(k for k, n in enumerate(shape) if n == 1 and folded.shape[k] != 1)
-    return folded.any(axis=repeated, keepdims=True)
+    return np.asarray(np.logical_or.reduce(folded, axis=repeated, keepdims=True))
 
 
 def _new(axes: Sequence[Extent]) -> list[int]:
@@ -141,7 +141,7 @@ def _bias(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | Non
         return None
     if ctx.node.op in ("Gemm", "FusedGemm", "LayerNormalization"):
         return fitted(mask, _new(ctx.input(i)))
-    return mask.any(axis=tuple(k for k in range(mask.ndim) if k != 1))
+    return np.asarray(mask.any(axis=tuple(k for k in range(mask.ndim) if k != 1)))
 
 
 def _product(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | None:
@@ -150,8 +150,13 @@ def _product(ctx: FeatureMapContext, i: int, output: int, mask: Mask) -> Mask | 
     return None
 
 
+_ELEMENTWISE = (
+    ELEMENTWISE_BINARY
+    | ELEMENTWISE_UNARY
+    | {"BiasAdd", "BiasGelu", "CastLike", "Clip", "Dropout", "Expand", "FastGelu", "QuickGelu"}
+)
 _FLOWS: dict[str, Flow] = {
-    **dict.fromkeys(ELEMENTWISE_BINARY | ELEMENTWISE_UNARY | {"CastLike", "Clip", "Dropout", "Expand"}, _elementwise),
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshaped),
     **dict.fromkeys(
         ("BatchNormalization", "InstanceNormalization", "GroupNormalization", "Conv", "ConvTranspose"), _bias

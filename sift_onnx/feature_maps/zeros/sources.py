@@ -25,10 +25,12 @@ _WEIGHTED = {"Einsum", "GRU", "Gather", "LSTM", "RNN"}
 # Functions that are zero at zero.
 _ZERO_AT_ZERO = frozenset(
     """
-    Abs Asin Asinh Atan Ceil Celu Elu Erf Floor Gelu HardSwish LeakyRelu Mish Neg Relu Round Selu Shrink Sign Sin Sinh
-    Softsign Sqrt Swish Tan Tanh ThresholdedRelu
+    Abs Asin Asinh Atan Ceil Celu Elu Erf Floor Gelu HardSwish LeakyRelu Mish Neg QuickGelu Relu Round Selu Shrink Sign
+    Sin Sinh Softsign Sqrt Swish Tan Tanh ThresholdedRelu
     """.split()
 )
+# The output of a SkipSimplifiedLayerNormalization that is the sum.
+_SUM_OUTPUT = 3
 # Whose added elements come from the added elements of the first input alone.
 _MOVED = REARRANGING | {
     *("Cast", "CastLike", "CumSum", "DepthToSpace", "Dropout", "Gather", "RotaryEmbedding", "Slice", "SpaceToDepth"),
@@ -43,6 +45,8 @@ def zero_sources(ctx: FeatureMapContext, output: int = 0) -> Alternatives:
     """Alternatives of inputs that make what is added to ``output`` zero, if all of one are zero there."""
     if ctx.has_weight and ctx.node.op not in _WEIGHTED:
         return _weight_layer(ctx, ctx.output(output))
+    if ctx.node.op == "SkipSimplifiedLayerNormalization" and output == _SUM_OUTPUT:
+        return [[i for i in (0, 1, 3) if ctx.has_input(i)]]
     rule = _RULES.get(ctx.node.op)
     return rule(ctx, ctx.output(output)) if rule is not None else []
 
@@ -173,7 +177,7 @@ def _weight_layer(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ZERO_AT_ZERO | _MOVED | _POOLED | {"PRelu"}, _first),
-    **dict.fromkeys(("Add", "Max", "Mean", "Min", "Sum"), _all_operands),
+    **dict.fromkeys(("Add", "BiasAdd", "BiasGelu", "FastGelu", "Max", "Mean", "Min", "Sum"), _all_operands),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), _normalized_channels),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _normalized_features),
     **dict.fromkeys(("Gemm", "MatMul"), _product),

@@ -169,6 +169,28 @@ def test_a_stream_whose_mean_others_see_is_centred_by_nodes() -> None:
     np.testing.assert_array_equal(before, stored)
 
 
+@pytest.mark.parametrize("reads_mean", [False, True])
+def test_what_has_grown_grows_again_without_further_nodes(reads_mean: bool) -> None:
+    net = Net()
+    x = net.op("Add", net.tokens(WIDTH, LENGTH), bias(net, WIDTH))
+    y = layer_norm(net, x)
+    net.tokens_end(net.op("Add", y, x) if reads_mean else y, WIDTH)
+    first = embedded(net.model(), net.feeds, "0.5")
+    again = embedded(first.model.to_proto(), net.feeds, "0.5", seed=1)
+    assert again.report["centred"] == []
+    ops = [[node.op for node in r.model.graph.nodes if node.op != "Constant"] for r in (first, again)]
+    assert ops[0] == ops[1]
+    for name, constant in first.model.masked().items():
+        assert constant.nnz == again.model.masked()[name].nnz
+
+
+def test_the_report_names_what_nodes_centre() -> None:
+    net = Net()
+    x = net.tokens(WIDTH, LENGTH)
+    net.tokens_end(net.op("Add", layer_norm(net, x), x), WIDTH)
+    assert embedded(net.model(), net.feeds).report["centred"] == ["before"]
+
+
 def test_a_normalization_behind_another_is_centred_by_nodes() -> None:
     """As in BERT: the stream is what a normalization gives, whose scale and shift leave it with a mean."""
     net = Net()
@@ -179,14 +201,39 @@ def test_a_normalization_behind_another_is_centred_by_nodes() -> None:
     assert array_of(model.initializers()["after.weight"]).shape[0] == 16
 
 
-def test_a_stored_scale_of_a_branch_stays_a_scale() -> None:
-    """As in ConvNeXt and in deep vision transformers."""
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_stored_scale_of_a_branch_is_multiplied_into_what_it_scales(has_bias: bool) -> None:
+    """As in deep vision transformers; what stays behind is one number for all features."""
     net = Net()
     x = net.tokens(WIDTH, LENGTH)
-    y = net.dense(net.op("Gelu", net.dense(layer_norm(net, x), WIDTH, 12)), 12, WIDTH)
-    x = net.op("Add", x, net.op("Mul", y, around_one(net, WIDTH)))
+    y = net.dense(net.op("Gelu", net.dense(layer_norm(net, x), WIDTH, 12)), 12, WIDTH, name="down")
+    y = net.op("Add", bias(net, WIDTH), y) if has_bias else y
+    x = net.op("Add", x, net.op("Mul", y, around_one(net, WIDTH), name="branch"))
     net.tokens_end(layer_norm_without_bias(net, x), WIDTH)
-    embedded(net.model(), net.feeds)
+    result = embedded(net.model(), net.feeds)
+    assert result.report["centred"] == []
+    scale = next(node for node in result.model.graph.nodes if node.name == "branch").inputs[1]
+    assert len(set(array_of(scale)[:WIDTH].tolist())) == 1
+
+
+def test_a_stream_that_is_averaged_over_positions_is_centred_where_it_is_stored() -> None:
+    net = Net()
+    positions = bias(net, 1, LENGTH, WIDTH)
+    x = net.op("Add", net.op("Add", net.tokens(WIDTH, LENGTH), positions), positions)
+    x = net.op("Add", x, net.dense(net.op("Gelu", net.dense(layer_norm(net, x), WIDTH, 12)), 12, WIDTH))
+    x = net.op("ReduceMean", x, net.constant([1]))
+    net.tokens_end(layer_norm_without_bias(net, x), WIDTH)
+    assert embedded(net.model(), net.feeds).report["centred"] == []
+
+
+def test_a_scale_that_several_branches_share_stays_as_it_is() -> None:
+    net = Net()
+    x, scale = net.tokens(WIDTH, LENGTH), around_one(net, WIDTH)
+    for _ in range(2):
+        y = net.dense(net.op("Gelu", net.dense(layer_norm_without_bias(net, x), WIDTH, 12)), 12, WIDTH)
+        x = net.op("Add", x, net.op("Mul", y, scale))
+    net.tokens_end(layer_norm_without_bias(net, x), WIDTH)
+    assert len(embedded(net.model(), net.feeds).report["centred"]) == 2
 
 
 def test_channels_that_are_normalized_where_they_lie_last_grow() -> None:
@@ -197,23 +244,22 @@ def test_channels_that_are_normalized_where_they_lie_last_grow() -> None:
     embedded(net.model(), net.feeds)
 
 
-def test_skipped_sums_are_normalized_by_their_root_mean_square() -> None:
-    net = Net()
-    x = net.tokens(WIDTH, LENGTH)
-    y = net.op(
-        "SkipSimplifiedLayerNormalization", x, net.dense(x, WIDTH, WIDTH), around_one(net, WIDTH), domain=MICROSOFT
-    )
+@pytest.mark.parametrize("kind", ["SkipSimplifiedLayerNormalization", "SkipLayerNormalization"])
+@pytest.mark.parametrize("opset", [16, 20])
+def test_skipped_sums_of_onnxruntime_are_normalized(kind: str, opset: int) -> None:
+    """The sum is an output as well, which goes on as the residual stream."""
+    net = Net(opset)
+    x, shifts = net.tokens(WIDTH, LENGTH), () if "Simplified" in kind else (bias(net, WIDTH),)
+    for i in range(2):
+        h = net.op("FastGelu", net.dense(x, WIDTH, 12), bias(net, 12), domain=MICROSOFT)
+        operands = x, net.dense(h, 12, WIDTH), around_one(net, WIDTH), *shifts
+        y, _, _, x = net.op(kind, *operands, domain=MICROSOFT, outputs=4, epsilon=0.1, name=f"mixer{i}")
     net.tokens_end(y, WIDTH)
-    embedded(net.model(), net.feeds)
-
-
-def test_skipped_sums_whose_mean_is_subtracted_keep_their_width_by_name() -> None:
-    net = Net()
-    x = net.tokens(WIDTH, LENGTH)
-    parameters = around_one(net, WIDTH), bias(net, WIDTH)
-    y = net.op("SkipLayerNormalization", x, net.dense(x, WIDTH, WIDTH), *parameters, domain=MICROSOFT, name="mixer")
-    net.tokens_end(y, WIDTH)
-    assert "subtracts" in kept_for(embedded(net.model(), net.feeds), "mixer")
+    result = embedded(net.model(), net.feeds)
+    kept = kept_for(result, "mixer0")
+    assert ("subtracts" in kept) == (opset == 16 and "Simplified" not in kind)
+    grown = array_of(result.model.initializers()["after.weight"]).shape[0]
+    assert grown == (WIDTH if kept else 2 * WIDTH)
 
 
 # What stands around attention.
