@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Attention, GlobalPool, Joined, Moving, Reshaped, Sliced, Spec, Transposed
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    GlobalPool,
+    Joined,
+    Moving,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+)
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled"]
 
@@ -115,6 +125,8 @@ def _keeps_images(step: Step, region: Region) -> bool:
             return all(taken.axis > 0 for taken in ranges)
         case Joined(axis=axis):
             return axis > 0
+        case Repeated(sizes=sizes):
+            return all(axis > 0 for axis, _ in sizes)
         case Attention() if step.mask:
             mask = region.constants.get(step.mask)
             return mask is not None and (step.spec.repeats_mask or mask.ndim < 3 or mask.shape[0] == 1)
@@ -123,7 +135,7 @@ def _keeps_images(step: Step, region: Region) -> bool:
 
 def _keeps_rows(step: Step, dims: Mapping[str, Sizes]) -> bool:
     """Whether each image or row of the result is made of the same one of the operands."""
-    if isinstance(step.spec, (Attention, Transposed, Sliced, Joined)):
+    if isinstance(step.spec, (Attention, Transposed, Sliced, Repeated, Joined)):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False

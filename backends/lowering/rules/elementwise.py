@@ -14,7 +14,7 @@ from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "negate"]
 
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
@@ -39,6 +39,15 @@ def biased_gelu(node: NodeView) -> Step:
         raise NotLowered("the number of channels is unknown")
     bias = node.float_vector(1, channels, "the bias")
     return node.step(ChannelScale(np.ones(channels, np.float32), bias, function), view)
+
+
+def negate(node: NodeView) -> Step:
+    """Neg, channel by channel."""
+    view = node.operand(0)
+    channels = node.dims(0)[1 if view == "image" else -1]
+    if not isinstance(channels, int) or channels > _CHANNELS:
+        raise NotLowered("the number of channels is unknown")
+    return node.step(ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32)), view)
 
 
 def _activation_of(node: NodeView) -> Activation:

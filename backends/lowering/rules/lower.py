@@ -45,6 +45,8 @@ _RULES.add_table({
     "Split": moving.split,
     "Gather": moving.gather,
     "Concat": moving.concat,
+    "Expand": moving.expand,
+    "Neg": elementwise.negate,
     "Cast": reshaping.cast,
     "Pad": reshaping.pad,
     "Identity": reshaping.identity,

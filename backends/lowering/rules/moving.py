@@ -1,4 +1,4 @@
-"""Operators that move values: Transpose, Slice, Split, Gather of one position, Concat.
+"""Operators that move values: Transpose, Slice, Split, Gather of one position, Expand, Concat.
 
 What they make is a view of their operand where that is possible; values are copied when an operator reads it.
 """
@@ -11,9 +11,9 @@ from itertools import pairwise
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View, dims_of
-from sift_onnx.backends.lowering.specs import Joined, Moving, Range, Sliced, Transposed, result_dims
+from sift_onnx.backends.lowering.specs import Joined, Moving, Range, Repeated, Sliced, Transposed, result_dims
 
-__all__ = ["concat", "gather", "slice_", "split", "transpose", "view_of_result"]
+__all__ = ["concat", "expand", "gather", "slice_", "split", "transpose", "view_of_result"]
 
 # Operators of images and of rows, which say how their readers want a value.
 _IMAGES = frozenset({"Conv", "BatchNormalization", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize"})
@@ -90,6 +90,20 @@ def gather(node: NodeView) -> Step:
         raise NotLowered("it gathers positions that are not there")
     taken = _range(dims, axis, first, end or _ENDLESS, 1)
     return _moved(node, Sliced((taken or Range(axis, 0, None),), drops=places.ndim == 0))
+
+
+def expand(node: NodeView) -> Step:
+    """Expand of axes of one position to constant sizes, as heads of keys are repeated for groups of queries."""
+    dims, target = node.dims(0), node.graph.vector(node.input(1))
+    if target is None or len(target) > len(dims):
+        raise NotLowered("its target is computed during the run, or has more axes")
+    sizes = []
+    for axis, wanted in enumerate(target, len(dims) - len(target)):
+        if dims[axis] == 1 and isinstance(wanted, int):
+            sizes.append((axis, wanted))
+        elif wanted not in (1, dims[axis]):
+            raise NotLowered("its target is computed during the run")
+    return _moved(node, Repeated(tuple((axis, size) for axis, size in sizes if size != 1)))
 
 
 def concat(node: NodeView) -> Step:
