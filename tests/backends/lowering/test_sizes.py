@@ -130,6 +130,17 @@ def test_sizes_of_tables_masks_and_joined_values() -> None:
     assert graph.dims("joined") == ("n", 2, 12)
 
 
+def test_sizes_of_means() -> None:
+    net, x = dynamic()
+    net.op("ReduceMean", x, axes=[-1], name="kept")
+    net.op("ReduceMean", x, axes=[1], keepdims=0, name="dropped")
+    net.output(net.op("GlobalAveragePool", x, name="pooled"), 2, 5, 1)
+    graph = view_of(net)
+    assert graph.dims("kept") == ("n", "t", 1)
+    assert graph.dims("dropped") == ("n", 12)
+    assert graph.dims("pooled") == ("n", "t", 1)
+
+
 def test_a_length_that_a_reshape_fixes_is_known_everywhere() -> None:
     net, x = dynamic()
     net.op("Reshape", x, net.op("Concat", net.constant([5]), size(net, x, 0), net.constant([12]), axis=0), name="fixed")
