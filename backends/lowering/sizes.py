@@ -185,6 +185,17 @@ class Sizes:
                 second = self.dims(node.input[1])
                 rows = first[1 if attributes.get("transA", 0) else 0]
                 return [rows, second[0 if attributes.get("transB", 0) else 1]] if second is not None else None
+            case "ReduceMean" | "ReduceSum" | "ReduceMax":
+                axes = self._axes(node, attributes)
+                if axes is None:
+                    return None
+                reduced = {axis % len(first) for axis in axes}
+                kept = attributes.get("keepdims", 1)
+                return [
+                    1 if axis in reduced else size for axis, size in enumerate(first) if kept or axis not in reduced
+                ]
+            case "GlobalAveragePool":
+                return (*first[:2], *(1 for _ in first[2:]))
             case "GatherElements":
                 return self.dims(node.input[1])
             case "Expand":

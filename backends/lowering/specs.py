@@ -37,6 +37,7 @@ __all__ = [
     "PixelCopy",
     "Pool",
     "Range",
+    "Repeated",
     "Reshaped",
     "Sliced",
     "Spec",
@@ -326,6 +327,13 @@ class Sliced:
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """Axes of one position that have ``sizes`` of them in the result, by axis: all the same."""
+
+    sizes: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
 class Joined:
     """Operands one after the other along an axis, of which the result has ``size`` positions.
 
@@ -350,7 +358,7 @@ class Joined:
 
 
 LinearLayer = Conv | Depthwise | Matmul
-Moving = Reshaped | Transposed | Sliced | Joined
+Moving = Reshaped | Transposed | Sliced | Repeated | Joined
 Spec = (
     LinearLayer
     | Pool
@@ -417,6 +425,9 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
                 left[taken.axis] = len(taken.places(size)) if isinstance(size, int) else 1
             dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
             return tuple(size for axis, size in enumerate(left) if axis not in dropped)
+        case Repeated(sizes=sizes):
+            repeated = dict(sizes)
+            return tuple(repeated.get(axis, size) for axis, size in enumerate(dims))
         case Joined(axis=axis):
             return (*dims[:axis], spec.size, *dims[axis + 1 :])
         case _:

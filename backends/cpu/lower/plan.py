@@ -36,7 +36,17 @@ from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, given_up, needed
 from sift_onnx.backends.lowering.partition import Part, partition
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Joined, Matmul, Reshaped, Sliced, Spec, Transposed
+from sift_onnx.backends.lowering.specs import (
+    Conv,
+    Depthwise,
+    Joined,
+    Matmul,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+)
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
 from sift_onnx.operators.labels import node_name
 
@@ -180,19 +190,27 @@ def _unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], s
 def _carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
     """Groups that copy values for onnxruntime alone, which can do that itself."""
     readers: dict[str, set[bool]] = defaultdict(set)
+    moved: set[str] = set()
     for part in parts:
         for group in part.groups:
             for name in group.reads:
                 readers[name].add(part.on_kernels)
-    moving: dict[tuple[int, ...], list[str]] = defaultdict(list)
+            step = group.step
+            if step is None:
+                continue
+            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined))
+            if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
+                moved.add(step.output)
+    # A node of several results, such as Split, stays if kernels read one of them.
+    made: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for part in parts:
         for group in part.groups:
-            if group.step is not None and isinstance(group.step.spec, (Transposed, Sliced, Joined)):
-                moving[group.nodes].append(group.step.output)
+            if group.step is not None:
+                made[group.nodes].append(group.step.output)
     return {
         nodes: "it moves values for nodes of onnxruntime"
-        for nodes, made in moving.items()
-        if all(readers[name] == {False} for name in made)
+        for nodes, names in made.items()
+        if all(name in moved and readers[name] == {False} for name in names)
     }
 
 
@@ -280,6 +298,6 @@ def _kernel_reason(spec: Spec) -> str:
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
             return "the same values under other sizes"
-        case Transposed() | Sliced():
+        case Transposed() | Sliced() | Repeated():
             return "a view: values are copied where a layer needs them in another order"
     return "between sparse layers: its operands stay in the kernels' layout"

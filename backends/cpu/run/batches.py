@@ -23,6 +23,7 @@ from sift_onnx.backends.lowering.specs import (
     LinearResize,
     Moving,
     PixelCopy,
+    Repeated,
     Reshaped,
     Sliced,
     Spec,
@@ -140,6 +141,8 @@ def _keeps_images(step: Step, region: Region) -> bool:
             return all(taken.axis > 0 for taken in ranges)
         case Joined(axis=axis):
             return axis > 0
+        case Repeated(sizes=sizes):
+            return all(axis > 0 for axis, _ in sizes)
         case Attention() if step.mask:
             mask = region.constants.get(step.mask)
             return mask is not None and (step.spec.repeats_mask or mask.ndim < 3 or mask.shape[0] == 1)
@@ -164,6 +167,8 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes]) -> bool:
             stays = all(taken.axis for taken in ranges)
         case Joined(axis=axis):
             stays = axis > 0
+        case Repeated(sizes=repeated):
+            stays = all(axis for axis, _ in repeated)
         case Elementwise(repeats=True):
             return operands[1] == sizes
         case _:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Moving, Range, Reshaped, Sliced, Transposed
+from sift_onnx.backends.lowering.specs import Moving, Range, Repeated, Reshaped, Sliced, Transposed
 
 __all__ = [
     "PlacedView",
@@ -213,6 +213,8 @@ def moved(view: PlacedView, spec: Moving, dims: Sequence[int]) -> PlacedView | N
                 view = cut
             dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
             return replace(view, axes=tuple(axis for i, axis in enumerate(view.axes) if i not in dropped))
+        case Repeated():
+            return view.repeated(dims)
         case Reshaped() if view.is_whole:
             return PlacedView.of(view.stored, dims)
         case Reshaped():

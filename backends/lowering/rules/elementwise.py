@@ -14,7 +14,7 @@ from sift_onnx.backends.lowering.rules.moving import view_of_result
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu", "parametric_relu"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu"]
 
 # ONNX's defaults of alpha and gamma.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
@@ -58,6 +58,15 @@ def parametric_relu(node: NodeView) -> Step:
         return node.step(Elementwise("first", ("leaky", float(slopes[0]), 0.0)), view)
     one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
+
+
+def negate(node: NodeView) -> Step:
+    """Neg, channel by channel."""
+    view = node.operand(0)
+    channels = node.dims(0)[1 if view == "image" else -1]
+    if not isinstance(channels, int) or channels > _CHANNELS:
+        raise NotLowered("the number of channels is unknown")
+    return node.step(ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32)), view)
 
 
 def _activation_of(node: NodeView) -> Activation:

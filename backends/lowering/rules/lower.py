@@ -57,6 +57,8 @@ _RULES.add_table({
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,
     "Unsqueeze": reshaping.unsqueeze,
+    "Expand": moving.expand,
+    "Neg": elementwise.negate,
     "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,

@@ -1,4 +1,4 @@
-"""Operators that move values: Transpose and Concat; what those that move them share.
+"""Operators that move values: Transpose, Expand and Concat; what those that move them share.
 
 What they make is a view of their operand where that is possible; values are copied when an operator reads it.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View, dims_of
-from sift_onnx.backends.lowering.specs import Joined, Sliced, Transposed, result_dims
+from sift_onnx.backends.lowering.specs import Joined, Repeated, Sliced, Transposed, result_dims
 
-__all__ = ["concat", "moved", "transpose", "view_of_moved", "view_of_result"]
+__all__ = ["concat", "expand", "moved", "transpose", "view_of_moved", "view_of_result"]
 
 # Operators of images and of rows, which say how their readers want a value.
 _IMAGES = frozenset({
@@ -29,6 +29,20 @@ def transpose(node: NodeView) -> Step:
     if sorted(order) != list(range(rank)):
         raise NotLowered(f"its order {list(order)} is none of {rank} axes")
     return moved(node, Transposed(order), node.output)
+
+
+def expand(node: NodeView) -> Step:
+    """Expand of axes of one position to constant sizes, as heads of keys are repeated for groups of queries."""
+    dims, target = node.dims(0), node.graph.vector(node.input(1))
+    if target is None or len(target) > len(dims):
+        raise NotLowered("its target is computed during the run, or has more axes")
+    sizes = []
+    for axis, wanted in enumerate(target, len(dims) - len(target)):
+        if dims[axis] == 1 and isinstance(wanted, int):
+            sizes.append((axis, wanted))
+        elif wanted not in (1, dims[axis]):
+            raise NotLowered("its target is computed during the run")
+    return moved(node, Repeated(tuple((axis, size) for axis, size in sizes if size != 1)), node.output)
 
 
 def concat(node: NodeView) -> Step:
@@ -72,7 +86,7 @@ def _is_repeated(dims: Dims, first: Dims, axis: int) -> bool:
     return all(own in (1, size) for i, (own, size) in enumerate(zip(dims, first, strict=True)) if i != axis)
 
 
-def moved(node: NodeView, spec: Transposed | Sliced, output: str, nodes: tuple[int, ...] = ()) -> Step:
+def moved(node: NodeView, spec: Transposed | Sliced | Repeated, output: str) -> Step:
     """The step that makes ``output`` of the node's first operand."""
     name = node.input(0)
     node.check_float(name)
@@ -83,7 +97,7 @@ def moved(node: NodeView, spec: Transposed | Sliced, output: str, nodes: tuple[i
         raise NotLowered("its operand is a number")
     axis = spec.ranges[0].axis if isinstance(spec, Sliced) and len(spec.ranges) == 1 and not spec.drops else None
     result_view = view_of_result(node, output, result_dims(spec, dims), name, axis)
-    return Step(spec, (name,), output, view_of_moved(node, name, result_view), result_view, nodes or (node.index,))
+    return Step(spec, (name,), output, view_of_moved(node, name, result_view), result_view, (node.index,))
 
 
 def view_of_moved(node: NodeView, name: str, result_view: View) -> View:

@@ -118,8 +118,7 @@ const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std:
   const MaskShape& shape = *options_.mask;
   const std::int64_t keys = options_.tokens;
   const float* const of_head =
-      mask +
-      (sequence % shape.sequences * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
+      mask + (sequence % shape.sequences * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
   if (shape.queries == 1 && shape.keys == keys) return of_head;
   float* const turned = floats(tile_scratch().mask, blocks * keys * kLanes);
   if (shape.keys != keys) {

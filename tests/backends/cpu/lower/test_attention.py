@@ -182,6 +182,30 @@ def heads_and_sequences_in_one_axis() -> AttentionNet:
     return net.ends(net.op("Transpose", net.dense(joined, WIDTH, WIDTH), perm=[1, 0, 2]))
 
 
+def grouped_queries() -> AttentionNet:
+    """As Llama: heads share keys and values, and half of a head's channels change places for rotary positions."""
+    net = AttentionNet()
+    rng = np.random.default_rng(7)
+    q, k, v = net.dense(net.x, WIDTH, WIDTH), net.dense(net.x, WIDTH, DEPTH), net.dense(net.x, WIDTH, DEPTH)
+    shared = net.constant([0, TOKENS, 1, DEPTH], dtype=np.int64)
+    q = net.parted(q)
+    k, v = (net.op("Transpose", net.op("Reshape", y, shared), perm=[0, 2, 1, 3]) for y in (k, v))
+    cosines, sines = (net.constant(rng.standard_normal((1, 1, TOKENS, DEPTH))) for _ in range(2))
+    middle, end, last = net.constant([DEPTH // 2]), net.constant([2**62]), net.constant([3])
+
+    def rotated(y: str) -> str:
+        first = net.op("Slice", y, net.constant([0]), middle, last)
+        turned = net.op("Concat", net.op("Neg", net.op("Slice", y, middle, end, last)), first, axis=-1)
+        return str(net.op("Add", net.op("Mul", y, cosines), net.op("Mul", turned, sines)))
+
+    q, k = rotated(q), rotated(k)
+    groups = net.constant([1, 1, HEADS, 1, 1], dtype=np.int64)
+    heads = net.constant([0, HEADS, TOKENS, DEPTH], dtype=np.int64)
+    k, v = (net.op("Expand", net.op("Unsqueeze", y, net.constant([2])), groups) for y in (k, v))
+    k, v = (net.op("Reshape", y, heads) for y in (k, v))
+    return net.ends(net.joined(net.attend(q, net.op("Transpose", k, perm=[0, 1, 3, 2]), v)))
+
+
 def windows(shifted: bool) -> AttentionNet:
     """As Swin transformers: sequences are windows of an image, which share a table; shifted ones have a mask each."""
     net = AttentionNet()
@@ -288,6 +312,7 @@ SPELLINGS: dict[str, Callable[[], AttentionNet]] = {
     "queries end within the keys": queries_end_within_the_keys,
     "result is read twice": result_is_read_twice,
     "heads and sequences in one axis": heads_and_sequences_in_one_axis,
+    "grouped queries": grouped_queries,
     "windows": lambda: windows(shifted=False),
     "shifted windows": lambda: windows(shifted=True),
 }
