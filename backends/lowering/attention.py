@@ -109,7 +109,7 @@ def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
     for index in nodes - {weighed}:
         if any(not _is_inside(graph, name, nodes) for name in graph.nodes[index].output):
             raise _NoMatch
-    joined = joined_mask(graph, found.masks, found.dims, f"{graph.nodes[softmax].output[0]}/mask")
+    joined = joined_mask(graph, found.masks, found.dims, f"{graph.nodes[softmax].output[0]}:mask")
     if joined is None:
         raise _NoMatch
     mask, repeats = joined

@@ -189,14 +189,14 @@ def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]])
     """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs."""
     nodes, parts = [], []
     for number, size in enumerate(sizes):
-        part = f"{output}/{number}"
+        part = f"{output}:{number}"
         values = [size] if isinstance(size, int) else [places[size][1]]
         constant = onnx.numpy_helper.from_array(np.array(values, np.int64))
         nodes.append(onnx.helper.make_node("Constant", [], [part], value=constant))
         if not isinstance(size, int):
-            shape = f"{part}/shape"
+            shape = f"{part}:shape"
             nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [shape]))
-            nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}/size"]))
+            nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}:size"]))
         parts.append(part)
     return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
