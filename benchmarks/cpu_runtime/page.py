@@ -65,8 +65,8 @@ Worst {worst}, of runs that take 0.1 ms or more {worst_long}; geometric mean {me
 
     {command}
 
-The ratio is the median of slices in which sessions take turns; in brackets, that of the least times. A request costs two
-to four microseconds of Python more than in onnxruntime's own session, which shows where a run takes less than a
+The ratio is the median of slices in which sessions take turns; in brackets, that of the least times. A request costs
+two to four microseconds of Python more than in onnxruntime's own session, which shows where a run takes less than a
 twentieth of a millisecond. "First" is the time of the first run, in runs: code and lists are made, and both ways timed
 where that was done.
 

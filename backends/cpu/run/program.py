@@ -33,7 +33,7 @@ from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
-from sift_onnx.backends.cpu.run.trials import Route, Trials, placed
+from sift_onnx.backends.cpu.run.trials import Route, Trials, clock_of, placed
 from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
@@ -153,6 +153,7 @@ class CpuProgram(Program):
             lambda: self._in_order([opened()]),
             [spec.name for spec in self.inputs],
             self._estimate_by(rates),
+            clock_of(self.threads),
         )
 
     def _estimate_by(self, rates: Rates) -> Callable[[Sequence[Shapes]], Estimate]:

@@ -26,7 +26,7 @@ from sift_onnx.backends.cpu.run.shape_classes import ShapeClass, shape_class
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.errors import SiftError
 
-__all__ = ["Route", "Trials", "Verdict", "placed"]
+__all__ = ["Route", "Trials", "Verdict", "clock_of", "placed"]
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -81,7 +81,7 @@ class Trials:
         open_whole: Callable[[], Parts],
         inputs: Sequence[str],
         estimate: Callable[[Sequence[Shapes]], Estimate],
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float],
     ) -> None:
         """Nothing is run yet.
 
@@ -175,6 +175,11 @@ class Trials:
             runs += 1
             if end - begin >= (_TURN_SECONDS if runs >= _LEAST_RUNS else _LONG_SECONDS):
                 return outputs, best
+
+
+def clock_of(threads: int) -> Callable[[], float]:
+    """Seconds of runs on ``threads`` threads: of a single one, without those in which others had its processor."""
+    return time.perf_counter if threads > 1 else time.thread_time
 
 
 def placed(placement: Placement, verdict: Verdict) -> Placement:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 
 import numpy as np
 import onnx
@@ -18,7 +17,6 @@ from sift_onnx.backends.cpu.run import program, trials, whole_model
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trace import trace_events
-from sift_onnx.backends.cpu.run.trials import Trials
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.graphs.constants import is_masked, nbytes_of
 from sift_onnx.model import Model
@@ -37,7 +35,7 @@ class Clock:
         monkeypatch.setattr(plan, "why_not_profitable", lambda *_: "")
         for module in (program, trials):
             monkeypatch.setattr(module, "is_certain", lambda _: False)
-        monkeypatch.setattr(program, "Trials", partial(Trials, clock=lambda: self.now))
+        monkeypatch.setattr(program, "clock_of", lambda _: lambda: self.now)
         monkeypatch.setattr(RegionProgram, "run", self._taking("region", RegionProgram.run))
         monkeypatch.setattr(OnnxRuntimeProgram, "_run", self._taking("session", OnnxRuntimeProgram._run))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sift_onnx.backends.cpu.lower.costs import Estimate
 from sift_onnx.backends.cpu.lower.profitability import is_certain
 from sift_onnx.backends.cpu.run import trials
 from sift_onnx.backends.cpu.run.shape_classes import shape_class
-from sift_onnx.backends.cpu.run.trials import Trials, Verdict, placed
+from sift_onnx.backends.cpu.run.trials import Trials, Verdict, clock_of, placed
 from sift_onnx.errors import BackendError
 
 UNCLEAR, CLEAR = Estimate(1e-9, 1e-9), Estimate(1.0, 9.0)
@@ -124,6 +125,11 @@ def test_short_runs_are_repeated_until_a_turn_is_over():
 
 def test_a_run_that_was_interrupted_does_not_stand_for_a_turn():
     assert Pair([9.0, 2e-3, 1e-4, 1e-4, 1e-4], [5e-4]).run(4) == "kernels"
+
+
+def test_time_without_the_processor_counts_only_where_threads_wait_for_each_other():
+    assert clock_of(1) is time.thread_time
+    assert clock_of(2) is time.perf_counter
 
 
 def test_reasons_have_both_times():
