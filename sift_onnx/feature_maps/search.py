@@ -20,6 +20,8 @@ from sift_onnx.feature_maps.zeros.masks import Mask
 
 __all__ = ["FoundMaps", "find_feature_maps"]
 
+# What a rule stumbles over where operands are not as it expects them.
+_CONTRADICTIONS = (ArithmeticError, LookupError, TypeError, ValueError)
 # Inputs that say how large something is to be; the sizes themselves are taken from the solution.
 _SIZES = {
     ("ConstantOfShape", 0),
@@ -72,6 +74,8 @@ def find_feature_maps(analysis: AxisAnalysis, solution: Solution, opset: int, ou
             _apply_rule(ctx, analysis, solution)
         except RefusedError as refused:
             obstacles.append(refused.obstacle)
+        except _CONTRADICTIONS as error:
+            obstacles.append(ctx.obstacle(f"makes no sense to its feature-map rule ({type(error).__name__}: {error})"))
         maps.ranges[ctx.node.outputs[0].name] = range_of_output(ctx, maps, maps.ranges)
     contradiction = maps.settle()
     if contradiction is not None:

@@ -9,6 +9,9 @@ import pytest
 from embedded_models import embedded, kept_for
 from nets import Net, run
 
+from sift_onnx.feature_maps import search
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.registry import FeatureMapRule, feature_map_rule_for
 from sift_onnx.passes import Wide
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -103,3 +106,16 @@ def test_what_has_no_place_keeps_its_size_by_name(block: Callable[[Net], None], 
     block(net)
     result = embedded(net.model(), net.feeds)
     assert reason in kept_for(result, "mixer")
+
+
+def test_what_a_rule_stumbles_over_keeps_its_size_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbling(ctx: FeatureMapContext) -> None:
+        raise IndexError("no such axis")
+
+    def rule_for(op: str, domain: str | None) -> FeatureMapRule | None:
+        return stumbling if op == "Softsign" else feature_map_rule_for(op, domain)
+
+    monkeypatch.setattr(search, "feature_map_rule_for", rule_for)
+    net = Net()
+    net.images_end(net.op("Softsign", net.images(6), name="mixer"), 6)
+    assert "no such axis" in kept_for(embedded(net.model(), net.feeds), "mixer")
