@@ -50,7 +50,7 @@ def insert_centring(
         read.append(builder.constant(f"{x.name}_mean_axes", np.asarray(attributes.pop("axes"), dtype=np.int64)))
     shape = None if x.shape is None else [1 if i in axes else n for i, n in enumerate(x.shape)]
     mean = builder.node("ReduceMean", read, like=x, name=f"{x.name}_mean", attrs=attributes, shape=shape)
-    kept = builder.node("Mul", [mean, _factors(maps, x, builder)], like=x, name=f"{x.name}_old_mean")
+    kept = builder.node("Mul", [mean, _factors(maps, x, axes, builder)], like=x, name=f"{x.name}_old_mean")
     centred = builder.node("Sub", [plain, kept], like=x, name=f"{x.name}_centred")
     nodes = builder.take_nodes()
     if reads is None:
@@ -64,9 +64,9 @@ def insert_centring(
     graph.nodes[after:after] = nodes
 
 
-def _factors(maps: FeatureMaps, x: gs.Variable, builder: NodeBuilder) -> gs.Variable:
+def _factors(maps: FeatureMaps, x: gs.Variable, axes: Sequence[int], builder: NodeBuilder) -> gs.Variable:
     """``m``, as a Constant node: it is no parameter, which training would change."""
-    extent = next(axis for axis in maps.extents(x.name) if axis.grows)
+    extent = next(axis for axis in maps.extents(x.name) if axis.grows and axis.axis in axes)
     factors = np.zeros(extent.new, dtype=floating_type(x))
     factors[maps.positions_along(x.name, extent.axis)] = extent.new / extent.old
     factors = factors.reshape(-1, *[1] * (len(maps.extents(x.name)) - 1 - extent.axis))

@@ -169,7 +169,10 @@ class FeatureMapContext:
             self._maps.demands.append(ZeroDemand(self.index, tuple(inputs), reason, growing, part))
 
     def require_centred(self, i: int, axes: Sequence[int]) -> None:
-        """Say that the mean over ``axes`` of input ``i`` has to be zero."""
+        """Say that the mean over ``axes``, one of which grows, of input ``i`` has to be zero."""
+        growing = [self.input(i)[axis] for axis in axes if self.input(i)[axis].grows]
+        if len(growing) > 1:
+            self.refuse("subtracts the mean over several axes that grow", growing)
         self._maps.centred.append(CentredInput(self.index, i, tuple(axes)))
 
     def require_centred_difference(self, axes: Sequence[int]) -> None:
