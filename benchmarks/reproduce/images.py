@@ -75,9 +75,9 @@ SETTINGS = {
     ),
     "standard": ImageSetting(
         "fashion-mnist",
-        "Fashion-MNIST, shrunk to 14x14: 50,000 images to train on, 10,000 to choose the learning rate by, 10,000 to "
+        "Fashion-MNIST, shrunk to 14x14: 30,000 images to train on, 10,000 to choose the learning rate by, 10,000 to "
         "test on; ResNet-10",
-        4, None, 128, 0, 4, (0.05, 0.1, 0.2, 0.4), 2, 5, 3, 50, (3, 4, 6, 8), (4, 8),
+        4, 30_000, 128, 0, 3, (0.05, 0.1, 0.2, 0.4), 2, 5, 3, 50, (3, 4, 6, 8), (4, 8),
     ),
     "large": ImageSetting(
         "own",

@@ -78,6 +78,26 @@ def test_no_more_lies_idle_than_was_out_at_one_time() -> None:
         assert pool.idle <= 1 << 18
 
 
+def test_the_smallest_memory_that_is_large_enough_is_given() -> None:
+    pool = _kernels.ArrayPool()
+    sizes = (5 << 14, 4 << 14, 9 << 13)
+    arrays = [pool.empty((size,)) for size in sizes]
+    places = [address(array) for array in arrays]
+    del arrays
+    gc.collect()
+    assert address(pool.empty((4 << 14,))) == places[1]
+
+
+def test_what_is_out_and_idle_together_stays_near_what_was_out_at_one_time() -> None:
+    """As in a training step: small arrays of the forward pass are gone when the backward pass asks for a large one."""
+    pool = _kernels.ArrayPool()
+    small = [pool.empty((1 << 16,)) for _ in range(16)]
+    del small
+    gc.collect()
+    large = pool.empty((1 << 19,))
+    assert large.size + pool.idle <= (16 << 16) * 9 // 8
+
+
 def test_impossible_sizes_are_refused() -> None:
     with pytest.raises(MemoryError):
         _kernels.ArrayPool().empty((1 << 40, 1 << 40))
