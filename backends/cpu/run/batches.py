@@ -56,7 +56,7 @@ def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
     name, view = next((name, view) for name, view in region.inputs if name not in region.constants)
     count = kernel_shape(dims[input_key(name, view)], view)[0]
     reads_constants = any(name in region.constants for step in region.steps for name in step.inputs)
-    if not reads_constants and all(_keeps_rows(step, dims) for step in region.steps):
+    if not reads_constants and all(_keeps_rows(step, dims, count) for step in region.steps):
         return Batch(count, is_flat=True)
     images = dims[input_key(name, view)][0]
     has_images = any(step.view == "image" and not isinstance(step.spec, Moving) for step in region.steps)
@@ -149,16 +149,16 @@ def _keeps_images(step: Step, region: Region) -> bool:
     return True
 
 
-def _keeps_rows(step: Step, dims: Mapping[str, Sizes]) -> bool:
-    """Whether each image or row of the result is made of the same one of the operands."""
+def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
+    """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
     if isinstance(step.spec, Attention):
         return False
     if isinstance(step.spec, GlobalPool) and step.view == "rows":
         return False
     sizes = dims[step.output]
-    count = kernel_shape(sizes, step.result_view)[0]
     operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
-    if any(kernel_shape(operand, step.view)[0] != count for operand in operands):
+    counts = [kernel_shape(sizes, step.result_view)[0], *(kernel_shape(own, step.view)[0] for own in operands)]
+    if any(own != count for own in counts):
         return False
     match step.spec:
         case Transposed(order=order):

@@ -136,6 +136,8 @@ def _view_of_readers(graph: GraphView, name: str) -> View | None:
                 return "image"
             if is_standard_op(node, *_ROWS):
                 return "rows"
+            if is_standard_op(node, "Transpose"):
+                continue  # What is made of it has other channels.
             made = [n for n in node.output if n and n not in seen and len(graph.dims(n) or ()) == 4]
             if len(waiting) < _MOST_NODES:
                 waiting += made
