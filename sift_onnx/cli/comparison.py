@@ -233,7 +233,7 @@ def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
         items_per_second=1e3 * entry.batch / summary.median_ms,
         nominal=entry.inputs.nominal,
         nodes=dict(Counter(placement.placement for placement in entry.program.placements)) or None,
-        verdict=entry.program.verdict,
+        verdict=entry.program.verdict or None,
     )
 
 
