@@ -173,8 +173,8 @@ def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
             return operands[1] == sizes
         case _:
             return True
-    # Their axes are those of the model: a slab has the same ones only where they are two, of rows and their channels, or
-    # the four of an image.
+    # Their axes are those of the model: a slab has the same ones only where they are two, of rows and their channels,
+    # or the four of an image.
     values = [*((own, step.view) for own in operands), (sizes, step.result_view)]
     return stays and all(own[0] == count and len(own) == (2 if view == "rows" else 4) for own, view in values)
 
