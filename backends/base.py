@@ -54,6 +54,8 @@ class CompileOptions:
         threads: worker threads; None is one per processor that the process may use.
         batch: images or sequences per run that the program may be specialised to; None is any.
         input_shapes: shapes of inputs with dynamic axes, by name.
+        deterministic: whether results must have the same bits in every session. Back ends otherwise may time several
+            ways to run a model, which differ in rounding, and keep the fastest.
 
     Raises:
         UsageError: threads or batch below 1.
@@ -62,6 +64,7 @@ class CompileOptions:
     threads: int | None = None
     batch: int | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("batch", self.batch)):
@@ -123,6 +126,11 @@ class Program(ABC):
     def placements(self) -> tuple[Placement, ...]:
         """Where each node of the model went, and why; empty where the back end does not report it."""
         return ()
+
+    @property
+    def verdict(self) -> str:
+        """What timing said about where the model runs; empty where nothing was timed for that."""
+        return ""
 
     @property
     def simulated_ms(self) -> float | None:

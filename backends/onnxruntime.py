@@ -84,7 +84,7 @@ class OnnxRuntimeProgram(Program):
             name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (initializers or {}).items()
         }
         self._source, self._label = _source(model)
-        self._opened: ort.InferenceSession | None = self._open(_session_options(self.threads))
+        self._opened: ort.InferenceSession | None = self._open(_session_options(options))
         self._opening = threading.Lock()
         renew_in_children(self)
         self.inputs = _specs(self._opened.get_inputs())
@@ -102,7 +102,7 @@ class OnnxRuntimeProgram(Program):
         session = self._opened
         if session is None:
             with self._opening:
-                session = self._opened = self._opened or self._open(_session_options(self.threads))
+                session = self._opened = self._opened or self._open(_session_options(self._options))
         return session
 
     def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
@@ -125,7 +125,7 @@ class OnnxRuntimeProgram(Program):
 
     def _run(self, session: ort.InferenceSession, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         try:
-            arrays = session.run(None, dict(feeds))
+            arrays = session.run(None, feeds if isinstance(feeds, dict) else dict(feeds))
         except Exception as error:  # as above
             raise BackendError(f"onnxruntime cannot run {self._label}: {_first_line(error)}{self._hint()}") from error
         return {spec.name: array for spec, array in zip(self.outputs, arrays, strict=True)}
@@ -165,7 +165,7 @@ class OnnxRuntimeProgram(Program):
     def profile_unchecked(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Profile:
         """As :meth:`profile`, for feeds that are known to fit."""
         with tempfile.TemporaryDirectory() as folder:
-            options = _session_options(self.threads)
+            options = _session_options(self._options)
             options.enable_profiling = True
             options.profile_file_prefix = os.path.join(folder, "profile")
             session = self._open(options)
@@ -186,9 +186,10 @@ def _source(model: ModelSource) -> tuple[str | bytes, str]:
     return model.SerializeToString(), "the model"
 
 
-def _session_options(threads: int) -> ort.SessionOptions:
+def _session_options(chosen: CompileOptions) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = chosen.threads or usable_processors()
+    options.use_deterministic_compute = chosen.deterministic
     options.inter_op_num_threads = 1
     # Errors come as exceptions; onnxruntime would print them a second time.
     options.log_severity_level = 4

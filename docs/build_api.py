@@ -22,6 +22,8 @@ PUBLIC = (
     "sift_onnx.analysis.rule_context",
     "sift_onnx.analysis.rule_registry",
     "sift_onnx.feature_maps.context",
+    "sift_onnx.feature_maps.findings",
+    "sift_onnx.feature_maps.maps",
     "sift_onnx.feature_maps.registry",
     "sift_onnx.feature_maps.search",
     "sift_onnx.graphs.constants",

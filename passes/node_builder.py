@@ -62,7 +62,7 @@ class NodeBuilder:
     def constant(self, name: str, values: npt.NDArray[Any] | SparseWeight) -> gs.Constant:
         """A new initializer; ``name`` gets a suffix where it is taken."""
         free = free_name(name, self._taken)
-        return new_constant(free, values if isinstance(values, SparseWeight) else np.ascontiguousarray(values))
+        return new_constant(free, values if isinstance(values, SparseWeight) else np.asarray(values, order="C"))
 
     def node(
         self,

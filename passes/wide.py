@@ -24,6 +24,7 @@ from sift_onnx.passes.widening.plan import WidePlan, plan_widening, unchanged
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.passes.widening.settings import Budget, WideSettings
+from sift_onnx.passes.widening.skip_normalizations import spell_skip_normalizations
 
 __all__ = ["Budget", "Wide", "WidePlan"]
 
@@ -52,8 +53,9 @@ class Wide(WideSettings):
        (:mod:`~sift_onnx.passes.widening.embedding`).
     5. Every predicted shape is compared with shape inference on the result.
 
-    Requires: a model that has not been widened with other settings. Ensures: the model's inputs and outputs keep names,
-    types and shapes; applying it again changes nothing; ``sparsity=0`` changes nothing.
+    Requires: a model that has not been widened with other settings, unless with ``init="embed"``, which grows what has
+    grown before (and, for the same growth once more, with another ``seed``). Ensures: the model's inputs and outputs
+    keep names, types and shapes; applying it again changes nothing; ``sparsity=0`` changes nothing.
     """
 
     name: ClassVar[str] = "wide"
@@ -62,8 +64,10 @@ class Wide(WideSettings):
     def call(self, model: Model) -> PassResult:
         """Apply the pass; the report is the JSON document of ``sift-onnx transform``."""
         start = time.perf_counter()
-        done = bool(self.share) and already_applied(model, self.identity())
-        if not done and self.share and made_by_transforms(model):
+        embeds = self.init == "embed"
+        # What is embedded keeps what it was, and may be embedded once more.
+        done = bool(self.share) and already_applied(model, self.identity(), repeatable=embeds)
+        if not done and self.share and not embeds and made_by_transforms(model):
             raise PreconditionError(
                 "the model holds layers that another transform made, which widening would undo; "
                 "widen the original first, and apply the others to the result"
@@ -74,24 +78,26 @@ class Wide(WideSettings):
             plan = unchanged(analysis, reason)
             return PassResult(model, False, describe(self, plan, start).to_dict())
         copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
+        if embeds:
+            spell_skip_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)
         plan = self.plan(copy)
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}
-        biases: list[str] = []
-        if self.init == "embed":
+        biases, centred = list[str](), list[str]()
+        if plan.found is not None:
             # Imported here, with the rules of feature maps, which no other start needs.
             from sift_onnx.passes.widening.embedding import Embedding
 
-            embedding = Embedding(copy, plan.analysis, plan.solution, self.seed)
+            embedding = Embedding(copy, plan.analysis, plan.found, self.seed)
             apply_sizes(copy, plan.analysis, plan.solution, embedding.redraw)
-            biases = embedding.add_biases()
+            biases, centred = embedding.finish(), embedding.centred_by_nodes
         else:
             drawing = Drawing(plan.analysis, plan.nnz, self.seed, self.masking.pattern)
             apply_sizes(copy, plan.analysis, plan.solution, drawing.redraw)
         check_shapes(copy, plan.analysis, plan.solution)
         record(copy, self.identity())
-        dropped = [] if self.init == "embed" else _replaced(masked, copy.masked())
-        report = describe(self, plan, start, biases=biases, dropped=dropped, warnings=warnings)
+        dropped = [] if embeds else _replaced(masked, copy.masked())
+        report = describe(self, plan, start, biases=biases, centred=centred, dropped=dropped, warnings=warnings)
         return PassResult(copy, True, report.to_dict())
 
     def plan(self, model: Model) -> WidePlan:

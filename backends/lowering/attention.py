@@ -1,32 +1,34 @@
 """Multi-head attention as exporters write it: softmax(scale q k^T + mask) v, between splitting and merging the heads.
 
-Heads are split by Reshape and Transpose, in many orders. Where one layer computes queries, keys and values, Split,
-Slice or Gather separate them. The operands of both products are traced back to the outputs of layers.
+Only these nodes are looked for. How heads are split and merged is up to the operators around them, which move values:
+queries, keys and values may come in any order of axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, divided
+import onnx
+
+from sift_onnx.backends.lowering.attention_masks import joined_mask
+from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.numbers import times_number
 from sift_onnx.backends.lowering.specs import Attention
-from sift_onnx.backends.lowering.strided_views import (
-    Axis,
-    Factor,
-    NoMatch,
-    StridedView,
-    axis_size,
-    regrouped,
-    times_number,
-    transposed,
-    view_of,
-    whole,
-)
 
 __all__ = ["AttentionMatch", "find_attentions"]
+
+
+# Operators that sizes are computed with.
+_SIZES = ("Shape", "Slice", "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Mul", "Div", "Sqrt", "Reshape")
+# Between a softmax and a product: exporters need ten at most.
+_MOST_NODES = 24
+_FLOAT = DType.FLOAT32.onnx_type
+
+
+class _NoMatch(Exception):  # noqa: N818 - an answer, not an error
+    """The graph is something else than what is looked for."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class AttentionMatch:
 
     Attributes:
         spec: what it computes.
-        operands: names of queries, keys and values.
+        operands: names of queries, keys and values; keys come as [..., depth, tokens].
         mask: name of what is added to the scores, which may be a constant; empty if nothing is.
         softmax: index of its softmax.
         nodes: indices of all of its nodes, ascending; the last one makes the result.
@@ -48,94 +50,165 @@ class AttentionMatch:
     nodes: tuple[int, ...]
 
 
+@dataclass
+class _Scores:
+    """What lies between a softmax and the product of queries and keys.
+
+    Attributes:
+        dims: of the scores.
+        product: index of the product.
+        scale: what multiplies it.
+        masks: what is added to the scores, and their sizes there.
+        is_reshaped: whether they have other axes in between.
+        between: indices of the nodes between.
+    """
+
+    dims: Dims
+    product: int = -1
+    scale: float = 1.0
+    masks: list[tuple[str, Dims]] = field(default_factory=list)
+    is_reshaped: bool = False
+    between: list[int] = field(default_factory=list)
+
+
 def find_attentions(graph: GraphView) -> list[AttentionMatch]:
     """All occurrences whose intermediate values no other node reads."""
-    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if node.op_type == "Softmax")
+    found = (_match(graph, i) for i, node in enumerate(graph.nodes) if is_standard_op(node, "Softmax"))
     return [attention for attention in found if attention is not None]
 
 
 def _match(graph: GraphView, softmax: int) -> AttentionMatch | None:
     try:
         return _attention(graph, softmax)
-    except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
+    except (_NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
         # But for the first, nodes that contradict themselves; onnxruntime says what is wrong with them.
         return None
 
 
 def _attention(graph: GraphView, softmax: int) -> AttentionMatch:
-    product_of_keys, scale, mask, upper = _scores(graph, softmax)
+    found = _scores(graph, softmax)
     weighed, nan_to_zero, lower = _weights(graph, softmax)
-    if len(graph.nodes[product_of_keys].input) != 2 or len(graph.nodes[weighed].input) != 2:
-        raise NoMatch
-    queries = view_of(graph, graph.nodes[product_of_keys].input[0])
-    keys = view_of(graph, graph.nodes[product_of_keys].input[1])
-    values = view_of(graph, graph.nodes[weighed].input[1])
-    if any(len(view.axes) != 4 for view in (queries, keys, values)) or values.scale != 1:
-        raise NoMatch
-    keys_as_queries = replace(keys, axes=(*keys.axes[:2], keys.axes[3], keys.axes[2]))
-    heads, depth, tokens = _heads(queries)
-    if _heads(keys_as_queries) != (heads, depth, tokens) or keys_as_queries.dims[:-1] != queries.dims[:-1]:
-        raise NoMatch
-    value_heads, value_depth, value_tokens = _heads(values)
-    if (value_heads, value_tokens) != (heads, tokens) or values.dims[:-1] != queries.dims[:-1]:
-        raise NoMatch
-    rows = [axis_size(axis) for axis in (queries.axes[0], queries.axes[2])]
-    if mask and not _fits(graph, mask, (rows[0], heads, rows[1], rows[1])):
-        raise NoMatch
-    joins_rows, joining = _joined(graph, weighed, (rows[0], heads, rows[1], value_depth), queries.dims)
-    core = {softmax, product_of_keys, weighed, *upper, *lower, *joining}
-    core |= queries.nodes | keys.nodes | values.nodes
-    operands = (queries.source, keys.source, values.source)
-    # Nodes on the way of one operand may produce another.
-    if any(graph.producers.get(name) in core for name in (*operands, mask)):
-        raise NoMatch
-    nodes = _closed(graph, core, joining[-1], {*operands, mask})
-    spec = Attention(
-        heads,
-        depth,
-        value_depth,
-        (queries.offset, keys.offset, values.offset),
-        tokens,
-        scale * queries.scale * keys.scale,
-        nan_to_zero,
-        joins_rows,
+    scored = found.product
+    if len(graph.nodes[scored].input) != 2 or len(graph.nodes[weighed].input) != 2:
+        raise _NoMatch
+    nodes = {softmax, scored, weighed, *found.between, *lower}
+    queries, of_queries = _unscaled(graph, graph.nodes[scored].input[0], nodes)
+    keys, of_keys = _unscaled(graph, graph.nodes[scored].input[1], nodes)
+    values = graph.nodes[weighed].input[1]
+    *batch, tokens, depth = graph.dims(queries) or ()
+    *others, value_depth = graph.dims(values) or ()
+    if len(batch) not in (1, 2) or graph.dims(keys) != (*batch, depth, tokens) or others != [*batch, tokens]:
+        raise _NoMatch
+    heads = batch[1] if len(batch) == 2 else 1
+    if not isinstance(heads, int) or not isinstance(depth, int) or not isinstance(value_depth, int):
+        raise _NoMatch
+    if found.is_reshaped and graph.dims(graph.nodes[scored].output[0]) != found.dims:
+        raise _NoMatch
+    # After a mask of unknown sizes, the graph does not know those of the scores.
+    found.dims = (*batch, tokens, tokens)
+    for index in nodes - {weighed}:
+        if any(not _is_inside(graph, name, nodes) for name in graph.nodes[index].output):
+            raise _NoMatch
+    joined = joined_mask(graph, found.masks, found.dims, f"{graph.nodes[softmax].output[0]}:mask")
+    if joined is None:
+        raise _NoMatch
+    mask, repeats = joined
+    scale = found.scale * of_queries * of_keys
+    spec = Attention(heads, depth, value_depth, scale, nan_to_zero, repeats)
+    return AttentionMatch(spec, (queries, keys, values), mask, softmax, tuple(sorted(nodes)))
+
+
+def _is_inside(graph: GraphView, name: str, nodes: set[int], most: int = _MOST_NODES) -> bool:
+    """Whether only ``nodes`` read a value, what computes sizes for them, and what reads its sizes, which are known."""
+    if name in graph.outputs or not most:
+        return False
+    return all(
+        index in nodes
+        or index in graph.size_nodes
+        or (
+            is_standard_op(graph.nodes[index], *_SIZES)
+            and all(_is_inside(graph, made, nodes, most - 1) for made in graph.nodes[index].output)
+        )
+        for index in graph.readers.get(name, ())
     )
-    return AttentionMatch(spec, operands, mask, softmax, nodes)
 
 
-def _scores(graph: GraphView, softmax: int) -> tuple[int, float, str, list[int]]:
-    """The product of queries and keys, what multiplies it, what is added to it, and the nodes between."""
+def _unscaled(graph: GraphView, name: str, nodes: set[int]) -> tuple[str, float]:
+    """What an operand is a number times of, and the number; the nodes between join ``nodes``."""
+    scale = 1.0
+    while (index := graph.producers.get(name)) is not None and graph.is_only_read_by(name, nodes):
+        operand, factor = times_number(graph, index)
+        if not operand or name in graph.constants:
+            break
+        nodes.add(index)
+        name, scale = operand, scale * factor
+    return name, scale
+
+
+def _scores(graph: GraphView, softmax: int) -> _Scores:
+    """From the softmax back to the product of queries and keys."""
     node = graph.nodes[softmax]
     dims = graph.dims(node.input[0])
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1 if graph.opset >= 13 else 1)
-    if dims is None or len(dims) != 4 or axis not in (-1, 3) or graph.elem_type(node.input[0]) != _FLOAT:
-        raise NoMatch
-    scale, mask, between = 1.0, "", []
-    index = graph.producers.get(node.input[0], -1)
-    while index >= 0 and graph.nodes[index].op_type != "MatMul":
+    if dims is None or len(dims) not in (3, 4) or axis not in (-1, len(dims) - 1):
+        raise _NoMatch
+    if graph.elem_type(node.input[0]) != _FLOAT:
+        raise _NoMatch
+    found = _Scores(dims)
+    name = node.input[0]
+    while True:
+        index = graph.producers.get(name, -1)
+        if index < 0:
+            raise _NoMatch
         node = graph.nodes[index]
-        if node.op_type == "Add" and not mask and scale == 1:
-            scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
-            mask = next((n for n in node.input if n != scores), "")
-        else:
-            scores, factor = times_number(graph, index)
-            scale *= factor
-        if not scores:
-            raise NoMatch
-        between.append(index)
-        index = graph.producers.get(scores, -1)
-    if index < 0:
-        raise NoMatch
-    return index, scale, mask, between
+        if is_standard_op(node, "MatMul"):
+            found.product = index
+            return found
+        found.between.append(index)
+        name = _before(graph, index, found)
+
+
+def _before(graph: GraphView, index: int, found: _Scores) -> str:
+    """The scores that a node adds a mask to, multiplies by a number, or leaves as they are."""
+    node = graph.nodes[index]
+    if is_standard_op(node, "Add") and found.scale == 1:
+        scores = next((n for n in node.input if _leads_to_product(graph, n)), "")
+        mask = next((n for n in node.input if n != scores), "")
+        if not scores or not mask:
+            raise _NoMatch
+        found.masks.append((mask, graph.dims(scores) or ()))
+        return scores
+    if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
+        found.is_reshaped |= node.op_type == "Reshape"
+        return node.input[0]
+    scores, factor = times_number(graph, index)
+    if not scores:
+        raise _NoMatch
+    found.scale *= factor
+    return scores
 
 
 def _leads_to_product(graph: GraphView, name: str) -> bool:
-    """Whether ``name`` is a matrix product, or one times a number."""
-    index = graph.producers.get(name)
-    while index is not None and graph.nodes[index].op_type in ("Mul", "Div"):
-        operand, _ = times_number(graph, index)
-        index = graph.producers.get(operand) if operand else None
-    return index is not None and graph.nodes[index].op_type == "MatMul"
+    """Whether ``name`` is a matrix product, or made of one as scores are."""
+    for _ in range(_MOST_NODES):
+        index = graph.producers.get(name)
+        if index is None or name in graph.constants or graph.only_reader(name) is None:
+            return False
+        node = graph.nodes[index]
+        if is_standard_op(node, "MatMul"):
+            return True
+        if is_standard_op(node, "Reshape") or _is_float_cast(graph, node):
+            name = node.input[0]
+        elif is_standard_op(node, "Add"):
+            return any(_leads_to_product(graph, n) for n in node.input)
+        else:
+            name = times_number(graph, index)[0]
+    return False
+
+
+def _is_float_cast(graph: GraphView, node: onnx.NodeProto) -> bool:
+    """Whether a node casts floats to floats, as exporters write a softmax in the highest precision."""
+    return is_standard_op(node, "Cast") and graph.elem_type(node.input[0]) == graph.elem_type(node.output[0]) == _FLOAT
 
 
 def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
@@ -148,114 +221,16 @@ def _weights(graph: GraphView, softmax: int) -> tuple[int, bool, list[int]]:
         tested = next((node for node in readers if node.op_type == "IsNaN"), None)
         chosen = next((node for node in readers if node.op_type == "Where"), None)
         if tested is None or chosen is None or list(chosen.input)[::2] != [tested.output[0], weights]:
-            raise NoMatch
+            raise _NoMatch
         if graph.number(chosen.input[1]) != 0:
-            raise NoMatch
+            raise _NoMatch
         between = [graph.producers[tested.output[0]], graph.producers[chosen.output[0]]]
         weights = chosen.output[0]
     index = graph.only_reader(weights)
+    while index is not None and _is_float_cast(graph, graph.nodes[index]):
+        between.append(index)
+        weights = graph.nodes[index].output[0]
+        index = graph.only_reader(weights)
     if index is None or graph.nodes[index].op_type != "MatMul" or graph.nodes[index].input[0] != weights:
-        raise NoMatch
+        raise _NoMatch
     return index, nan_to_zero, between
-
-
-def _heads(view: StridedView) -> tuple[int, int, int | None]:
-    """Heads, depth and tokens of a view [sequences, heads, tokens, depth]; None: the source's last axis but one."""
-    last = len(view.dims) - 1
-    sequences, heads, tokens, depth = view.axes
-    if not isinstance(depth_size := axis_size(depth), int) or not isinstance(head_count := axis_size(heads), int):
-        raise NoMatch
-    if depth != ((Factor(last, depth_size, 1),) if depth_size > 1 else ()):
-        raise NoMatch
-    if heads != ((Factor(last, head_count, depth_size),) if head_count > 1 else ()):
-        raise NoMatch
-    # Each row is a token, and those of a sequence are consecutive.
-    if last == 0 or not _in_order([*sequences, *tokens], view.dims[:-1]):
-        raise NoMatch
-    count = axis_size(tokens)
-    if isinstance(count, int):
-        return head_count, depth_size, count
-    if tokens == (Factor(last - 1, view.dims[last - 1], 1),):
-        return head_count, depth_size, None
-    raise NoMatch
-
-
-def _in_order(factors: list[Factor], dims: Dims) -> bool:
-    """Whether the factors in sequence are the axes of sizes ``dims``."""
-    expected: Iterator[tuple[int, Dim]] = ((i, size) for i, size in enumerate(dims) if size != 1)
-    axis, left = next(expected, (-1, 1))
-    for factor in factors:
-        rest = divided(left, factor.size)
-        if factor.axis != axis or rest != factor.stride:
-            return False
-        left = rest
-        if left == 1:
-            axis, left = next(expected, (-1, 1))
-    return left == 1
-
-
-def _fits(graph: GraphView, mask: str, scores: Dims) -> bool:
-    """Whether the mask's axes are the scores', or 1; those that only a run knows are looked at then."""
-    dims = graph.dims(mask)
-    if dims is None or not 1 <= len(dims) <= 4 or graph.elem_type(mask) != _FLOAT:
-        return False
-    sizes = zip((*(1,) * (4 - len(dims)), *dims), scores, strict=True)
-    return all(size in (1, full) or not (isinstance(size, int) and isinstance(full, int)) for size, full in sizes)
-
-
-def _joined(graph: GraphView, weighed: int, sizes: Dims, operand: Dims) -> tuple[bool, list[int]]:
-    """Whether the result's rows are one axis, and the nodes that join the heads."""
-    axes = whole(sizes)
-    sequences, heads, tokens, depth = axes
-    name = graph.nodes[weighed].output[0]
-    # After a mask of unknown sizes, the graph does not know those of the result.
-    known = dict(zip(graph.dims(name) or (), sizes, strict=False))
-    nodes: list[int] = []
-    while len(axes) == 4:
-        index = graph.only_reader(name, but_shape=True)
-        if index is None:
-            raise NoMatch
-        node = graph.nodes[index]
-        after: tuple[Axis, ...] | None = None
-        if node.op_type == "Transpose":
-            after = transposed(node, axes)
-        elif node.op_type == "Reshape" and node.input[0] == name:
-            after = regrouped(graph, index, axes, known)
-        if after is None:
-            raise NoMatch
-        axes, name = after, node.output[0]
-        nodes.append(index)
-    if not axes or axes[-1] != (*heads, *depth) or sum(axes[:-1], ()) != (*sequences, *tokens):
-        raise NoMatch
-    if len(axes) == 2:
-        return True, nodes
-    if tuple(axis_size(axis) for axis in axes[:-1]) != operand[:-1]:
-        raise NoMatch
-    return False, nodes
-
-
-def _closed(graph: GraphView, core: set[int], result: int, operands: set[str]) -> tuple[int, ...]:
-    """The core, and what computes sizes for its reshapes alone; NoMatch if other nodes read a value inside."""
-    nodes = set(core)
-    waiting = list(core)
-    while waiting:
-        for name in names_read(graph.nodes[waiting.pop()]):
-            index = graph.producers.get(name)
-            if index is None or index in nodes or name in operands or name in graph.constants:
-                continue
-            outputs = [n for n in graph.nodes[index].output if n]
-            if any(n in operands or n in graph.outputs for n in outputs):
-                continue
-            if graph.nodes[index].op_type in _SIZES and all(set(graph.readers.get(n, ())) <= nodes for n in outputs):
-                nodes.add(index)
-                waiting.append(index)
-    for index in nodes - {result}:
-        for name in graph.nodes[index].output:
-            if name in graph.outputs or not set(graph.readers.get(name, ())) <= nodes:
-                raise NoMatch
-    return tuple(sorted(nodes))
-
-
-# Operators that sizes are computed with.
-_SIZES = frozenset({"Shape", "Slice", "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Mul", "Div", "Sqrt"})
-_FLOAT = DType.FLOAT32.onnx_type

@@ -6,11 +6,24 @@ the lowering treats that as unknown, and leaves the node to onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sift_onnx.errors import BackendError
 
-__all__ = ["Dim", "Dims", "concrete", "divided", "product", "quotient", "window"]
+__all__ = [
+    "Dim",
+    "Dims",
+    "bound",
+    "broadcast",
+    "concrete",
+    "cut",
+    "divided",
+    "names_in",
+    "product",
+    "quotient",
+    "solved",
+    "window",
+]
 
 Dim = int | str | tuple["Dim", ...]
 Dims = tuple[Dim, ...]
@@ -33,6 +46,13 @@ def window(size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[int, 
     if stride == 1 and sum(pads) == reach - 1:
         return size
     return ("window", size, stride, sum(pads) - reach, int(ceil_mode))
+
+
+def cut(size: Dim, end: Dim) -> Dim:
+    """Of an axis of ``size``, the positions before ``end``."""
+    if isinstance(size, int) and isinstance(end, int):
+        return min(size, end)
+    return size if size == end else ("cut", size, end)
 
 
 def product(sizes: Iterable[Dim]) -> Dim:
@@ -75,6 +95,59 @@ def divided(total: Dim, part: Dim) -> Dim | None:
         return None
     result = quotient(total, part)
     return None if isinstance(result, tuple) and result[0] == "quotient" else result
+
+
+def broadcast(first: Dim, second: Dim) -> Dim:
+    """The size of two axes that are the same, or of which one is 1."""
+    if first == second or second == 1:
+        return first
+    return second if first == 1 else ("broadcast", first, second)
+
+
+def bound(size: Dim, known: Mapping[str, int]) -> Dim:
+    """``size`` with numbers in the place of the names that are ``known``."""
+    match size:
+        case int():
+            return size
+        case str():
+            return known.get(size, size)
+        case ("product", *factors):
+            return product(bound(factor, known) for factor in factors)
+        case ("quotient", total, part):
+            return quotient(bound(total, known), bound(part, known))
+        case ("cut", of, end):
+            return cut(bound(of, known), bound(end, known))
+        case ("window", of, int(stride), int(pads), 0):
+            before = bound(of, known)
+            return window(before, -pads, stride, 1, (0, 0)) if before != of else size
+        case ("broadcast", first, second):
+            return broadcast(bound(first, known), bound(second, known))
+    return size
+
+
+def solved(total: Dim, other: Dim) -> tuple[str, int] | None:
+    """The only name that two equal sizes leave open, and its number; None if they leave more open, or nothing."""
+    symbols, factor = _symbols(total)
+    others, divisor = _symbols(other)
+    for symbol in list(symbols):
+        if symbol in others:
+            symbols.remove(symbol)
+            others.remove(symbol)
+    if others and not symbols:
+        symbols, factor, divisor = others, divisor, factor
+        others = []
+    if others or len(symbols) != 1 or not isinstance(symbols[0], str) or factor < 1 or divisor % factor:
+        return None
+    return symbols[0], divisor // factor
+
+
+def names_in(size: Dim | tuple[int, int]) -> set[str]:
+    """The names that an expression is of."""
+    if isinstance(size, str):
+        return {size}
+    if isinstance(size, tuple):
+        return set().union(*(names_in(part) for part in size[1:]))
+    return set()
 
 
 def _symbols(size: Dim) -> tuple[list[Dim], int]:

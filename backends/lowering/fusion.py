@@ -1,38 +1,53 @@
-"""Fusion of normalization, residual, activation and pooling into the convolution or matrix product before them.
+"""Fusion of normalization, residual, activation, padding and pooling into the convolution or product beside them.
 
-Five rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once, and that
-does not leave the region.
+Eight rules, applied to the steps of one region until none applies. "Sole" is a value that one step reads, once and
+in the view that it was made in, and that does not leave the region.
 
 1. A step per channel after a sole result without activation is folded into weights and bias. Zeros stay zeros.
 2. x * sigmoid(x) is silu(x), x * hard_sigmoid(x; 1/6, 1/2) is hard_swish(x).
 3. An addition to a sole result without activation becomes that operator's second operand.
 4. An activation after a sole result without activation is applied where the result is stored.
-5. Max pooling after the sole result of a convolution joins it where one operator does both.
+5. Padding with zeros before a convolution joins its own.
+6. Slices that are concatenated again to the whole of what they were cut from, are that.
+7. A concatenation of one operand is that operand.
+8. Max pooling after the sole result of a convolution joins it where one operator does both.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Activation,
+    ChannelCombine,
     ChannelScale,
     Conv,
+    DepthToSpace,
     Depthwise,
     Elementwise,
+    GroupNormalization,
+    Joined,
     LinearLayer,
     Matmul,
+    PixelCopy,
     Pool,
+    Reshaped,
+    Sliced,
     Spec,
 )
 
 __all__ = ["fuse"]
+
+# Operators that apply an activation where they store their result.
+_ACTIVATED = (Conv, Depthwise, Matmul, Elementwise, ChannelCombine, ChannelScale)
 
 
 def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callable[[Conv, Pool], bool]) -> list[Step]:
@@ -44,9 +59,32 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
     region = _Region(list(steps), frozenset(outputs), pools_at_once)
-    for rule in (_fold_scale, _gate, _add_residual, _activate, _pool):
+    for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool):
         region.apply(rule)
-    return region.steps
+    return [part for step in _needed(region) for part in _unfolded(step)]
+
+
+def _unfolded(step: Step) -> list[Step]:
+    """A transposed convolution as one of single pixels, and the blocks that its channels become."""
+    spec = step.spec
+    if not isinstance(spec, Conv) or spec.block == (1, 1):
+        return [step]
+    name = f"{step.output}/channels"
+    return [
+        replace(step, spec=replace(spec, block=(1, 1)), output=name),
+        replace(step, spec=DepthToSpace(spec.block), inputs=(name,)),
+    ]
+
+
+def _needed(region: _Region) -> list[Step]:
+    """The steps whose results are read; slices that were joined again may have no reader left."""
+    wanted = set(region.outputs)
+    kept = []
+    for step in reversed(region.steps):
+        if step.output in wanted:
+            wanted.update(step.inputs)
+            kept.append(step)
+    return kept[::-1]
 
 
 @dataclass
@@ -70,12 +108,12 @@ class _Region:
             self.steps = [s for s in self.steps if not any(s is g for g in gone)]
             i = next(k for k, s in enumerate(self.steps) if s is step)
 
-    def sole_producer(self, name: str) -> Step | None:
+    def sole_producer(self, name: str, reader: Step) -> Step | None:
         """The step that makes ``name``, if the value is sole."""
         reads = Counter(n for step in self.steps for n in step.inputs)
         if reads[name] != 1 or name in self.outputs:
             return None
-        return next((step for step in self.steps if step.output == name), None)
+        return next((step for step in self.steps if step.output == name and step.result_view == reader.view), None)
 
 
 # A step, and those that it makes superfluous.
@@ -86,16 +124,20 @@ _Rule = Callable[[_Region, Step], _Merged]
 def _fold_scale(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, ChannelScale):
         return None
-    before = region.sole_producer(step.inputs[0])
+    before = region.sole_producer(step.inputs[0], step)
     if before is None or len(before.inputs) != 1:
         return None
     spec = before.spec
     scale, shift = step.spec.scale, step.spec.shift
     if isinstance(spec, ChannelScale) and spec.activation == NO_ACTIVATION:
-        combined = ChannelScale(spec.scale * scale, spec.shift * scale + shift, step.spec.activation)
+        combined = replace(step.spec, scale=spec.scale * scale, shift=spec.shift * scale + shift)
         return _merge(before, step, combined)
-    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION:
+    if isinstance(spec, GroupNormalization) and step.spec.slopes is None and step.spec.activation == NO_ACTIVATION:
+        return _merge(before, step, replace(spec, scale=spec.scale * scale, shift=spec.shift * scale + shift))
+    if not isinstance(spec, LinearLayer) or spec.activation != NO_ACTIVATION or step.spec.slopes is not None:
         return None
+    if isinstance(spec, Conv):
+        scale, shift = (np.repeat(values, math.prod(spec.block)) for values in (scale, shift))
     bias = shift if spec.bias is None else spec.bias * scale + shift
     weights = spec.weights if np.all(scale == 1) else spec.weights.scaled(scale)
     return _merge(before, step, replace(spec, weights=weights, bias=bias, activation=step.spec.activation))
@@ -105,7 +147,7 @@ def _gate(region: _Region, step: Step) -> _Merged:
     if step.spec != Elementwise("multiply"):
         return None
     for x, gate in (step.inputs, step.inputs[::-1]):
-        before = region.sole_producer(gate)
+        before = region.sole_producer(gate, step)
         if before is None or before.inputs != (x,) or not isinstance(before.spec, Elementwise):
             continue
         activation = _gated(before.spec)
@@ -124,14 +166,17 @@ def _gated(spec: Elementwise) -> Activation | None:
 
 
 def _add_residual(region: _Region, step: Step) -> _Merged:
-    if not isinstance(step.spec, Elementwise) or step.spec.kind != "add":
+    if not isinstance(step.spec, Elementwise) or step.spec.kind != "add" or step.spec.broadcasts:
         return None
     # The later of the two: the other one's result is there by then, and lives no longer than it did.
     order = {id(s): i for i, s in enumerate(region.steps)}
     found = []
-    for value, other in (step.inputs, step.inputs[::-1]):
-        before = region.sole_producer(value)
+    # An operand that is repeated does not have the result's sizes.
+    for value, other in (step.inputs,) if step.spec.repeats else (step.inputs, step.inputs[::-1]):
+        before = region.sole_producer(value, step)
         if before is None or not isinstance(before.spec, (Conv, Matmul)) or len(before.inputs) != 1:
+            continue
+        if isinstance(before.spec, Conv) and before.spec.block != (1, 1):
             continue
         if before.spec.activation == NO_ACTIVATION and value != other:
             found.append((order[id(before)], before, other))
@@ -146,18 +191,84 @@ def _add_residual(region: _Region, step: Step) -> _Merged:
 def _activate(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, Elementwise) or step.spec.kind != "first":
         return None
-    before = region.sole_producer(step.inputs[0])
-    if before is None or not isinstance(before.spec, (Conv, Depthwise, Matmul, Elementwise, ChannelScale)):
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, _ACTIVATED):
         return None
     if before.spec.activation != NO_ACTIVATION:
         return None
     return _merge(before, step, replace(before.spec, activation=step.spec.activation))
 
 
+def _pad(region: _Region, step: Step) -> _Merged:
+    if not isinstance(step.spec, (Conv, Depthwise)):
+        return None
+    before = region.sole_producer(step.inputs[0], step)
+    if before is None or not isinstance(before.spec, PixelCopy) or before.spec.fill != 0:
+        return None
+    rows, columns = before.spec.height, before.spec.width
+    if not (isinstance(rows, Padding) and isinstance(columns, Padding) and rows.mode == columns.mode == "constant"):
+        return None
+    geometry = step.spec.geometry
+    more = (rows.before, columns.before, rows.after, columns.after)
+    top, left, bottom, right = (a + b for a, b in zip(geometry.pads, more, strict=True))
+    spec = replace(step.spec, geometry=replace(geometry, pads=(top, left, bottom, right)))
+    nodes = (*step.nodes, *before.nodes)
+    return replace(step, spec=spec, inputs=(before.inputs[0], *step.inputs[1:]), nodes=nodes), [before]
+
+
+def _join_slices(region: _Region, step: Step) -> _Merged:
+    spec = step.spec
+    if not isinstance(spec, Joined):
+        return None
+    makers = {maker.output: maker for maker in region.steps}
+    order = sorted(range(len(step.inputs)), key=lambda operand: spec.starts[operand])
+    names = [step.inputs[operand] for operand in order]
+    # Operands by the places where they begin; the one that has the result's sizes stays the first one.
+    inputs: dict[int, str] = {}
+    first = 0
+    i = 0
+    while i < len(names):
+        whole, count = _whole_of(names[i:], makers, spec.axis)
+        start = spec.starts[order[i]]
+        if 0 in order[i : i + count]:
+            first = start
+        inputs[start] = whole or names[i]
+        i += count
+    if len(inputs) == 1 and makers.get(inputs[first], step).result_view == step.view:
+        return replace(step, spec=Reshaped(), inputs=(inputs[first],)), []
+    if len(inputs) == len(names):
+        return None
+    starts = (first, *(start for start in inputs if start != first))
+    repeated = {spec.starts[operand] for operand in spec.repeated}
+    left = tuple(operand for operand, start in enumerate(starts) if start in repeated)
+    joined = replace(spec, starts=starts, repeated=left)
+    return replace(step, spec=joined, inputs=tuple(inputs[start] for start in starts)), []
+
+
+def _whole_of(names: Sequence[str], makers: Mapping[str, Step], axis: int) -> tuple[str, int]:
+    """The value that the first few of ``names`` are slices of, without a gap, and how many they are; or ("", 1)."""
+    end = 0
+    for count, name in enumerate(names, 1):
+        maker = makers.get(name)
+        first = makers.get(names[0])
+        if maker is None or first is None or maker.inputs[0] != first.inputs[0]:
+            break
+        spec = maker.spec
+        if not isinstance(spec, Sliced) or len(spec.ranges) != 1 or spec.drops:
+            break
+        taken = spec.ranges[0]
+        if taken.axis != axis or taken.start != end or taken.step != 1 or taken.of is None or taken.stop is None:
+            break
+        end = taken.stop
+        if end == taken.of:
+            return maker.inputs[0], count
+    return "", 1
+
+
 def _pool(region: _Region, step: Step) -> _Merged:
     if not isinstance(step.spec, Pool):
         return None
-    before = region.sole_producer(step.inputs[0])
+    before = region.sole_producer(step.inputs[0], step)
     if before is None or not isinstance(before.spec, Conv) or len(before.inputs) != 1:
         return None
     if before.spec.pool is not None or not region.pools_at_once(before.spec, step.spec):

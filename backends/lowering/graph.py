@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.folding import Folder
 from sift_onnx.backends.lowering.sizes import Sizes
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.model import Model
@@ -101,6 +103,49 @@ class GraphView:
             for axis, dim in enumerate(info.type.tensor_type.shape.dim)
         )
 
+    @cached_property
+    def _folder(self) -> Folder:
+        return Folder(self.nodes, self.producers, self.opset, self._values_of_sizes, self.dims)
+
+    def _values_of_sizes(self, name: str) -> npt.NDArray[Any] | None:
+        """The values of a constant, or of a tensor of sizes that are numbers."""
+        if name in self.constants:
+            return self.values_of(name)
+        vector, dims = self.vector(name), self.dims(name)
+        if vector is None or dims is None or not all(isinstance(size, int) for size in vector):
+            return None
+        values = np.array(vector, onnx.helper.tensor_dtype_to_np_dtype(self.elem_type(name)))
+        return values if dims else values.reshape(())
+
+    @cached_property
+    def size_nodes(self) -> dict[int, list[onnx.NodeProto]]:
+        """For a node that reads the sizes of a value, nodes that make the same of the graph's inputs.
+
+        Without them, what onnxruntime computes of sizes would wait for values that kernels make.
+        """
+        places: dict[Dim, tuple[str, int]] = {}
+        for name in self.inputs:
+            places.update((size, (name, axis)) for axis, size in enumerate(self.dims(name) or ()) if size not in places)
+        found = {}
+        for index, node in enumerate(self.nodes):
+            if is_standard_op(node, "Shape") and node.input[0] in self.producers:
+                sizes = self.vector(node.output[0])
+                if sizes and all(isinstance(size, int) or size in places for size in sizes):
+                    found[index] = _size_nodes(node.output[0], sizes, places)
+        return found
+
+    def fold(self, name: str) -> bool:
+        """Make a constant of a value that follows from constants and sizes; whether it is one now.
+
+        Those that are large, or cannot be computed here, are left to onnxruntime.
+        """
+        if name not in self.constants:
+            value = self._folder.value(name) if name in self.producers and name not in self.outputs else None
+            if value is None:
+                return False
+            self.constants[name] = gs.Constant(name, np.ascontiguousarray(value))
+        return True
+
     def value_info(self, name: str) -> onnx.ValueInfoProto | None:
         """What inference knows of a value that nodes exchange."""
         return self._inferred.get(name)
@@ -138,6 +183,22 @@ class GraphView:
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""
         return array_of(self.constants[name]) if name in self.constants else None
+
+
+def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]]) -> list[onnx.NodeProto]:
+    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs."""
+    nodes, parts = [], []
+    for number, size in enumerate(sizes):
+        part = f"{output}:{number}"
+        values = [size] if isinstance(size, int) else [places[size][1]]
+        constant = onnx.numpy_helper.from_array(np.array(values, np.int64))
+        nodes.append(onnx.helper.make_node("Constant", [], [part], value=constant))
+        if not isinstance(size, int):
+            shape = f"{part}:shape"
+            nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [shape]))
+            nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}:size"]))
+        parts.append(part)
+    return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
 
 def _derived(graph: onnx.GraphProto, initializers: set[str]) -> dict[str, int]:

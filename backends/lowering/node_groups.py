@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
+from sift_onnx.backends.lowering.group_norms import GroupNormMatch, find_group_norms
+from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
 from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
+from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
 from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["NodeGroup", "find_node_groups", "needed"]
+__all__ = ["NodeGroup", "find_node_groups", "given_up", "needed"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class NodeGroup:
 
     Attributes:
         nodes: their indices.
-        reads: values that they read, constants left out.
-        writes: values that others may read.
+        reads: values that are read, constants left out: by the kernels where these do it, or else by the nodes.
+        writes: values that others may read; kernels have a group for each output of a node.
         step: what kernels would do; None where they cannot.
         reason: why not.
     """
@@ -39,7 +42,9 @@ class NodeGroup:
 def find_node_groups(
     graph: GraphView, read_weights: Callable[[Sequence[WeightMatrix]], None]
 ) -> tuple[list[NodeGroup], dict[str, Dims]]:
-    """The groups of ``graph`` in topological order, without nodes that nothing needs; sizes of what kernels make.
+    """The groups of ``graph`` in topological order, and the sizes of what kernels make.
+
+    Some are not :func:`needed`, such as what computes the target of a Reshape that kernels know the sizes of.
 
     Args:
         graph: the model.
@@ -59,10 +64,13 @@ def find_node_groups(
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
-    gelus = {gelu.nodes[-1]: gelu for gelu in find_gelus(graph)}
+    gelus = {gelu.nodes[-1]: gelu for gelu in (*find_gelus(graph), *find_mishes(graph))}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
-    matched = {index: found.nodes for index, found in (gelus | attentions | norms).items()}
+    shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
+    group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
+    of_images = shuffles | group_norms
+    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images).items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -73,34 +81,48 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             continue
         writes = tuple(filter(None, node.output))
         nodes = matched.get(index, (index,))
+        steps: tuple[Step, ...]
         try:
             if index in gelus:
-                step = _gelu_step(graph, gelus[index], views, dims)
+                steps = (_gelu_step(graph, gelus[index], views, dims),)
             elif index in attentions:
-                step = _attention_step(graph, attentions[index], views, dims)
+                steps = (_attention_step(graph, attentions[index], views, dims),)
             elif index in norms:
-                step = _norm_step(graph, norms[index], views, dims)
+                steps = (_norm_step(graph, norms[index], views, dims),)
+            elif index in of_images:
+                steps = (_image_step(graph, of_images[index], views, dims),)
             else:
-                step = lower_node(graph, index, views, dims)
+                steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
-            groups.append(NodeGroup(nodes, _reads(graph, nodes), writes, None, str(reason)))
+            groups.append(NodeGroup(nodes, values_read(graph, nodes), writes, None, str(reason)))
             continue
-        views[step.output] = step.result_view
-        dims[step.output] = result_dims(step.spec, dims.get(step.inputs[0]) or graph.dims(step.inputs[0]) or ())
-        derived = tuple(name for name in (*step.inputs, step.mask) if name in graph.derived)
-        for name in derived:
-            made_of_constants.setdefault(graph.derived[name], {})[name] = None
-        groups.append(NodeGroup(nodes, (*_reads(graph, nodes), *derived), (step.output,), step))
+        for step in steps:
+            views[step.output] = step.result_view
+            first, *others = (dims.get(name) or graph.dims(name) or () for name in step.inputs)
+            dims[step.output] = result_dims(step.spec, first, *others[:1])
+            reads = tuple(dict.fromkeys(n for n in (*step.inputs, step.mask) if n and n not in graph.constants))
+            for name in reads:
+                if name in graph.derived:
+                    made_of_constants.setdefault(graph.derived[name], {})[name] = None
+            groups.append(NodeGroup(step.nodes, reads, (step.output,), step))
     constant = [
         NodeGroup((index,), (), tuple(names), None, "it makes an operand of the kernels out of constants")
         for index, names in made_of_constants.items()
     ]
-    return needed([*constant, *groups], graph), dims
+    return [*constant, *groups], dims
 
 
-def _reads(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+def given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
+    """``group`` for other means than kernels; nodes that compute on constants go there with their readers."""
+    return replace(group, step=None, reason=reason, reads=values_read(graph, group.nodes))
+
+
+def values_read(graph: GraphView, nodes: tuple[int, ...]) -> tuple[str, ...]:
+    """What nodes read that others make and that does not follow from constants alone."""
     made = {name for i in nodes for name in graph.nodes[i].output}
-    read = dict.fromkeys(name for i in nodes for name in names_read(graph.nodes[i]))
+    run = [node for i in nodes for node in graph.size_nodes.get(i, [graph.nodes[i]])]
+    made |= {name for node in run for name in node.output}
+    read = dict.fromkeys(name for node in run for name in names_read(node))
     return tuple(n for n in read if n not in graph.constants and n not in graph.derived and n not in made)
 
 
@@ -125,6 +147,14 @@ def _norm_step(graph: GraphView, found: NormMatch, views: Mapping[str, View], di
     output = graph.nodes[found.nodes[-1]].output[0]
     spec = LayerNormalization(found.scale, found.shift, found.epsilon, found.is_centered)
     return Step(spec, (found.operand,), output, "rows", "rows", found.nodes)
+
+
+def _image_step(
+    graph: GraphView, found: ShuffleMatch | GroupNormMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
+) -> Step:
+    operand_view(graph, found.operand, views, dims, "image")
+    output = graph.nodes[found.nodes[-1]].output[0]
+    return Step(found.spec, (found.operand,), output, "image", "image", found.nodes)
 
 
 def needed(groups: list[NodeGroup], graph: GraphView) -> list[NodeGroup]:

@@ -116,7 +116,7 @@ def _components(groups: Sequence[NodeGroup]) -> list[list[NodeGroup]]:
     for i, group in enumerate(groups):
         assert group.step is not None
         # A value from outside may be read as images by one group and as rows by another.
-        keys = [(name, None if name in made else group.step.view) for name in group.step.inputs]
+        keys = [(name, None if name in made else group.step.view) for name in group.step.inputs if name in group.reads]
         for key in [*keys, *((name, None) for name in group.writes)]:
             parent[root(i)] = root(owner.setdefault(key, i))
     components: dict[int, list[NodeGroup]] = defaultdict(list)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
+from sift_onnx.backends.lowering.dims import Dim, Dims, bound, cut, divided, product, solved
+from sift_onnx.backends.lowering.size_arithmetic import broadcast, computed, joined
 from sift_onnx.graphs.constants import array_of
 from sift_onnx.operators.domains import is_standard
 from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
@@ -26,6 +27,14 @@ __all__ = ["Sizes", "reshaped"]
 # Larger constants are no shapes.
 _MOST_ELEMENTS = 16
 
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+# Ends that exporters write for all that follows.
+_ENDLESS = 1 << 30
+
+# The result has as many images as the first operand.
+_SAME_IMAGES = frozenset({
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "MaxPool", "Resize", "Upsample",
+})  # fmt: skip
 # The result has the sizes of the first operand.
 _SAME = ELEMENTWISE_UNARY | {
     "Dropout", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax",
@@ -71,13 +80,24 @@ class Sizes:
         self._dims: dict[str, Dims] = {}
         self._vectors: dict[str, tuple[Dim, ...]] = {}
         self._numbers: dict[str, float] = {}
-        self._inferred = inferred
+        self._inferred_dims = inferred
         self._constants = constants
         self._evaluated = evaluated
-        for node in nodes:
-            if is_standard(node.domain) and node.output:
-                with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a node that contradicts itself
-                    self._infer(node)
+        self._fixed: dict[str, int] = {}
+        while True:
+            fixed = len(self._fixed)
+            for node in nodes:
+                if is_standard(node.domain) and node.output:
+                    with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # it contradicts itself
+                        self._infer(node)
+            if len(self._fixed) == fixed:
+                break
+            for known in (self._dims, self._vectors, self._numbers):
+                known.clear()
+
+    def _inferred(self, name: str) -> Dims | None:
+        dims = self._inferred_dims(name)
+        return tuple(bound(size, self._fixed) for size in dims) if dims and self._fixed else dims
 
     def dims(self, name: str) -> Dims | None:
         """Sizes of a tensor; None if not even its rank is known."""
@@ -137,24 +157,63 @@ class Sizes:
 
     def _dims_of_result(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> Sequence[Dim | None] | None:
         if node.op_type in ELEMENTWISE_BINARY:
-            return self._broadcast([self.dims(name) for name in node.input])
+            return broadcast([self.dims(name) for name in node.input])
         first = self.dims(node.input[0]) if node.input else None
         if first is None:
             return None
         if node.op_type in _SAME:
             return first
+        if node.op_type == "Resize" and len(node.input) > 3 and node.input[3] and not attributes.get("axes"):
+            return self.vector(node.input[3])
+        if node.op_type in _SAME_IMAGES:
+            return [first[0], *[None] * (len(first) - 1)]
         match node.op_type:
             case "Transpose":
                 order = attributes.get("perm") or range(len(first))[::-1]
                 return [first[axis] for axis in order]
             case "Reshape":
                 target = self.vector(node.input[1])
-                return reshaped(target, first, not attributes.get("allowzero", 0)) if target is not None else None
+                if target is None:
+                    return None
+                sizes = reshaped(target, first, not attributes.get("allowzero", 0))
+                # An export for one length says so here, whatever its inputs declare.
+                open_name = solved(product(first), product(sizes)) if sizes and 0 not in sizes else None
+                if open_name is not None:
+                    self._fixed.update([open_name])
+                return sizes
+            case "Gemm":
+                second = self.dims(node.input[1])
+                rows = first[1 if attributes.get("transA", 0) else 0]
+                return [rows, second[0 if attributes.get("transB", 0) else 1]] if second is not None else None
+            case "ReduceMean" | "ReduceSum" | "ReduceMax":
+                axes = self._axes(node, attributes)
+                if axes is None:
+                    return None
+                reduced = {axis % len(first) for axis in axes}
+                kept = attributes.get("keepdims", 1)
+                return [
+                    1 if axis in reduced else size for axis, size in enumerate(first) if kept or axis not in reduced
+                ]
+            case "GlobalAveragePool":
+                return (*first[:2], *(1 for _ in first[2:]))
+            case "GatherElements":
+                return self.dims(node.input[1])
+            case "Expand":
+                target = self.vector(node.input[1])
+                return broadcast([first, target]) if target is not None else None
+            case "Concat":
+                return joined([self.dims(name) for name in node.input], int(attributes["axis"]))
+            case "Pad":
+                pads = self._integers(node.input[1]) if len(node.input) > 1 else None
+                return first if pads and not any(pads) else None
+            case "Range":
+                start, limit, step = (self.vector(name) for name in node.input)
+                return limit if start == (0,) and step == (1,) else None
             case "MatMul":
                 second = self.dims(node.input[1])
                 if second is None or len(first) < 2 or len(second) < 2:
                     return None
-                return [*(self._broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
+                return [*(broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
             case "Gather":
                 places, axis = self.dims(node.input[1]), int(attributes.get("axis", 0)) % len(first)
                 return (*first[:axis], *places, *first[axis + 1 :]) if places is not None else None
@@ -174,16 +233,22 @@ class Sizes:
         return None
 
     def _dims_of_slice(self, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
-        starts, ends, axes, steps = (
-            self._integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in range(1, 5)
+        starts, axes, steps = (
+            self._integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (1, 3, 4)
         )
+        ends = self.vector(node.input[2])
         if starts is None or ends is None or axes is None or steps is None:
             return None
         result: list[Dim | None] = list(first)
         for i, axis in enumerate(axes or range(len(starts))):
-            size = first[axis]
+            size, end = first[axis], ends[i]
             step = steps[i] if steps else 1
-            result[axis] = len(range(size)[starts[i] : ends[i] : step]) if isinstance(size, int) else None
+            if isinstance(size, int) and isinstance(end, int):
+                result[axis] = len(range(size)[starts[i] : end : step])
+            elif step == 1 and starts[i] == 0 and not isinstance(end, int):
+                result[axis] = cut(size, end)
+            elif step != 1 or starts[i] != 0 or not isinstance(end, int) or end < _ENDLESS:
+                result[axis] = None
         return result
 
     def _dims_of_parts(
@@ -206,17 +271,6 @@ class Sizes:
             return None
         return [size for size in vector if isinstance(size, int)]
 
-    @staticmethod
-    def _broadcast(operands: Sequence[Dims | None]) -> list[Dim | None] | None:
-        rank = max((len(dims) for dims in operands if dims is not None), default=0)
-        if any(dims is None for dims in operands):
-            return None
-        result: list[Dim | None] = []
-        for axis in range(-rank, 0):
-            sizes = {dims[axis] for dims in operands if dims is not None and len(dims) >= -axis} - {1}
-            result.append(sizes.pop() if len(sizes) == 1 else (None if sizes else 1))
-        return result
-
     def _axes(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:
         if len(node.input) > 1 and node.input[1]:
             listed = self.vector(node.input[1])
@@ -230,12 +284,24 @@ class Sizes:
         if node.op_type == "Concat":
             parts = [self.vector(name) for name in node.input]
             return None if None in parts else tuple(size for part in parts if part is not None for size in part)
+        if node.op_type == "ConstantOfShape":
+            shape = self._integers(node.input[0])
+            values = next((onnx.numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))
+            return (int(values[0]),) * shape[0] if shape is not None and len(shape) == 1 else None
+        if node.op_type == "Where":
+            chosen, first, second = (self.vector(name) for name in node.input)
+            if not chosen or first is None or second is None or len({len(chosen), len(first), len(second)}) > 1:
+                return None
+            return tuple(a if c else b for c, a, b in zip(chosen, first, second, strict=True))
         first = self.vector(node.input[0]) if node.input else None
+        if first is None and node.op_type == "Cast" and node.input[0] in self._numbers:
+            # Sizes that were divided and rounded as floats.
+            return (int(self._numbers[node.input[0]]),) if attributes["to"] in _INTEGERS else None
         if first is None:
             return None
         match node.op_type:
             case "Cast":
-                return first if attributes["to"] in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) else None
+                return first if attributes["to"] in _INTEGERS else None
             case "Identity" | "Squeeze" | "Unsqueeze" | "Reshape":
                 dims = self.dims(node.output[0])
                 return first if dims is not None and len(dims) <= 1 else None
@@ -251,31 +317,12 @@ class Sizes:
                 start, end, *rest = (int(values.reshape(-1)[0]) for values in listed if values is not None)
                 step = rest[1] if len(rest) > 1 else 1
                 return first[start:end:step] if step > 0 else None
-            case "Mul" | "Div" | "Add" | "Sub":
-                return self._computed(node.op_type, first, self.vector(node.input[1]))
+            case "Mul" | "Div" | "Add" | "Sub" | "Equal":
+                return computed(node.op_type, first, self.vector(node.input[1]))
         return None
 
-    @staticmethod
-    def _computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-        if second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
-            return None
-        count = max(len(first), len(second))
-        result: list[Dim] = []
-        for a, b in zip(first * (count // len(first)), second * (count // len(second)), strict=True):
-            value: Dim | None = None
-            if op == "Mul":
-                value = product((a, b))
-            elif op == "Div":
-                value = divided(a, b)
-            elif isinstance(a, int) and isinstance(b, int):
-                value = a + b if op == "Add" else a - b
-            if value is None:
-                return None
-            result.append(value)
-        return tuple(result)
-
     def _number_of_result(self, node: onnx.NodeProto) -> float | None:
-        if node.op_type not in ("Cast", "Sqrt", "Reciprocal", "Div", "Mul"):
+        if node.op_type not in ("Cast", "Ceil", "Floor", "Sqrt", "Reciprocal", "Div", "Mul", "Pow"):
             return None
         if node.op_type == "Cast":
             to_float = any(a.i == onnx.TensorProto.FLOAT for a in node.attribute if a.name == "to")
@@ -287,10 +334,16 @@ class Sizes:
             return None
         first, *rest = (np.float32(number) for number in numbers if number is not None)
         match node.op_type:
+            case "Ceil":
+                return float(np.ceil(first))
+            case "Floor":
+                return float(np.floor(first))
             case "Sqrt":
                 return float(np.sqrt(first)) if first >= 0 else None
             case "Reciprocal":
                 return float(np.float32(1) / first) if first else None
             case "Mul":
                 return float(first * rest[0])
+            case "Pow":
+                return float(first ** rest[0]) if first > 0 else None
         return float(first / rest[0]) if rest[0] else None

@@ -58,7 +58,8 @@ class Subgraph:
         model = onnx.ModelProto(ir_version=graph.proto.ir_version)
         model.opset_import.extend(graph.proto.opset_import)
         model.functions.extend(graph.proto.functions)
-        kept = [graph.nodes[i] for i in sorted({*nodes, *_derivations(graph, nodes)})]
+        indices = sorted({*nodes, *_derivations(graph, nodes)})
+        kept = [node for i in indices for node in graph.size_nodes.get(i, [graph.nodes[i]])]
         model.graph.name = graph.proto.graph.name or "part"
         model.graph.node.extend(kept)
         made = {name for node in kept for name in node.output}

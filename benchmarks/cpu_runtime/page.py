@@ -9,16 +9,20 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pages
 from results import DEEPSPARSE, DENSE, DENSE_CHAIN, FOLDER, SAME_FILE, Processor, Row, Run
 
-__all__ = ["Case", "cases", "chart_key", "draw", "page", "processors", "table"]
+__all__ = ["Case", "cases", "chart_key", "draw", "page", "processors", "row_cells", "table"]
 
 PAGE = Path(__file__).with_name("README.md")
 CHART = Path(__file__).with_name("chart.svg")
+GENERATED = Path(__file__).with_name("never_slower.json")
+# From here on, what a request costs in Python is little.
+_LONG_MS = 0.1
 # A model at a batch: its rows by what it is compared with.
 Case = tuple[str, int, dict[str, Row]]
 # The chain has no original: its dense matrices are of the same shape.
@@ -51,6 +55,21 @@ tried and not kept, is in [docs/cpu-runtime-notes.md](../../docs/cpu-runtime-not
     python benchmarks/cpu_runtime/page.py
 
 The first command measures and appends to a file of results, the second makes this page and its chart from all of them.
+"""
+_GENERATED = """
+## Never slower than onnxruntime: generated models
+
+Models that nothing was tuned for, {sparsity} of their weights pruned at random, against onnxruntime on the same file,
+with {threads}, {clock} time. {origin}
+Worst {worst}, of runs that take 0.1 ms or more {worst_long}; geometric mean {mean} of {count}.
+
+    {command}
+
+The ratio is the median of slices in which sessions take turns; in brackets, that of the least times. A request costs
+two to four microseconds of Python more than in onnxruntime's own session, which shows where a run takes less than a
+twentieth of a millisecond. "First" is the time of the first run, in runs: code and lists are made, and both ways timed
+where that was done.
+
 """
 
 
@@ -92,7 +111,47 @@ def page(found: Sequence[Processor]) -> str:
         text += f"{processor.machine} Instruction set: {processor.isa}.\n"
         for each in processor.runs:
             text += _run_text(each)
+    if GENERATED.exists():
+        text += _generated(pages.read(GENERATED))
     return text
+
+
+def _generated(document: dict[str, Any]) -> str:
+    """The section about generated models, from ``never_slower.json``."""
+    rows = document["rows"]
+    ratios = [row["ratio"] for row in rows]
+    text = _GENERATED.format(
+        sparsity=f"{rows[0]['sparsity']:.0%}",
+        threads="one thread" if rows[0]["threads"] == 1 else f"{rows[0]['threads']} threads",
+        clock=rows[0]["clock"],
+        origin=pages.measured_on(document),
+        worst=_worst(rows),
+        worst_long=_worst([row for row in rows if row["onnxruntime_ms"] >= _LONG_MS]),
+        mean=f"{statistics.geometric_mean(ratios):.2f}",
+        count=len(rows),
+        command=document["command"],
+    )
+    header = ["model", "batch", "ours, ms", "onnxruntime, ms", "ratio", "first", "nodes in", "why there"]
+    return text + pages.table(header, [row_cells(row) for row in rows])
+
+
+def _worst(rows: Sequence[dict[str, Any]]) -> str:
+    worst = max(rows, key=lambda row: row["ratio"])
+    return f"{worst['ratio']:.2f} ({worst['model']}, batch {worst['batch']})"
+
+
+def row_cells(row: dict[str, Any]) -> list[str]:
+    """A row of ``never_slower.py`` in words."""
+    return [
+        row["model"],
+        str(row["batch"]),
+        _number(row["ours_ms"]),
+        _number(row["onnxruntime_ms"]),
+        f"{row['ratio']:.2f} ({row['ratio_of_least']:.2f})",
+        f"{row['first_run']:.1f}",
+        row["runs_in"],
+        row["verdict"] or "estimates were clear",
+    ]
 
 
 def _case_lines(processor: Processor) -> Iterable[str]:

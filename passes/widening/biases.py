@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import constant_values
-from sift_onnx.operators.traits import REARRANGING
+from sift_onnx.operators.traits import REARRANGING, RECURRENT, SHAPE_READING
 from sift_onnx.operators.weight_operands import CHANNEL_NORMALIZATIONS, CONVOLUTIONS, MATRIX_PRODUCTS, PARAMETERS
 from sift_onnx.passes.node_builder import free_name
 
@@ -18,8 +18,11 @@ __all__ = ["add_bias", "reach_a_shift"]
 
 # Features that are zero before these are zero after them, and have the same gradients.
 _PASSING = REARRANGING | {"AveragePool", "Concat", "Dropout", "GlobalAveragePool", "MaxPool", "Split"}
+_SUMS = {"Add", "BiasAdd", "BiasGelu", "FastGelu"}
 # The input that is the bias of a layer.
-_BIASED = {op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS for i in PARAMETERS[op].shifts}
+_BIASED = {
+    op: i for op in CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT | {"LayerNormalization"} for i in PARAMETERS[op].shifts
+}
 
 
 def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs.Tensor], bool]) -> dict[str, bool]:
@@ -40,9 +43,11 @@ def reach_a_shift(order: Sequence[gs.Node], graph: gs.Graph, grows: Callable[[gs
 
 
 def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool], shifted: dict[str, bool]) -> bool:
+    if node.op in SHAPE_READING:
+        return True
     if node.op in CHANNEL_NORMALIZATIONS:
         return node.inputs[0] is tensor
-    if node.op == "Add" and any(constant_values(other) is not None and grows(other) for other in node.inputs):
+    if node.op in _SUMS and any(constant_values(other) is not None and grows(other) for other in node.inputs):
         return True
     if node.op in _PASSING or node.op == "Add":
         return all(shifted[out.name] for out in node.outputs if out.name)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from sift_onnx.analysis.axis_system import AxisSystem, Solution
 from sift_onnx.analysis.cost import Evaluate, positions_of, product_macs
@@ -21,6 +22,10 @@ from sift_onnx.passes.selection import no_layers
 from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.settings import WideSettings
 from sift_onnx.sparsity.budget import allocate
+
+if TYPE_CHECKING:
+    from sift_onnx.feature_maps.search import FoundMaps
+    from sift_onnx.passes.widening.embeddable import EmbeddableGrowth
 
 __all__ = ["WidePlan", "plan_widening", "unchanged"]
 
@@ -39,6 +44,7 @@ class WidePlan:
         nnz: non-zeros of the sparse layers.
         before: MACs of each layer in the original.
         after: MACs of each layer after the transform.
+        found: with ``init="embed"``, where the original lies.
     """
 
     analysis: AxisAnalysis
@@ -47,6 +53,7 @@ class WidePlan:
     nnz: Mapping[str, int]
     before: Mapping[str, int]
     after: Mapping[str, int]
+    found: FoundMaps | None = None
 
     @property
     def changes(self) -> bool:
@@ -67,7 +74,12 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
         if not any(fnmatchcase(name, glob) for name in outputs):
             raise UsageError(f"`resize_output` {glob!r} matches no output; the outputs are {', '.join(outputs)}")
     analysis = analyze(
-        model, settings.input_shapes, attention=settings.attention, resize_outputs=settings.resize_output
+        model,
+        settings.input_shapes,
+        attention=settings.attention,
+        resize_outputs=settings.resize_output,
+        # A wider group would be normalized by other statistics than the original's.
+        whole_groups=settings.init == "embed",
     )
     if settings.strict and analysis.unknown:
         node = analysis.unknown[0]
@@ -79,7 +91,20 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
     system = analysis.system
     candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
     untried = system.copy()
-    solution = _solve(settings, system, candidates, settings.factor_squared)
+    growth: EmbeddableGrowth | None = None
+    if settings.init == "embed":
+        # Imported here, with the rules of feature maps, which no other start needs.
+        from sift_onnx.passes.widening.embeddable import embeddable_growth
+
+        growth = embeddable_growth(
+            model,
+            analysis,
+            lambda: _solve(settings, system, candidates, settings.factor_squared),
+            keep_products=settings.budget == "total",
+        )
+        solution = growth.solution
+    else:
+        solution = _solve(settings, system, candidates, settings.factor_squared)
     grown = {n for n, x in analysis.layers.items() if _weights(x, solution.value) > _weights(x, system.original)}
     statuses: dict[str, tuple[str, str]] = {}
     for name, layer in analysis.layers.items():
@@ -90,9 +115,11 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
             statuses[name] = ("sparse", "") if misfit is None else ("dense", misfit)
         else:
             statuses[name] = ("unchanged", _why(analysis, layer))
+    if growth is not None and growth.refusals and "sparse" not in {status for status, _ in statuses.values()}:
+        raise growth.refusals[0]
     _require_something_to_widen(settings, analysis, statuses, candidates, untried)
-    if settings.init == "embed":
-        return _embedded(analysis, solution, statuses)
+    if growth is not None:
+        return _embedded(analysis, solution, statuses, growth.found)
     before = {name: _macs(layer, system.original) for name, layer in analysis.layers.items()}
     nnz = _budget(settings, analysis, solution, statuses, before)
     if settings.masking.distribution == "erk":
@@ -207,7 +234,9 @@ def _why(analysis: AxisAnalysis, layer: WeightLayer) -> str:
     return "its sizes are fixed"
 
 
-def _embedded(analysis: AxisAnalysis, solution: Solution, statuses: Mapping[str, tuple[str, str]]) -> WidePlan:
+def _embedded(
+    analysis: AxisAnalysis, solution: Solution, statuses: Mapping[str, tuple[str, str]], found: FoundMaps
+) -> WidePlan:
     """Every layer that was learned keeps the active weights of the original and has no others."""
     active = {name: active_weights(layer) for name, layer in analysis.layers.items()}
     original = analysis.system.original
@@ -222,7 +251,7 @@ def _embedded(analysis: AxisAnalysis, solution: Solution, statuses: Mapping[str,
             after[name] = _weights(layer, solution.value) * positions_of(layer, original)
         else:
             nnz[name], now[name] = active[name], ("sparse", "")
-    return WidePlan(analysis, solution, now, nnz, macs, after)
+    return WidePlan(analysis, solution, now, nnz, macs, after, found)
 
 
 def unchanged(analysis: AxisAnalysis, reason: str) -> WidePlan:

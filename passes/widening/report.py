@@ -28,6 +28,7 @@ def describe(
     start: float,
     *,
     biases: Sequence[str] = (),
+    centred: Sequence[str] = (),
     dropped: Sequence[str] = (),
     warnings: Sequence[str] = (),
 ) -> TransformReport:
@@ -40,6 +41,7 @@ def describe(
         plan: what was done.
         start: of the call, by :func:`time.perf_counter`.
         biases: names of biases that layers got, where there were none.
+        centred: names of tensors from which added nodes subtract the mean of old features.
         dropped: names of weights whose masks were not kept.
         warnings: of the model that came in.
     """
@@ -77,6 +79,7 @@ def describe(
         init=settings.init,
         width_factor=math.sqrt(settings.factor_squared),
         biases_added=tuple(biases),
+        centred=tuple(centred),
         masks_dropped=tuple(dropped),
         pinned=tuple(_pinned(plan)),
         unknown=tuple(map(operator_label, analysis.unknown)),

@@ -37,7 +37,8 @@ class WideSettings(SparsifyingPass):
         distribution: how layers share the budget, see :func:`~sift_onnx.sparsity.budget.shares`.
         init: how the wide model starts: from ``random`` draws, or with the original in it (``embed``): it computes what
             the original computes, with exactly the original's non-zeros in every layer, the first and the last
-            included, so that ``budget`` says nothing. See :mod:`sift_onnx.passes.widening.embedding`.
+            included, so that of ``budget`` only ``total`` says anything: attention keeps its size, as its products cost
+            what they did. See :mod:`sift_onnx.passes.widening.embedding`.
     """
 
     _: KW_ONLY

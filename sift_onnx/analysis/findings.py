@@ -195,6 +195,7 @@ class AxisAnalysis:
         derived: tensors that are made from constants only, initializers included; not what is looked up in embeddings.
         unscaled: products over a growing axis without a factor that follows it.
         attention: which part of an attention width grows, see :data:`AttentionGrowth`.
+        whole_groups: whether normalizations get more groups, in place of wider ones.
         head_splits: nodes that split a width into heads, where they have to be distinguished.
         order: the nodes in the order they were analysed; node indices refer to it.
         inputs: the shapes of the graph's inputs that sizes are of.
@@ -216,6 +217,7 @@ class AxisAnalysis:
     derived: set[str] = field(default_factory=set)
     unscaled: list[str] = field(default_factory=list)
     attention: AttentionGrowth = "head-dim"
+    whole_groups: bool = False
     head_splits: frozenset[int] = frozenset()
     order: list[gs.Node] = field(default_factory=list)
     inputs: BoundInputs = field(default_factory=BoundInputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import onnx_graphsurgeon as gs
@@ -33,12 +34,22 @@ __all__ = ["analyze", "fitting_inputs"]
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
+@dataclass(frozen=True)
+class _Growth:
+    """What may grow, and in which way; see :func:`analyze`."""
+
+    attention: AttentionGrowth = "head-dim"
+    resize_outputs: tuple[str, ...] = ()
+    whole_groups: bool = False
+
+
 def analyze(
     model: Model,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     attention: AttentionGrowth = "head-dim",
     resize_outputs: Sequence[str] = (),
+    whole_groups: bool = False,
 ) -> AxisAnalysis:
     """Find out which axes of ``model`` can grow, and which of them together.
 
@@ -50,12 +61,14 @@ def analyze(
             :func:`sift_onnx.shapes.input_binding.bindings` that the graph does not contradict.
         attention: which part of an attention width grows.
         resize_outputs: globs over graph outputs that may change their size.
+        whole_groups: whether normalizations get more groups, in place of wider ones.
 
     Raises:
         UsageError: an input shape is missing or wrong.
         UnsupportedError: the graph contradicts itself, or has a cycle.
     """
-    return _first_that_fits(model, bindings(model_inputs(model), input_shapes), attention, resize_outputs)
+    growth = _Growth(attention, tuple(resize_outputs), whole_groups)
+    return _first_that_fits(model, bindings(model_inputs(model), input_shapes), growth)
 
 
 def fitting_inputs(
@@ -80,20 +93,19 @@ def fitting_inputs(
     first = bind(specs, input_shapes, batch)
     if not first.assumed:
         return first
-    return _first_that_fits(model, bindings(specs, input_shapes, batch), "head-dim", ()).inputs
+    return _first_that_fits(model, bindings(specs, input_shapes, batch), _Growth()).inputs
 
 
-def _first_that_fits(
-    model: Model, candidates: Iterable[BoundInputs], attention: AttentionGrowth, resize_outputs: Sequence[str]
-) -> AxisAnalysis:
+def _first_that_fits(model: Model, candidates: Iterable[BoundInputs], growth: _Growth) -> AxisAnalysis:
     failures: list[tuple[BoundInputs, UnsupportedError]] = []
     for inputs in candidates:
         try:
             shapes = infer_shapes(model, inputs.shapes)
             splits: frozenset[int] = frozenset()
-            if attention != "head-dim":
-                splits = head_splits(_analyze(model, inputs, dict(shapes), "head-dim", frozenset(), resize_outputs))
-            analysis = _analyze(model, inputs, shapes, attention, splits, resize_outputs)
+            if growth.attention != "head-dim":
+                plain = replace(growth, attention="head-dim")
+                splits = head_splits(_analyze(model, inputs, dict(shapes), plain, frozenset()))
+            analysis = _analyze(model, inputs, shapes, growth, splits)
             if inputs.assumed:
                 _check_outputs(model, analysis)
             return analysis
@@ -134,13 +146,13 @@ def _analyze(
     model: Model,
     inputs: BoundInputs,
     shapes: Shapes,
-    attention: AttentionGrowth,
+    growth: _Growth,
     splits: frozenset[int],
-    resize_outputs: Sequence[str],
 ) -> AxisAnalysis:
     analysis = AxisAnalysis(
         order=_topological(model.graph),
-        attention=attention,
+        attention=growth.attention,
+        whole_groups=growth.whole_groups,
         head_splits=splits,
         inputs=inputs,
     )
@@ -168,7 +180,7 @@ def _analyze(
         # Once more, since an initializer has axes only when a node of the main graph has read it.
         _pin_captures(analysis, node)
     for output in model.graph.outputs:
-        if any(fnmatchcase(output.name, pattern) for pattern in resize_outputs):
+        if any(fnmatchcase(output.name, pattern) for pattern in growth.resize_outputs):
             continue
         for axis in analysis.axes.get(output.name) or ():
             analysis.system.pin(axis.size, Cause(output.name, "output", f"it is the graph output {output.name!r}"))

@@ -133,6 +133,10 @@ class RuleContext:
         tensor = self.node.inputs[i]
         return constant_values(tensor) is not None or tensor.name in self.analysis.derived
 
+    def readers(self) -> list[gs.Node]:
+        """The nodes that read the first output."""
+        return list(self.node.outputs[0].outputs)
+
     def output_shape(self, i: int = 0) -> tuple[int | None, ...] | None:
         """The shape of output ``i`` in the original, as far as inference knows it."""
         if i >= len(self.node.outputs):

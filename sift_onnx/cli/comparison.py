@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -231,6 +232,8 @@ def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
         **vars(summary),
         items_per_second=1e3 * entry.batch / summary.median_ms,
         nominal=entry.inputs.nominal,
+        nodes=dict(Counter(placement.placement for placement in entry.program.placements)) or None,
+        verdict=entry.program.verdict or None,
     )
 
 

@@ -2,94 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
-import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
-from sift_onnx.analysis.axis_system import Solution
-from sift_onnx.analysis.findings import AxisAnalysis
+from sift_onnx.analysis.findings import AttentionGrowth, AxisAnalysis
 from sift_onnx.errors import UnsupportedError
-from sift_onnx.feature_maps.system import FeatureMapError, FeatureMapSystem, Piece
-from sift_onnx.graphs.constants import array_of, constant_values
-from sift_onnx.operators.labels import node_label
+from sift_onnx.feature_maps.findings import CentredInput, Extent, Obstacle, Scaling, ZeroDemand
+from sift_onnx.feature_maps.maps import FeatureMaps
+from sift_onnx.graphs.constants import array_of, constant_values, parameter_behind
 
-__all__ = ["Extent", "FeatureMapContext", "FeatureMaps", "refusal"]
-
-
-@dataclass(frozen=True)
-class Extent:
-    """One axis of one tensor, before and after.
-
-    Attributes:
-        tensor: its name.
-        axis: which of its axes.
-        old: length in the original.
-        new: length after widening.
-    """
-
-    tensor: str
-    axis: int
-    old: int
-    new: int
-
-    @property
-    def grows(self) -> bool:
-        """Whether features are added."""
-        return self.old != self.new
+__all__ = ["FeatureMapContext", "RefusedError", "product", "refusal"]
 
 
-class FeatureMaps:
-    """Where the elements of the original lie in the tensors of the wider model.
+class RefusedError(Exception):
+    """A rule's refusal on its way to the search, which goes on with the next node."""
 
-    The elements of a tensor lie at the product of the places along its axes.
-    """
-
-    def __init__(self, analysis: AxisAnalysis, solution: Solution) -> None:
-        self._analysis = analysis
-        self._solution = solution
-        self._system: FeatureMapSystem[str] = FeatureMapSystem()
-        self._numbers: dict[tuple[str, int], int] = {}
-
-    def extents(self, tensor: str) -> tuple[Extent, ...]:
-        """The axes of a tensor; none where its shape is unknown, in which case nothing in it grows."""
-        original, value = self._analysis.system.original, self._solution.value
-        axes = self._analysis.axes.get(tensor) or ()
-        return tuple(Extent(tensor, i, original(axis.size), value(axis.size)) for i, axis in enumerate(axes))
-
-    def positions(self, tensor: str) -> list[npt.NDArray[np.int64]]:
-        """Along each axis of ``tensor``, the new place of each old element, ascending."""
-        return [self._system.positions(self._number(extent)) for extent in self.extents(tensor)]
-
-    def positions_along(self, tensor: str, axis: int) -> npt.NDArray[np.int64]:
-        """The same along one axis; others, of an activation, may be longer than anything that is stored."""
-        return self._system.positions(self._number(self.extents(tensor)[axis]))
-
-    def composed(self, whole: Extent, pieces: Sequence[tuple[Extent, int, int, int]], node: str) -> None:
-        """State that ``whole`` consists of pieces: axis, old start, new start, places for each feature."""
-        numbered = [Piece(self._number(extent), *where) for extent, *where in pieces]
-        self._system.composed(self._number(whole), numbered, node)
-
-    def settle(self) -> None:
-        """Find the feature map of every axis.
-
-        Raises:
-            UnsupportedError: there is none; the message names the node.
-        """
-        try:
-            self._system.settle()
-        except FeatureMapError as error:
-            raise refusal(str(error.cause), f"parts its features where they cannot be parted: {error}") from error
-
-    def _number(self, extent: Extent) -> int:
-        key = (extent.tensor, extent.axis)
-        if key not in self._numbers:
-            self._numbers[key] = self._system.axis(extent.old, extent.new)
-        return self._numbers[key]
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.reason)
+        self.obstacle = obstacle
 
 
 class FeatureMapContext:
@@ -98,11 +32,10 @@ class FeatureMapContext:
     def __init__(self, maps: FeatureMaps, analysis: AxisAnalysis, node: gs.Node, index: int, opset: int) -> None:
         self._maps = maps
         self._analysis = analysis
-        self._index = index
         self._free = 0
+        self.index = index
         self.node = node
         self.opset = opset
-        self.label = node_label(node)
 
     # What the node is.
 
@@ -141,30 +74,141 @@ class FeatureMapContext:
         array = array_of(constant)
         return [int(value) for value in array.reshape(-1)] if array.dtype.kind in "iu" else None
 
+    def added_range(self, i: int) -> tuple[float, float]:
+        """Between which numbers the features that are added to input ``i`` lie."""
+        return self._maps.ranges.get(self.node.inputs[i].name, (-math.inf, math.inf))
+
     @property
     def has_weight(self) -> bool:
         """Whether the node multiplies by a stored weight, in which whatever is added is pruned."""
-        return any(use.index == self._index for layer in self._analysis.layers.values() for use in layer.uses)
+        return self._maps.layer_at(self.index) is not None
+
+    def is_weight(self, i: int) -> bool:
+        """Whether input ``i`` is that weight, perhaps transposed or cast on the way."""
+        layer, parameter = self._maps.layer_at(self.index), parameter_behind(self.node.inputs[i])
+        return layer is not None and parameter is not None and parameter[0].name == layer.name
 
     @property
-    def grows_heads(self) -> bool:
-        """Whether the heads of attention were to become wider."""
-        return self._analysis.attention == "head-dim"
+    def has_fixed_weight(self) -> bool:
+        """Whether it multiplies by a weight that is a fixed function, which added channels share."""
+        layer = self._maps.layer_at(self.index)
+        return layer is not None and layer.name in self._analysis.fixed
+
+    @property
+    def feature_axis(self) -> int:
+        """Of the output of a matrix product: its columns are features, or its rows, where the weight stands left."""
+        left = self.node.inputs[0]
+        return -2 if left.name in self._analysis.derived or constant_values(left) is not None else -1
+
+    @property
+    def attention(self) -> AttentionGrowth:
+        """What grows in attention."""
+        return self._analysis.attention
+
+    @property
+    def subtracts_mean(self) -> bool:
+        """Whether it subtracts the mean over axes that grow from what the mean is of, which is zero then."""
+        return self.index in self._maps.subtractions
+
+    def slice_start(self, axis: int) -> int | None:
+        """Where a Slice starts along an axis of its input in the original; None where that is not known.
+
+        Raises:
+            RefusedError: it reverses or skips elements.
+        """
+        x = self.input(0)
+        if "starts" in self.node.attrs:
+            starts, axes, steps = self.attr("starts"), self.attr("axes"), None
+        else:
+            starts, axes, steps = (self.integers(i) for i in (1, 3, 4))
+        if starts is None:
+            return None
+        chosen = [int(a) % len(x) for a in axes or range(len(starts))]
+        if axis not in chosen:
+            return 0
+        k = chosen.index(axis)
+        if steps is not None and steps[k] != 1:
+            self.refuse("reverses or skips features of an axis that grows", [x[axis]])
+        start = min(int(starts[k]), x[axis].old)
+        return max(start + x[axis].old, 0) if start < 0 else start
 
     # What the rule says.
 
-    def refuse(self, reason: str) -> NoReturn:
-        """Say that the node keeps the original from being embedded.
+    def refuse(self, reason: str, axes: Sequence[Extent] = ()) -> NoReturn:
+        """Say that the node keeps the original from being embedded as long as ``axes`` grow.
+
+        Args:
+            reason: the predicate of a sentence about the node.
+            axes: all that grow around the node, if none are given.
 
         Raises:
-            UnsupportedError: always.
+            RefusedError: always.
         """
-        raise refusal(self.label, reason)
+        raise RefusedError(self.obstacle(reason, axes))
+
+    def obstacle(self, reason: str, axes: Sequence[Extent] = ()) -> Obstacle:
+        """That the node keeps the original from being embedded as long as ``axes`` grow, see :meth:`refuse`."""
+        around = [self.input(i) for i in range(len(self.node.inputs))]
+        around += [self.output(i) for i in range(len(self.node.outputs))]
+        return Obstacle(self.index, reason, tuple(axis for axis in axes or itertools.chain(*around) if axis.grows))
+
+    def require_zero(
+        self, inputs: Sequence[int], axes: Sequence[Extent], verb: str, part: tuple[int, int] | None = None
+    ) -> None:
+        """Say that what is added along ``axes`` has to be zero in one of ``inputs``: ``verb`` is done over them.
+
+        Args:
+            inputs: the first of them that can have zeros there is taken.
+            axes: that keep their sizes if none can.
+            verb: what the node does over them.
+            part: of the last axis of the input, see :class:`ZeroDemand`.
+        """
+        growing = tuple(axis for axis in axes if axis.grows)
+        if growing:
+            reason = f"{verb} an axis that grows from {growing[0].old} to {growing[0].new}"
+            self._maps.demands.append(ZeroDemand(self.index, tuple(inputs), reason, growing, part))
+
+    def require_centred(self, i: int, axes: Sequence[int]) -> None:
+        """Say that the mean over ``axes``, one of which grows, of input ``i`` has to be zero."""
+        growing = [self.input(i)[axis] for axis in axes if self.input(i)[axis].grows]
+        if len(growing) > 1:
+            self.refuse("subtracts the mean over several axes that grow", growing)
+        self._maps.centred.append(CentredInput(self.index, i, tuple(axes)))
+
+    def require_centred_difference(self, axes: Sequence[int]) -> None:
+        """Say that the node takes the mean over ``axes`` for others that subtract it from the same input."""
+        self.require_centred(0, axes)
+        for subtraction in self.node.outputs[0].outputs:
+            index = self._maps.index_of(subtraction)
+            self._maps.subtractions.add(index)
+            self._maps.centred.append(CentredInput(index, 0, tuple(axes)))
+
+    def scales_mean(self, factor: float) -> None:
+        """Say that the output is ``factor`` times what it was, since it is a mean over added zeros as well."""
+        self._maps.means[self.node.outputs[0].name] = factor
+
+    def freeze(self, i: int) -> None:
+        """Say that the numbers of input ``i`` have to stay what they were in the original."""
+        self._maps.frozen.append((self.index, i))
+
+    def scale_parameter(self, i: int, factor: float) -> None:
+        """Say that the values of input ``i``, which scales features, are multiplied by ``factor``.
+
+        Raises:
+            RefusedError: it is not stored.
+        """
+        if not self.has_input(i) or not self.is_parameter(i):
+            self.refuse("has a computed scale, which would have to follow the number of features")
+        self._maps.scalings.append(Scaling(self.index, i, factor))
+
+    def set_attribute(self, name: str, value: float) -> None:
+        """Say that an attribute has this value."""
+        self._maps.attributes[self.index, name] = value
 
     def composed(self, whole: Extent, pieces: Sequence[tuple[Extent, int, int, int]]) -> None:
         """Say that ``whole`` consists of pieces: axis, old start, new start, places for each feature."""
         if whole.grows:
-            self._maps.composed(whole, pieces, self.label)
+            self._maps.composed(whole, pieces, self.index)
 
     def same(self, a: Extent, b: Extent) -> None:
         """Say that two axes are placed alike."""
@@ -227,7 +271,7 @@ class FeatureMapContext:
         """Refuse axes that grow: ``verb`` says what the node does over them."""
         for axis in axes:
             if axis.grows:
-                self.refuse(f"{verb} an axis that grows from {axis.old} to {axis.new}")
+                self.refuse(f"{verb} an axis that grows from {axis.old} to {axis.new}", [axis])
 
 
 def product(axes: Sequence[Extent]) -> int:

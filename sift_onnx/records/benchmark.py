@@ -29,6 +29,8 @@ class BenchmarkRun(Record, frozen=True, kw_only=True):
         iterations: that were timed.
         items_per_second: at the median.
         nominal: shapes of inputs of which a size was assumed, by name.
+        nodes: how many nodes of the model ran where; None where the back end does not report it.
+        verdict: what timing said about where they run; None where nothing was timed for that.
     """
 
     model: str
@@ -47,6 +49,8 @@ class BenchmarkRun(Record, frozen=True, kw_only=True):
     iterations: Count
     items_per_second: Amount
     nominal: dict[str, tuple[Count, ...]] | None = None
+    nodes: dict[str, Count] | None = None
+    verdict: str | None = None
 
 
 class RatioOfRuns(Record, frozen=True, kw_only=True):

@@ -132,6 +132,7 @@ class TransformReport(Record, frozen=True, kw_only=True, rename={"pass_": "pass"
     layers: tuple[LayerChange, ...]
     totals: Totals
     biases_added: tuple[str, ...] | None = None
+    centred: tuple[str, ...] | None = None
     masks_dropped: tuple[str, ...] | None = None
     pinned: tuple[Pinned, ...] | None = None
     left_out: tuple[LeftOut, ...] | None = None

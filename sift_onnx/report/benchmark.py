@@ -7,7 +7,10 @@ from rich.text import Text
 from sift_onnx.records.benchmark import BenchmarkReport, RatioOfRuns
 from sift_onnx.report.fitting_table import FittingTable
 
-__all__ = ["ratio_line", "runs_table"]
+__all__ = ["place_lines", "ratio_line", "runs_table"]
+
+# Where the CPU back end runs nodes.
+_CHOICE = ("kernels", "onnxruntime")
 
 
 def runs_table(report: BenchmarkReport) -> FittingTable:
@@ -25,6 +28,18 @@ def runs_table(report: BenchmarkReport) -> FittingTable:
             _significant(run.items_per_second),
         )
     return table
+
+
+def place_lines(report: BenchmarkReport) -> list[str]:
+    """Who ran the nodes of each model, and what was timed to find out; of back ends that have a choice."""
+    lines = []
+    for run in report.runs:
+        nodes = {place: count for place, count in (run.nodes or {}).items() if place in _CHOICE}
+        if nodes:
+            listed = ", ".join(f"{place} {count}" for place, count in sorted(nodes.items()))
+            said = f"; {run.verdict}" if run.verdict else ""
+            lines.append(f"{run.label}, batch {run.batch}: nodes in {listed}{said}")
+    return lines
 
 
 def ratio_line(ratio: RatioOfRuns) -> str:

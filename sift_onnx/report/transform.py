@@ -58,6 +58,9 @@ def _tables(report: TransformReport) -> Iterator[RenderableType]:
     yield table
     if report.pinned:
         yield _pinned(report.pinned)
+    if report.centred:
+        centred = listing([repr(name) for name in report.centred], 3)
+        yield f"Added nodes subtract the mean of old features from {centred}, which normalizations read."
     yield from left_out_tables(report.left_out or ())
     for entry in report.pinned:
         # A classifier's outputs belong to one layer; a hidden state holds the width of the whole network.

@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from embedded_models import embedded, kept_for
 from nets import Net, run
 
-from sift_onnx.errors import UnsupportedError
+from sift_onnx.feature_maps import search
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.registry import FeatureMapRule, feature_map_rule_for
 from sift_onnx.passes import Wide
 from sift_onnx.weights.sparse import SparseWeight
 
@@ -82,17 +85,11 @@ def reflected_channels(net: Net) -> None:
 
 def root_of_features(net: Net) -> None:
     exponent = net.constant(np.float32(0.5))
-    net.images_end(net.op("Pow", net.op("Sigmoid", net.images(6)), exponent, name="mixer"), 6)
+    net.images_end(net.op("Pow", net.op("Abs", net.images(6)), exponent, name="mixer"), 6)
 
 
 def sum_along_channels(net: Net) -> None:
     net.images_end(net.op("CumSum", net.images(6), net.constant(1), name="mixer"), 6)
-
-
-def table(net: Net) -> None:
-    net.input("x", 1, 5, values=np.zeros((1, 5), dtype=np.int64))
-    x = net.op("Gather", net.weight(9, 8, name="table"), "x", name="mixer")
-    net.tokens_end(net.dense(x, 8, 8), 8)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +99,23 @@ def table(net: Net) -> None:
         (reflected_channels, "crops, reflects or repeats"),
         (root_of_features, "raises features that are added to a power"),
         (sum_along_channels, "sums along an axis that grows"),
-        (table, "looks up rows of a table that grows"),
     ],
 )
-def test_what_has_no_place_is_refused(block: Callable[[Net], None], reason: str) -> None:
+def test_what_has_no_place_keeps_its_size_by_name(block: Callable[[Net], None], reason: str) -> None:
     net = Net()
     block(net)
-    with pytest.raises(UnsupportedError, match=rf"node 'mixer' \(\w+\) {reason}"):
-        Wide("0.75", init="embed")(net.model())
+    result = embedded(net.model(), net.feeds)
+    assert reason in kept_for(result, "mixer")
+
+
+def test_what_a_rule_stumbles_over_keeps_its_size_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbling(ctx: FeatureMapContext) -> None:
+        raise IndexError("no such axis")
+
+    def rule_for(op: str, domain: str | None) -> FeatureMapRule | None:
+        return stumbling if op == "Softsign" else feature_map_rule_for(op, domain)
+
+    monkeypatch.setattr(search, "feature_map_rule_for", rule_for)
+    net = Net()
+    net.images_end(net.op("Softsign", net.images(6), name="mixer"), 6)
+    assert "no such axis" in kept_for(embedded(net.model(), net.feeds), "mixer")

@@ -25,6 +25,8 @@ ACTIVATIONS = (
     ("tanh", 0.0, 0.0),
     ("gelu", 0.0, 0.0),
     ("gelu_tanh", 0.0, 0.0),
+    ("elu", 0.75, 1.5),
+    ("mish", 0.0, 0.0),
 )
 
 
@@ -91,6 +93,10 @@ def activate(x: Any, activation: tuple[str, float, float]) -> Any:
                 return np.tanh(x)
             case "gelu":
                 return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+            case "elu":
+                return b * np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x)
+            case "mish":
+                return x * np.tanh(np.logaddexp(0, x))
             case "gelu_tanh":
                 return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return x

@@ -12,7 +12,8 @@ from sift_onnx.passes import Prune
 from sift_onnx.shapes.random_inputs import random_feeds
 from sift_onnx.weights.sparse import SparseWeight
 
-ONE_THREAD = CompileOptions(threads=1)
+# Deterministic: what a test runs in kernels must not go to onnxruntime because that was faster.
+ONE_THREAD = CompileOptions(threads=1, deterministic=True)
 
 
 class SparseNet(Net):

@@ -7,6 +7,7 @@ onnxruntime, until none is left (``profitability``). In the others, operators ar
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,17 +19,34 @@ import onnx
 
 from sift_onnx.backends.base import Placement
 from sift_onnx.backends.cpu.lower.algorithms import pools_at_once
-from sift_onnx.backends.cpu.lower.profitability import is_sparse, why_not_profitable
+from sift_onnx.backends.cpu.lower.costs import Estimate
+from sift_onnx.backends.cpu.lower.profitability import (
+    MARGIN,
+    Setting,
+    is_sparse,
+    region_estimates,
+    why_not_profitable,
+)
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, needed
+from sift_onnx.backends.lowering.node_groups import NodeGroup, find_node_groups, given_up, needed
 from sift_onnx.backends.lowering.partition import Part, partition
 from sift_onnx.backends.lowering.rules import Step, View
-from sift_onnx.backends.lowering.specs import Conv, Depthwise, Matmul, Reshaped, Spec
+from sift_onnx.backends.lowering.specs import (
+    Conv,
+    Depthwise,
+    Joined,
+    Matmul,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+)
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
 from sift_onnx.operators.labels import node_name
 
@@ -50,6 +68,7 @@ class Region:
         ops: operator of that node.
         single: whether it runs image by image, whatever the batch; see ``stages``.
         constants: values of those inputs that are constants.
+        symbols: sizes of the other inputs, as far as they are known before a run.
     """
 
     steps: tuple[Step, ...]
@@ -59,6 +78,7 @@ class Region:
     ops: tuple[str, ...]
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
 
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
@@ -73,16 +93,28 @@ class Plan:
     Attributes:
         parts: regions and sub-graphs; none where onnxruntime has all of the model.
         placements: every node of the model, in its order.
+        estimates: of what the kernels have, for each of the sizes that were weighed.
     """
 
     parts: tuple[Region | Subgraph, ...]
     placements: tuple[Placement, ...]
+    estimates: tuple[Estimate, ...] = ()
 
 
-def lower(graph: GraphView, threads: int = 1) -> Plan:
-    """The plan for ``graph``, whose weights are read on ``threads`` threads."""
-    groups, dims = find_node_groups(graph, partial(read_weights, threads=threads))
-    groups, parts = _settle(graph, groups, dims)
+def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = True) -> Plan:
+    """The plan for ``graph``.
+
+    Args:
+        graph: the model.
+        threads: that read its weights.
+        setting: what regions are weighed with.
+        is_timed: whether the plan is timed against onnxruntime where estimates leave that open. Then regions stay that
+            may pay, if there are none that should.
+    """
+    found, dims = find_node_groups(graph, partial(read_weights, threads=threads))
+    groups, parts = _settle(graph, found, dims, setting)
+    if is_timed and not any(part.on_kernels for part in parts):
+        groups, parts = _settle(graph, found, dims, replace(setting, slack=max(setting.slack, MARGIN)))
     placements = _placements(graph, groups)
     if not any(part.on_kernels for part in parts):
         return Plan((), placements)
@@ -91,12 +123,15 @@ def lower(graph: GraphView, threads: int = 1) -> Plan:
         everything = [replace(group, step=None, reason=reason if group.step else group.reason) for group in groups]
         return Plan((), _placements(graph, everything))
     made: list[Region | Subgraph] = []
+    estimates = [Estimate(0.0, 0.0)] * len(setting.sizes)
     for part in parts:
         if part.on_kernels:
             made += _regions(graph, part)
+            own = region_estimates(_fused(part), _known(graph, part, dims), part.inputs, part.outputs, setting)
+            estimates = [a + b for a, b in zip(estimates, own, strict=True)]
         else:
             made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
-    return Plan(tuple(made), placements)
+    return Plan(tuple(made), placements, tuple(estimates))
 
 
 def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -109,32 +144,84 @@ def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
     return f"{bad!r} would pass between parts, but is no tensor of a type that can be exchanged" if bad else ""
 
 
-def _settle(graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims]) -> tuple[list[NodeGroup], list[Part]]:
+def _settle(
+    graph: GraphView, groups: list[NodeGroup], dims: Mapping[str, Dims], setting: Setting
+) -> tuple[list[NodeGroup], list[Part]]:
     """Part, and give up regions that do not pay; each round leaves fewer, so it ends."""
-    batch = _batch_symbol(graph)
     while True:
-        parts = partition(groups, graph.outputs)
-        # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
-        idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
-        refused: dict[tuple[int, ...], str] = {}
-        for part in idle or parts:
-            if not part.on_kernels:
-                continue
-            steps = [group.step for group in part.groups if group.step is not None]
-            values = [*part.inputs, *(name for s in steps for name in (*s.inputs, s.output))]
-            known = {name: dims.get(name) or graph.dims(name) or () for name in values}
-            reason = why_not_profitable(steps, known, part.inputs, part.outputs, batch)
-            if reason:
-                refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+        kept = needed(groups, graph)
+        parts = partition(kept, graph.outputs)
+        refused = _unsized(graph, parts) or _carried_out(parts) or _unprofitable(graph, parts, dims, setting)
         if not refused:
-            return groups, parts
-        groups = needed([_given_up(graph, group, refused.get(group.nodes, "")) for group in groups], graph)
+            return kept, parts
+        groups = [given_up(graph, group, refused[group.nodes]) if group.nodes in refused else group for group in groups]
 
 
-def _given_up(graph: GraphView, group: NodeGroup, reason: str) -> NodeGroup:
-    """``group`` for onnxruntime, if there is a reason; nodes that compute on constants go to it with their readers."""
-    reads = tuple(name for name in group.reads if name not in graph.derived)
-    return replace(group, step=None, reason=reason, reads=reads) if reason else group
+def _unprofitable(
+    graph: GraphView, parts: Sequence[Part], dims: Mapping[str, Dims], setting: Setting
+) -> dict[tuple[int, ...], str]:
+    """Groups of regions that do not pay, by their nodes, and why."""
+    # Those without a sparse layer first, such as what makes a mask: without them, others may be larger.
+    idle = [part for part in parts if part.on_kernels and not any(map(_is_sparse, part.groups))]
+    refused: dict[tuple[int, ...], str] = {}
+    for part in idle or parts:
+        if not part.on_kernels:
+            continue
+        known = _known(graph, part, dims)
+        is_alone = len(parts) == 1
+        reason = why_not_profitable(_fused(part), known, part.inputs, part.outputs, setting, is_alone)
+        if reason:
+            refused.update((group.nodes, _own_reason(group) or reason) for group in part.groups)
+    return refused
+
+
+def _unsized(graph: GraphView, parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that reshape to sizes that no input of their region has."""
+    refused: dict[tuple[int, ...], str] = {}
+    for part in parts:
+        known = {size for name in part.inputs for size in graph.dims(name) or () if isinstance(size, str)}
+        for group in part.groups:
+            spec = group.step.spec if group.step is not None else None
+            if isinstance(spec, Reshaped) and not spec.names() <= known:
+                refused[group.nodes] = "its target is computed during the run"
+    return refused
+
+
+def _carried_out(parts: Sequence[Part]) -> dict[tuple[int, ...], str]:
+    """Groups that copy values for onnxruntime alone, which can do that itself."""
+    readers: dict[str, set[bool]] = defaultdict(set)
+    moved: set[str] = set()
+    for part in parts:
+        for group in part.groups:
+            for name in group.reads:
+                readers[name].add(part.on_kernels)
+            step = group.step
+            if step is None:
+                continue
+            copies = isinstance(step.spec, (Transposed, Sliced, Repeated, Joined))
+            if copies or (isinstance(step.spec, Reshaped) and step.inputs[0] in moved):
+                moved.add(step.output)
+    # A node of several results, such as Split, stays if kernels read one of them.
+    made: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for part in parts:
+        for group in part.groups:
+            if group.step is not None:
+                made[group.nodes].append(group.step.output)
+    return {
+        nodes: "it moves values for nodes of onnxruntime"
+        for nodes, names in made.items()
+        if all(name in moved and readers[name] == {False} for name in names)
+    }
+
+
+def _fused(part: Part) -> list[Step]:
+    return fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
+
+
+def _known(graph: GraphView, part: Part, dims: Mapping[str, Dims]) -> dict[str, Dims]:
+    """Sizes of what enters a region, constants among it."""
+    read = (name for group in part.groups if group.step is not None for name in group.step.inputs)
+    return {name: dims.get(name) or graph.dims(name) or () for name in (*part.inputs, *read)}
 
 
 def _is_sparse(group: NodeGroup) -> bool:
@@ -151,22 +238,14 @@ def _own_reason(group: NodeGroup) -> str:
     return ""
 
 
-def _batch_symbol(graph: GraphView) -> str | None:
-    for name in graph.inputs:
-        dims = graph.dims(name)
-        if dims and isinstance(dims[0], str):
-            return dims[0]
-    return None
-
-
 def _nodes(part: Part) -> list[int]:
     return sorted(index for group in part.groups for index in group.nodes)
 
 
 def _regions(graph: GraphView, part: Part) -> list[Region]:
     """One region, or one that runs image by image and the one after it."""
-    steps = fuse([group.step for group in part.groups if group.step is not None], part.outputs, pools_at_once)
-    count = count_of_large(steps, {name: graph.dims(name) or () for name in part.inputs})
+    steps = _fused(part)
+    count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:
         return [_region(graph, steps, part.outputs, single=not late)]
@@ -180,7 +259,8 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
     made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
     masks = dict.fromkeys(step.mask for step in steps if step.mask)
-    constants = {name: np.array(graph.values_of(name)) for name in masks if name in graph.constants}
+    read = (*masks, *(name for name, _ in inputs))
+    constants = {name: np.array(graph.values_of(name)) for name in read if name in graph.constants}
     inputs.update(dict.fromkeys((name, "array") for name in masks))
     nodes = [graph.nodes[step.nodes[0]] for step in steps]
     return Region(
@@ -191,6 +271,7 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         tuple(node.op_type for node in nodes),
         single,
         constants,
+        {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
     )
 
 
@@ -216,5 +297,7 @@ def _kernel_reason(spec: Spec) -> str:
         case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():
-            return "the same values under other sizes: nothing is executed"
+            return "the same values under other sizes"
+        case Transposed() | Sliced() | Repeated():
+            return "a view: values are copied where a layer needs them in another order"
     return "between sparse layers: its operands stay in the kernels' layout"

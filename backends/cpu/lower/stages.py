@@ -34,9 +34,12 @@ def count_of_large(steps: Sequence[Step], dims: Mapping[str, Dims]) -> int:
     known = dict(dims)
     count = 0
     for number, step in enumerate(steps):
-        known[step.output] = result_dims(step.spec, known[step.inputs[0]])
+        known[step.output] = result_dims(step.spec, *(known[name] for name in step.inputs[:2]))
         if step.view == "rows" or step.result_view == "rows":
-            break
+            if len(known[step.output]) != 2:
+                break
+            # A row for each image, as squeeze-and-excite has it.
+            continue
         if any(_bytes(known[name], step.dtype) > _LARGE_BYTES for name in (*step.inputs, step.output)):
             count = number + 1
     return count

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
 from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.lowering.resampling import Sampling
 from sift_onnx.backends.lowering.specs import (
     Attention,
+    ChannelCombine,
     ChannelScale,
     Conv,
+    DepthToSpace,
     Depthwise,
     Elementwise,
     GlobalPool,
+    GroupNormalization,
     LayerNormalization,
+    LinearResize,
     Matmul,
+    PixelCopy,
     Pool,
     Spec,
 )
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention"]
+__all__ = ["build", "build_attention", "build_for_size", "enlarged"]
 
 
 def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
     """The operator that does ``spec`` in ``layout``.
 
     Args:
-        spec: anything but :class:`Reshaped`, for which there is nothing to do, and :class:`Attention`.
+        spec: anything but :class:`Reshaped`, for which there is nothing to do, what moves channels, which becomes
+            copies (``schedule``), and what the functions below are for.
         layout: of operand and result.
         weights: those of a convolution or matrix product; both layouts share them.
         isa: instruction set.
@@ -75,8 +81,18 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
             return _kernels.GlobalAveragePool(layout=layout, isa=isa)
         case Elementwise():
             return _kernels.Elementwise(spec.kind, activation=spec.activation, layout=layout, isa=isa)
+        case ChannelCombine():
+            return _kernels.ChannelCombine(spec.kind, activation=spec.activation, layout=layout, isa=isa)
         case ChannelScale():
-            return _kernels.ChannelScale(spec.scale, spec.shift, activation=spec.activation, layout=layout, isa=isa)
+            return _kernels.ChannelScale(
+                spec.scale, spec.shift, slopes=spec.slopes, activation=spec.activation, layout=layout, isa=isa
+            )
+        case DepthToSpace():
+            return _kernels.DepthToSpace(spec.block, depth_first=spec.depth_first, layout=layout)
+        case GroupNormalization():
+            return _kernels.GroupNormalization(
+                spec.scale, spec.shift, spec.groups, spec.epsilon, layout=layout, isa=isa
+            )
         case LayerNormalization():
             return _kernels.LayerNormalization(
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
@@ -84,10 +100,35 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
     raise AssertionError(f"{type(spec).__name__} is no operator")
 
 
+def build_for_size(
+    spec: PixelCopy | LinearResize, operand: tuple[int, ...], result: tuple[int, ...], layout: Layout
+) -> _kernels.Op:
+    """The operator that does ``spec`` on images of one size, (height, width), and gives another."""
+    if spec.follows:
+        axes = [replace(axis, scale=size / max(own, 1), size=size) for axis, own, size in
+                zip((spec.height, spec.width), operand, result, strict=True) if isinstance(axis, Sampling)]  # fmt: skip
+        spec = replace(spec, height=axes[0], width=axes[1])
+    if isinstance(spec, PixelCopy):
+        rows, columns = spec.height.sources(operand[0]), spec.width.sources(operand[1])
+        return _kernels.PixelCopy(rows, columns, spec.fill, layout=layout)
+    rows_between, columns_between = spec.height.neighbours(operand[0]), spec.width.neighbours(operand[1])
+    return _kernels.LinearResize(rows_between, columns_between, layout=layout)
+
+
+def enlarged(operand: Sequence[int], result: Sequence[int], layout: Layout) -> _kernels.Op:
+    """The operator that repeats an image of one row or column, (n, c, h, w), to the size of ``result``."""
+    rows, columns = (
+        [0] * size if own == 1 else list(range(own)) for own, size in zip(operand[2:], result[2:], strict=True)
+    )
+    return _kernels.PixelCopy(rows, columns, layout=layout)
+
+
 def build_attention(
     spec: Attention,
-    operands: Sequence[tuple[int, ...]],
-    mask: tuple[int, int, int, int] | None,
+    sequences: int,
+    tokens: int,
+    channels: Sequence[tuple[int, int]],
+    mask: tuple[int, ...] | None,
     layout: Layout,
     isa: str,
 ) -> _kernels.Op:
@@ -95,20 +136,19 @@ def build_attention(
 
     Args:
         spec: what it does.
-        operands: sizes of queries, keys and values.
-        mask: those of the mask, if there is one.
+        sequences: how many there are.
+        tokens: of each.
+        channels: of queries, keys and values: how many there are, and where the first head begins.
+        mask: sizes of the mask, if there is one.
         layout: of operands and result.
         isa: instruction set.
 
     Raises:
         UsageError: the mask does not fit the scores.
     """
-    tokens = operands[0][-2] if spec.tokens is None else spec.tokens
-    sequences = math.prod(operands[0][:-1]) // max(tokens, 1)
-    scores = (sequences, spec.heads, tokens, tokens)
-    if mask is not None and any(size not in (1, full) for size, full in zip(mask, scores, strict=True)):
-        raise UsageError(f"a mask of attention is {list(mask)}, the scores that it is added to are {list(scores)}")
-    queries, keys, values = ((sizes[-1], first) for sizes, first in zip(operands, spec.first_channels, strict=True))
+    if mask is not None:
+        mask = _mask_sizes(spec, mask, (sequences, spec.heads, tokens, tokens))
+    queries, keys, values = channels
     return _kernels.Attention(
         sequences=sequences,
         tokens=tokens,
@@ -124,3 +164,14 @@ def build_attention(
         layout=layout,
         isa=isa,
     )
+
+
+def _mask_sizes(spec: Attention, mask: tuple[int, ...], scores: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Sizes of a mask along the axes of ``scores``."""
+    if spec.heads == 1 and len(mask) == 3:
+        mask = (mask[0], 1, *mask[1:])
+    sequences, heads, queries, keys = (*(1,) * (4 - len(mask)), *mask)
+    fits = all(size in (1, full) for size, full in zip((heads, queries, keys), scores[1:], strict=True))
+    if not fits or (sequences not in (1, scores[0]) and not (spec.repeats_mask and scores[0] % sequences == 0)):
+        raise UsageError(f"a mask of attention is {list(mask)}, the scores that it is added to are {list(scores)}")
+    return sequences, heads, queries, keys

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,11 +24,17 @@ from sift_onnx.backends.base import (
 )
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
-from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Region, lower
+from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
+from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Plan, Region, lower
+from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
+from sift_onnx.backends.cpu.lower.rates import Rates, rates_of
+from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
-from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.cpu.run.trials import Route, Trials, clock_of, placed
+from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
@@ -41,11 +46,13 @@ from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
-__all__ = ["CpuBackend", "CpuProgram", "ModelMetadata", "PartTime"]
+__all__ = ["CpuBackend", "CpuProgram", "ModelMetadata"]
 
 Array = npt.NDArray[Any]
 _PROFILED_RUNS = 10
 _LARGE_BYTES = 32 << 20
+# Requests whose names, shapes and types have been checked, and are not looked at again.
+_KNOWN = 64
 
 
 class CpuBackend(Backend):
@@ -68,26 +75,6 @@ class ModelMetadata:
     description: str
     version: int
     custom_metadata_map: dict[str, str]
-
-
-@dataclass(frozen=True)
-class PartTime:
-    """A part as it ran: seconds since the run began, how long it took, and within a region the same of its steps."""
-
-    part: int
-    start: float
-    seconds: float
-    steps: tuple[StepTime, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A program, what it reads and makes, and which values are not needed after it."""
-
-    program: RegionProgram | OnnxRuntimeProgram
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    dead: tuple[str, ...]
 
 
 class CpuProgram(Program):
@@ -122,19 +109,26 @@ class CpuProgram(Program):
         self.metadata = _metadata(loaded)
         graph = GraphView(loaded)
         check_constant_sizes(graph)
-        plan = lower(graph, self.threads)
+        rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
+        setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
+        is_timed = not options.deterministic and may_be_opened(graph)
+        plan = lower(graph, self.threads, setting, is_timed)
         self._placements = plan.placements
+        self._trials: Trials | None = None
         if plan.parts:
             self.inputs = graph_inputs(graph.proto)
             self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
-            programs = [self._program(part) for part in plan.parts]
+            self._parts = self._in_order([self._program(part) for part in plan.parts])
+            if is_timed:
+                self._trials = self._weighed(model, graph, plan, rates)
         else:
             # As it came: onnxruntime knows best how to read its data.
             source = loaded.to_proto() if isinstance(model, Model) else model
             whole = OnnxRuntimeProgram(source, options)
             self.inputs, self.outputs = whole.inputs, whole.outputs
-            programs = [whole]
-        self._parts = _with_lifetimes(programs, [spec.name for spec in self.outputs])
+            self._parts = self._in_order([whole])
+        self._latest = Route(self._parts)
+        self._known: dict[tuple[Any, ...], Route] = {}
         if sum(nbytes_of(constant) for constant in graph.constants.values()) >= _LARGE_BYTES:
             # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
             del loaded, graph, plan
@@ -145,38 +139,66 @@ class CpuProgram(Program):
             return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self._options, part.arrays)
 
+    def _in_order(self, programs: Sequence[PartProgram]) -> Parts:
+        return Parts(programs, [spec.name for spec in self.outputs])
+
+    def _weighed(self, model: ModelSource | Model, graph: GraphView, plan: Plan, rates: Rates) -> Trials:
+        """Trials against onnxruntime."""
+        regions = sum(isinstance(part, Region) for part in plan.parts)
+        sessions = len(plan.parts) - regions
+        clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)
+        opened = whole_model(model, graph, self._options, is_kept=not clear)
+        return Trials(
+            self._parts,
+            lambda: self._in_order([opened()]),
+            [spec.name for spec in self.inputs],
+            self._estimate_by(rates),
+            clock_of(self.threads),
+        )
+
+    def _estimate_by(self, rates: Rates) -> Callable[[Sequence[Shapes]], Estimate]:
+        """Estimates of requests, as many times those of ``rates`` as this machine is slower in multiply-adds."""
+        return lambda shapes: self._parts.estimate(shapes, rates).times(rates.kernels.peak_gflops / self._peak.gflops)
+
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """See :meth:`Program.run`."""
-        _check(self.inputs, feeds)
-        values = dict(feeds)
-        for part in self._parts:
-            _run_part(part, values, None)
-            for name in part.dead:
-                del values[name]
-        return {spec.name: values[spec.name] for spec in self.outputs}
+        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""
+        request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
+        route = self._known.get(request)
+        if route is None:
+            _check(self.inputs, feeds)
+            route, outputs = self._route(feeds)
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[request] = route
+            if outputs is not None:
+                return outputs
+        self._latest = route
+        return route.way.run(feeds)
+
+    def _route(self, feeds: Mapping[str, Array]) -> tuple[Route, dict[str, Array] | None]:
+        route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds)
+        self._latest = route
+        return route, outputs
 
     def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
         """As :meth:`run`, and how long each part took, and each step of the regions."""
         _check(self.inputs, feeds)
-        values = dict(feeds)
-        begin = time.perf_counter()
-        times = []
-        for number, part in enumerate(self._parts):
-            steps: list[StepTime] = []
-            start = time.perf_counter()
-            _run_part(part, values, steps)
-            times.append(PartTime(number, start - begin, time.perf_counter() - start, tuple(steps)))
-        return {spec.name: values[spec.name] for spec in self.outputs}, times
+        return self._route(feeds)[0].way.run_timed(feeds)
 
     @property
-    def parts(self) -> tuple[RegionProgram | OnnxRuntimeProgram, ...]:
-        """What runs, in order."""
-        return tuple(part.program for part in self._parts)
+    def parts(self) -> tuple[PartProgram, ...]:
+        """Regions and what lies between them, in order; see :attr:`placements` for where requests run."""
+        return self._parts.programs
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Every node of the model, and why it is where it is."""
-        return self._placements
+        """Every node of the model, and why it is where it is, in requests like the one that ran last."""
+        return tuple(placed(one, self._latest.verdict) for one in self._placements)
+
+    @property
+    def verdict(self) -> str:
+        """See :attr:`Program.verdict`; on requests like the one that ran last."""
+        return self._latest.verdict.reason
 
     @property
     def weight_bytes(self) -> int:
@@ -196,43 +218,17 @@ class CpuProgram(Program):
         if feeds is None:
             feeds = random_feeds(self.inputs, self._options.batch, self._options.input_shapes)
         _check(self.inputs, feeds)
-        reasons = {placement.name: placement.reason for placement in self._placements}
+        way = self._route(feeds)[0].way
+        reasons = {placement.name: placement.reason for placement in self.placements}
         nodes: list[NodeProfile] = []
-        values = dict(feeds)
-        for part in self._parts:
-            if isinstance(part.program, RegionProgram):
-                nodes += profile_region(part.program, values, reasons, _PROFILED_RUNS, self._peak)
-            else:
-                own = {name: values[name] for name in part.inputs}
-                for node in part.program.profile_unchecked(own).nodes:
-                    reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
-                    nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
-            _run_part(part, values, None)
+        for program, operands in way.in_turn(feeds):
+            if isinstance(program, RegionProgram):
+                nodes += profile_region(program, operands, reasons, _PROFILED_RUNS, self._peak)
+                continue
+            for node in program.profile_unchecked(operands).nodes:
+                reason = reasons.get(node.name, "a node of onnxruntime, after its own fusions")
+                nodes.append(NodeProfile(node.name, node.op, ONNXRUNTIME, reason, node.ms))
         return Profile(with_shares(nodes, self._peak), _PROFILED_RUNS)
-
-
-def _run_part(part: _Part, values: dict[str, Array], times: list[StepTime] | None) -> None:
-    if isinstance(part.program, RegionProgram):
-        values.update(zip(part.outputs, part.program.run(values, times), strict=True))
-    else:
-        values.update(part.program.run_unchecked({name: values[name] for name in part.inputs}))
-
-
-def _with_lifetimes(programs: list[RegionProgram | OnnxRuntimeProgram], outputs: list[str]) -> tuple[_Part, ...]:
-    parts: list[_Part] = []
-    needed = set(outputs)
-    for program in reversed(programs):
-        if isinstance(program, RegionProgram):
-            region = program.region
-            reads = tuple(dict.fromkeys(name for name, _ in region.inputs if name not in region.constants))
-            made = region.outputs
-        else:
-            reads = tuple(spec.name for spec in program.inputs)
-            made = tuple(spec.name for spec in program.outputs)
-        dead = tuple(name for name in dict.fromkeys((*reads, *made)) if name not in needed)
-        parts.append(_Part(program, reads, made, dead))
-        needed.update(reads)
-    return tuple(reversed(parts))
 
 
 def _check(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:

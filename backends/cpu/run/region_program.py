@@ -17,14 +17,27 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
-from sift_onnx.backends.cpu.run.operators import build, build_attention
-from sift_onnx.backends.cpu.run.schedule import Schedule, Shape, input_key, kernel_shape, schedule
-from sift_onnx.backends.cpu.run.slabs import Slab, cut
+from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
+from sift_onnx.backends.cpu.run.operators import build
+from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
+from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
+from sift_onnx.backends.cpu.run.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.forks import renew_in_children
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Attention, Conv, LinearLayer, Matmul, Reshaped, result_dims
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Channels,
+    Conv,
+    LinearLayer,
+    LinearResize,
+    Matmul,
+    Moving,
+    PixelCopy,
+    Reshaped,
+    result_dims,
+)
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -35,6 +48,8 @@ Array = npt.NDArray[Any]
 _KEPT = 32
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
+# Specs whose operators are made for a size, by the schedule.
+_WITHOUT_OPERATOR = (Attention, LinearResize, PixelCopy)
 
 
 @dataclass(frozen=True)
@@ -111,13 +126,16 @@ class RegionProgram:
         prepared = self.prepare([array.shape for array in inputs])
         outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
         arrays = [*inputs, *outputs]
-        # Images and rows are consecutive in all of them: a slab is a range of their elements.
+        # Images and rows are consecutive in all of them but constants: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
+        shared = [name in constants for name, _ in self.region.inputs] + [False] * len(outputs)
         begin = time.perf_counter()
         for slab, planned in prepared.slabs:
             views = [
-                array if slab.is_all else array[slab.first * (size := array.size // slab.of) :][: slab.count * size]
-                for array in flat
+                array
+                if slab.is_all or is_shared
+                else array[slab.first * (size := array.size // slab.of) :][: slab.count * size]
+                for array, is_shared in zip(flat, shared, strict=True)
             ]
             if times is None:
                 planned.sequence.run(self.pool, self._workspace, views)
@@ -125,8 +143,8 @@ class RegionProgram:
             seconds = np.zeros(len(planned.steps))
             at = time.perf_counter() - begin
             planned.sequence.run(self.pool, self._workspace, views, seconds)
-            for step, shape, took in zip(planned.steps, planned.shapes, seconds, strict=True):
-                times.append(StepTime(step, at, float(took), shape, slab.layout))
+            for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
+                times.append(StepTime(step, at, float(took), shape, layout))
                 at += float(took)
         if self._unpacked:
             self._release()
@@ -164,8 +182,10 @@ class RegionProgram:
     def kernel_name(self, step: int, shape: Shape, layout: Layout) -> str:
         """What runs a step on an operand of ``shape``, as profiles show it: kernel, layout and tile."""
         spec = self.region.steps[step].spec
-        if isinstance(spec, Attention):
-            return f"attention {layout}"
+        if isinstance(spec, (Moving, Channels)):
+            return f"copy {layout}"
+        if isinstance(spec, _WITHOUT_OPERATOR):
+            return f"{type(spec).__name__.lower()} {layout}"
         op = self._op(step, layout)
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
@@ -217,56 +237,107 @@ class RegionProgram:
             _kernels.trim_memory()
 
     def _make(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
-        dims: dict[str, Dims] = {}
-        shapes: dict[str, Shape] = {}
-        for (name, view), size in zip(self.region.inputs, sizes, strict=True):
-            dims[name] = size
-            shapes[input_key(name, view)] = kernel_shape(size, view)
-        for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
-            dims[step.output] = result_dims(step.spec, dims[step.inputs[0]])
-            if 0 in dims[step.output][1:] and 0 not in dims[step.inputs[0]][1:]:
-                raise _too_small(step, name_of_step, dims[step.inputs[0]])
-            shapes[step.output] = kernel_shape(concrete(dims[step.output]), step.result_view)
-        outputs = tuple((concrete(dims[name]), self.region.dtypes[name]) for name in self.region.outputs)
-        count = next(iter(shapes.values()))[0]
+        dims = self._sizes(sizes)
         made: dict[tuple[int, Layout], Schedule] = {}
         slabs = []
-        whole = any(isinstance(step.spec, Attention) for step in self.region.steps)
-        only_rows = all(step.view == "rows" for step in self.region.steps)
-
-        def op_of(index: int, layout: Layout) -> _kernels.Op:
-            step = self.region.steps[index]
-            if not isinstance(step.spec, Attention):
-                return self._op(index, layout)
-            operands = [concrete(dims[name]) for name in step.inputs]
-            mask = shapes[input_key(step.mask, "array")] if step.mask else None
-            return build_attention(step.spec, operands, mask, layout, self.isa)
-
+        batch = self._batch(sizes, dims)
+        outputs = tuple((dims[name], self.region.dtypes[name]) for name in self.region.outputs)
         for slab in cut(
-            count, self._bytes_of_group(shapes), only_rows=only_rows, single=self.region.single, whole=whole
+            batch.count,
+            self._bytes_of_group(dims, batch),
+            only_rows=all(step.view == "rows" for step in self.region.steps),
+            single=self.region.single,
+            whole=batch.is_whole,
+            apart=moves_channels(self.region),
         ):
             key = (slab.count, slab.layout)
             if key not in made:
-                part = {name: shape if slab.is_all else (slab.count, *shape[1:]) for name, shape in shapes.items()}
-                made[key] = schedule(self.region, part, slab.layout, op_of, self.isa)
+                own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
+                made[key] = self._schedule(own, slab)
             slabs.append((slab, made[key]))
         return _Prepared(outputs, tuple(slabs))
 
-    def _bytes_of_group(self, shapes: Mapping[str, Shape]) -> int:
+    def _batch(self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]]) -> Batch:
+        """How the batch is cut; whole if not every image has its part of all values."""
+        batch = batch_of(self.region, dims)
+        if batch.is_flat or batch.is_whole:
+            return batch
+        shared = {input_key(name, view) for name, view in self.region.inputs if name in self.region.constants}
+        one = Slab(0, 1, batch.count, "planes")
+        try:
+            part = self._sizes_of_slab(sizes, dims, one, batch)
+        except UsageError:
+            return replace(batch, is_whole=True)
+        return batch if is_scaled(dims, part, 1, batch.count, shared) else replace(batch, is_whole=True)
+
+    def _sizes(self, sizes: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Sizes of all values, by name; of inputs, by name and view."""
+        dims: dict[str, tuple[int, ...]] = {
+            input_key(name, view): tuple(size) for (name, view), size in zip(self.region.inputs, sizes, strict=True)
+        }
+        names = self._named_sizes(dims)
+        for step, name_of_step in zip(self.region.steps, self.region.names, strict=True):
+            operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+            spec = step.spec.bound(names) if isinstance(step.spec, Reshaped) else step.spec
+            result = result_dims(spec, *operands[:2])
+            if not all(isinstance(size, int) for size in result):
+                raise _unfit(step, name_of_step, operands, result)
+            made = concrete(result)
+            if not are_operands_of(spec, operands, made):
+                raise _unfit(step, name_of_step, operands, result)
+            if 0 in made[1:] and 0 not in operands[0][1:]:
+                raise _too_small(step, name_of_step, operands[0])
+            dims[step.output] = made
+        return dims
+
+    def _named_sizes(self, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """What the names of sizes of the region's inputs stand for."""
+        return {
+            symbol: size
+            for name, view in self.region.inputs
+            for symbol, size in zip(self.region.symbols.get(name, ()), dims[input_key(name, view)], strict=False)
+            if isinstance(symbol, str)
+        }
+
+    def _sizes_of_slab(
+        self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]], slab: Slab, batch: Batch
+    ) -> Mapping[str, tuple[int, ...]]:
+        if batch.is_flat:
+            return {key: (slab.count, *size[1:]) for key, size in flat_sizes(self.region, dims).items()}
+        constants = self.region.constants
+        return self._sizes([
+            size if name in constants else (slab.count, *size[1:])
+            for (name, _), size in zip(self.region.inputs, sizes, strict=True)
+        ])  # fmt: skip
+
+    def _schedule(self, dims: Mapping[str, tuple[int, ...]], slab: Slab) -> Schedule:
+        def layout_of(count: int) -> Layout:
+            return slab.layout if count == slab.count else layout_of_rows(count)
+
+        return schedule(self.region, dims, layout_of, self._op, self.isa)
+
+    def _bytes_of_group(self, dims: Mapping[str, tuple[int, ...]], batch: Batch) -> int:
         """Of the operands and the result of the largest step, for 16 images or rows."""
         most = 0
         for step in self.region.steps:
-            if not isinstance(step.spec, Reshaped):
-                names = [name if name in shapes else input_key(name, step.view) for name in step.inputs]
-                elements = sum(math.prod(shapes[name][1:]) for name in (*names, step.output))
-                most = max(most, step.dtype.itemsize * elements)
-        return LANES * most
+            if not isinstance(step.spec, Moving):
+                names = [*(operand_key(step, i, dims) for i in range(len(step.inputs))), step.output]
+                most = max(most, step.dtype.itemsize * sum(math.prod(dims[name]) for name in names))
+        return LANES * most // max(batch.count, 1)
 
 
 def _as_kernels_read(array: Array) -> Array:
     """``array``, or a copy of what is not C-contiguous or begins between two floats, as a part of a file may."""
     array = np.ascontiguousarray(array)
     return array if array.flags.aligned else array.copy()
+
+
+def _unfit(step: Step, name: str, operands: Sequence[Sequence[int]], result: Dims) -> UsageError:
+    if step.view == "image" and all(len(sizes) == 4 for sizes in operands):
+        listed = ", ".join(str(list(sizes[2:])) for sizes in operands)
+        return UsageError(f"node {name!r}: its operands are images of {listed}")
+    listed = " and ".join(str(list(sizes)) for sizes in operands)
+    return UsageError(f"node {name!r} cannot make {list(result)} of {listed}")
 
 
 def _too_small(step: Step, name: str, dims: Dims) -> UsageError:

@@ -3,95 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.operators import build
-from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
+from sift_onnx.backends.cpu.run.calls import Calls, Schedule, bytes_of
+from sift_onnx.backends.cpu.run.operators import build, build_attention, build_for_size
+from sift_onnx.backends.cpu.run.placed_views import (
+    PlacedView,
+    Shape,
+    Stored,
+    by_head,
+    input_key,
+    kernel_shape,
+    lane_offsets,
+    mean_run,
+    moved,
+    of_tokens,
+    operand_key,
+    placed_part,
+)
+from sift_onnx.backends.cpu.run.placement import Part
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.rules import View
-from sift_onnx.backends.lowering.specs import Elementwise, Reshaped
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Channels,
+    Conv,
+    Elementwise,
+    GlobalPool,
+    Joined,
+    LinearResize,
+    Matmul,
+    Moving,
+    PixelCopy,
+)
 from sift_onnx.errors import BackendError
 
-__all__ = ["Schedule", "Shape", "kernel_shape", "schedule"]
+__all__ = ["Schedule", "schedule"]
 
-Shape = tuple[int, int, int, int]
-_SCRATCH = -1
-# Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
-_SCRATCH_UNIT = DType.FLOAT32.itemsize
 _COPY = Elementwise("first")
-_Place = tuple[int, int] | None
-_OtherPlaces = tuple[_Place, _Place, _Place]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What runs.
-
-    Attributes:
-        sequence: the operators with their places.
-        steps: for each operator the region's step that it is of; None for a change of layout or a copy.
-        shapes: for each operator the shape of its operand.
-    """
-
-    sequence: _kernels.Sequence
-    steps: tuple[int | None, ...]
-    shapes: tuple[Shape, ...]
-
-
-def kernel_shape(sizes: Sequence[int], view: View) -> Shape:
-    """(n, c, h, w) of a tensor as kernels read it."""
-    if view != "rows":
-        n, c, h, w = (*(1,) * (4 - len(sizes)), *sizes)
-        return (n, c, h, w)
-    return (math.prod(sizes[:-1]), sizes[-1], 1, 1)
-
-
-def _bytes(shape: Shape, layout: Layout, dtype: DType) -> int:
-    n = shape[0] if layout == "planes" else -(-shape[0] // LANES) * LANES
-    return dtype.itemsize * n * shape[1] * shape[2] * shape[3]
-
-
-@dataclass
-class _Call:
-    op: _kernels.Op
-    shape: Shape
-    inputs: tuple[str, ...]
-    output: str
-    step: int | None
-    mask: str = ""
-
-
-@dataclass
-class _Builder:
-    """Collects calls. Values are named after the model's, with a layout as suffix."""
-
-    calls: list[_Call] = field(default_factory=list)
-    nbytes: dict[str, int] = field(default_factory=dict)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def call(
-        self,
-        op: _kernels.Op,
-        shape: Shape,
-        inputs: tuple[str, ...],
-        output: str,
-        dtype: DType,
-        step: int | None = None,
-        mask: str = "",
-    ) -> Shape:
-        """Add a call; the shape of its result."""
-        made = op.output_shape(shape)
-        self.calls.append(_Call(op, shape, inputs, output, step, mask))
-        self.nbytes[output] = _bytes(made, op.output_layout, dtype)  # type: ignore[arg-type]
-        return made
+# Lanes that a copy takes from neighbours, on average.
+_LEAST_RUN = 3.0
+Sizes = tuple[int, ...]
 
 
 def schedule(
-    region: Region, shapes: Mapping[str, Shape], layout: Layout, op_of: Callable[[int, Layout], _kernels.Op], isa: str
+    region: Region,
+    dims: Mapping[str, Sizes],
+    layout_of: Callable[[int], Layout],
+    op_of: Callable[[int, Layout], _kernels.Op],
+    isa: str,
 ) -> Schedule:
     """The schedule of ``region``.
 
@@ -99,92 +63,267 @@ def schedule(
 
     Args:
         region: to be run.
-        shapes: of each value, by name; of the region's inputs, under :func:`input_key`.
-        layout: of everything between inputs and outputs.
-        op_of: the operator of a step in a layout; the schedules of a region share them.
+        dims: sizes of each value, by name; of the region's inputs, under :func:`input_key`.
+        layout_of: that tensors of so many images or rows have between inputs and outputs.
+        op_of: the operator of a step in a layout, but of attention; the schedules of a region share them.
         isa: instruction set.
     """
-    builder = _Builder()
-    where: dict[tuple[str, View | None], str] = {(name, view): f"{name}:{view}:array" for name, view in region.inputs}
-    direct = {name: f"{name}:array" for name in region.outputs}
-    builder.places.update((array, (number, 0)) for number, array in enumerate([*where.values(), *direct.values()]))
-    keys = [*(input_key(name, view) for name, view in region.inputs), *region.outputs]
-    array_sizes = [math.prod(shapes[key]) for key in keys]
-    made = {step.output for step in region.steps}
-    dtypes = region.dtypes
+    return _Scheduler(region, dims, layout_of, op_of, isa).run()
 
-    def operand(name: str, view: View) -> str:
-        """The value in the layout; an input is brought into it when it is first read."""
-        if name in made:
-            return where[name, None]
-        found = where[name, view]
-        if layout == "images16" and builder.places.get(found):
-            moved = f"{name}:{view}:lanes"
-            shape = shapes[input_key(name, view)]
-            builder.call(_kernels.Reorder("planes", isa=isa), shape, (found,), moved, dtypes[name])
-            where[name, view] = found = moved
-        return found
 
-    for index, step in enumerate(region.steps):
-        inputs = tuple(operand(name, step.view) for name in step.inputs)
-        first = step.inputs[0]
-        shape = shapes[first] if first in made else shapes[input_key(first, step.view)]
-        if isinstance(step.spec, Reshaped):
-            result = inputs[0]
+class _Scheduler:
+    """Follows the steps of a region, and copies values where an operator needs them in another place."""
+
+    def __init__(
+        self,
+        region: Region,
+        dims: Mapping[str, Sizes],
+        layout_of: Callable[[int], Layout],
+        op_of: Callable[[int, Layout], _kernels.Op],
+        isa: str,
+    ) -> None:
+        self.region, self.dims, self.layout_of, self.op_of, self.isa = region, dims, layout_of, op_of, isa
+        self.calls = Calls()
+        self.dtypes = region.dtypes
+        self.views: dict[str, PlacedView] = {}
+        self.copies: dict[tuple[PlacedView, Shape, Layout], Stored] = {}
+        self.masks: dict[str, str] = {}
+        self.movers = {step.output: i for i, step in enumerate(region.steps) if isinstance(step.spec, Moving)}
+        keys = [input_key(name, view) for name, view in region.inputs]
+        self.direct = {name: f"{name}:array" for name in region.outputs}
+        for number, (key, (name, view)) in enumerate(zip(keys, region.inputs, strict=True)):
+            array = f"{key}:array"
+            self.calls.places[array] = (number, 0)
+            if view == "array":
+                self.masks[name] = array
+            else:
+                stored = Stored(array, kernel_shape(dims[key], view), "planes")
+                self.views[key] = PlacedView.of(stored, dims[key])
+        first = len(keys)
+        self.calls.places.update((array, (first + i, 0)) for i, array in enumerate(self.direct.values()))
+        self.array_sizes = [math.prod(dims[key]) for key in (*keys, *region.outputs)]
+
+    def run(self) -> Schedule:
+        for index, step in enumerate(self.region.steps):
+            if isinstance(step.spec, Joined):
+                self._join(index, step)
+            elif isinstance(step.spec, Moving):
+                self._move(step, step.spec)
+            elif isinstance(step.spec, GlobalPool) and step.view == "rows":
+                self._pool_rows(index, step, step.spec)
+            elif isinstance(step.spec, Attention):
+                self._attend(index, step, step.spec)
+            else:
+                self._compute(index, step)
+            if step.output in self.direct:
+                self._deliver(step)
+        return self.calls.scheduled(self.array_sizes)
+
+    def _view(self, step: Step, position: int) -> PlacedView:
+        return self.views[operand_key(step, position, self.views)]
+
+    def _operand(self, step: Step, position: int, view: PlacedView, read_as: View, layout: Layout) -> Stored:
+        return self._stored(view, read_as, layout, step.dtype, self.movers.get(step.inputs[position]))
+
+    def _compute(self, index: int, step: Step) -> None:
+        spec, dims = step.spec, self.dims[step.output]
+        views = [self._view(step, position) for position in range(len(step.inputs))]
+        if isinstance(spec, (PixelCopy, LinearResize)):
+            # What a resize follows is read for its size alone.
+            views = views[:1]
+        if isinstance(spec, Elementwise) and spec.broadcasts:
+            views[0] = views[0].repeated(dims)
+        repeats = isinstance(spec, (Elementwise, Conv, Matmul))
+        shape = kernel_shape(views[0].dims, step.view)
+        layout = self.layout_of(shape[0])
+        operands = []
+        for position, view in enumerate(views):
+            of_result = position > 0 and repeats
+            own = view.repeated(dims) if of_result else view
+            operands.append(self._operand(step, position, own, step.result_view if of_result else step.view, layout))
+        in_place = layout == "planes" and step.output in self.direct
+        key = self.direct[step.output] if in_place else f"{step.output}:{layout}"
+        op = self._op(index, step, layout, views[0].dims)
+        read = tuple(stored.key for stored in operands)
+        made = self.calls.call(op, shape, read, key, step.dtype, index)
+        if made != kernel_shape(dims, step.result_view):
+            raise BackendError(f"{step.output!r} comes out as {made}, and {dims} was expected")
+        self.views[step.output] = PlacedView.of(Stored(key, made, layout), dims)
+
+    def _op(self, index: int, step: Step, layout: Layout, operand: Sizes) -> _kernels.Op:
+        match step.spec:
+            case PixelCopy() | LinearResize():
+                return build_for_size(step.spec, operand[2:], self.dims[step.output][2:], layout)
+            case Channels(taken=taken):
+                return _kernels.ChannelCopy(taken, 0, len(taken), layout=layout)
+        return self.op_of(index, layout)
+
+    def _pool_rows(self, index: int, step: Step, spec: GlobalPool) -> None:
+        """A mean over tokens, as that of images whose pixels they are."""
+        image = self._view(step, 0).with_pixels(spec.axes)
+        shape = kernel_shape(image.dims, "image")
+        layout = self.layout_of(shape[0])
+        stored = self._operand(step, 0, image, "image", layout)
+        key = f"{step.output}:{layout}"
+        made = self.calls.call(self.op_of(index, layout), shape, (stored.key,), key, step.dtype, index)
+        self.views[step.output] = PlacedView.of(Stored(key, made, layout), self.dims[step.output])
+
+    def _attend(self, index: int, step: Step, spec: Attention) -> None:
+        queries, keys, values = (self._view(step, position) for position in range(3))
+        views = [of_tokens(queries), of_tokens(keys.transposed_last()), of_tokens(values)]
+        sequences, tokens, _ = views[0].dims
+        layout = self.layout_of(sequences * tokens)
+        operands, channels = [], []
+        for position, view in enumerate(views):
+            whole, first = view.within_rows()
+            stored = self._operand(step, position, whole, "rows", layout)
+            operands.append(stored)
+            channels.append((stored.shape[1], first))
+        mask = self.dims[input_key(step.mask, "array")] if step.mask else None
+        op = build_attention(spec, sequences, tokens, channels, mask, layout, self.isa)
+        name, key = self.masks.get(step.mask, ""), f"{step.output}:{layout}"
+        read = tuple(stored.key for stored in operands)
+        made = self.calls.call(op, operands[0].shape, read, key, step.dtype, index, name)
+        heads = PlacedView.of(Stored(key, made, layout), (sequences, tokens, spec.heads, spec.value_depth))
+        self.views[step.output] = by_head(heads, self.dims[step.output])
+
+    def _move(self, step: Step, spec: Moving) -> None:
+        before, dims = self._view(step, 0), self.dims[step.output]
+        after = moved(before, spec, dims)
+        if after is None:
+            # Other axes than those of memory: copied in the order that the step begins with.
+            shape = kernel_shape(before.dims, "rows")
+            copied = self._operand(step, 0, before, "rows", self.layout_of(shape[0]))
+            after = moved(PlacedView.of(copied, before.dims), spec, dims)
+            assert after is not None
+        self.views[step.output] = after
+
+    def _join(self, index: int, step: Step) -> None:
+        spec, dims = step.spec, self.dims[step.output]
+        assert isinstance(spec, Joined)
+        shape = kernel_shape(dims, step.result_view)
+        layout = self.layout_of(shape[0])
+        in_place = layout == "planes" and step.output in self.direct
+        key = self.direct[step.output] if in_place else f"{step.output}:{layout}"
+        result = Stored(key, shape, layout)
+        channel_axis = 1 if step.result_view == "image" else len(dims) - 1
+        for position, start in enumerate(spec.starts):
+            view = self._view(step, position)
+            missing = len(dims) - len(view.axes)
+            size = view.dims[spec.axis - missing] if spec.axis >= missing else 1
+            view = view.repeated((*dims[: spec.axis], size, *dims[spec.axis + 1 :]))
+            if spec.axis == channel_axis and shape[0] <= _together(layout):
+                # The operand can lie where the result has it.
+                own = self._operand(step, position, view, step.result_view, layout)
+                op = _kernels.ChannelCopy(range(size), start, spec.size, layout=layout)
+                part = Part(key, start * bytes_of((shape[0], 1, *shape[2:]), layout, step.dtype))
+                self.calls.call(op, own.shape, (own.key,), key, step.dtype, index, part=part)
+            else:
+                self._copy(view, step.result_view, result, step.dtype, index, (spec.axis, start, dims))
+        self.views[step.output] = PlacedView.of(result, dims)
+
+    def _deliver(self, step: Step) -> None:
+        """Bring a result into the caller's array."""
+        out, view = self.direct[step.output], self.views[step.output]
+        if view.stored.key == out and view.is_whole:
+            return
+        shape = kernel_shape(view.dims, step.result_view)
+        layout = self.layout_of(shape[0])
+        mover = self.movers.get(step.output)
+        if not view.is_whole and layout == "images16":
+            view = PlacedView.of(self._stored(view, step.result_view, layout, step.dtype, mover), view.dims)
+        if not view.is_whole:
+            self._copy(view, step.result_view, Stored(out, shape, "planes"), step.dtype, mover)
+            return
+        stored = view.stored
+        leaves_lanes = stored.layout == "images16"
+        copy = _kernels.Reorder("images16", isa=self.isa) if leaves_lanes else build(_COPY, "planes", None, self.isa)
+        self.calls.call(copy, stored.shape, (stored.key,), out, step.dtype)
+
+    def _stored(
+        self, view: PlacedView, read_as: View, layout: Layout, dtype: DType, mover: int | None = None
+    ) -> Stored:
+        """``view`` as a tensor of its own in ``layout``; copied where it is none, when it is first read.
+
+        Args:
+            view: of what lies in memory.
+            read_as: images or rows.
+            layout: that it is needed in.
+            dtype: of its elements.
+            mover: index of the step that moved it, for which it is copied; None if there is none.
+        """
+        shape = kernel_shape(view.dims, read_as)
+        stored = view.stored
+        if view.is_whole and stored.layout == layout and (layout == "planes" or stored.shape[0] == shape[0]):
+            return replace(stored, shape=shape)
+        found = self.copies.get((view, shape, layout))
+        if found is not None:
+            return found
+        made = Stored(f"{stored.key}:copy {len(self.copies)}:{layout}", shape, layout)
+        self.copies[view, shape, layout] = made
+        if not view.is_whole or stored.layout == layout:
+            self._copy(view, read_as, made, dtype, mover)
+        elif stored.layout == "planes":
+            self.calls.call(_kernels.Reorder("planes", isa=self.isa), shape, (stored.key,), made.key, dtype)
         else:
-            in_place = layout == "planes" and step.output in direct
-            result = direct[step.output] if in_place else f"{step.output}:lanes"
-            mask = where[step.mask, "array"] if step.mask else ""
-            made_shape = builder.call(op_of(index, layout), shape, inputs, result, step.dtype, index, mask)
-            if made_shape != shapes[step.output]:
-                raise BackendError(f"{step.output!r} comes out as {made_shape}, and {shapes[step.output]} was expected")
-        where[step.output, None] = result
-        if step.output in direct and result != direct[step.output]:
-            out = direct[step.output]
-            leaves_lanes = layout == "images16" and not builder.places.get(result)
-            copy = _kernels.Reorder("images16", isa=isa) if leaves_lanes else build(_COPY, "planes", None, isa)
-            builder.call(copy, shapes[step.output], (result,), out, step.dtype)
-    return _placed(builder, array_sizes)
+            self.calls.call(_kernels.Reorder("images16", isa=self.isa), stored.shape, (stored.key,), made.key, dtype)
+        return made
+
+    def _copy(
+        self,
+        view: PlacedView,
+        read_as: View,
+        target: Stored,
+        dtype: DType,
+        step: int | None = None,
+        joined: tuple[int, int, Sizes] | None = None,
+    ) -> None:
+        """Copy ``view`` to ``target``, or to the part of it that begins at (axis, place) of the sizes given."""
+        source = view.stored
+        if (
+            joined is None
+            and source.layout == target.layout
+            and self._copy_channels(view, read_as, target, dtype, step)
+        ):
+            return
+        positions, channels = view.offsets(read_as)
+        if source.layout == "images16":
+            in_lanes = lane_offsets(positions, channels, source.shape)
+            # Lanes that come one by one out of as many lines of the cache: planes are two copies, each by whole lines.
+            if in_lanes is None or mean_run(in_lanes, target) < _LEAST_RUN:
+                source = self._in_planes(source, dtype)
+            else:
+                positions, channels = in_lanes, channels * LANES
+        first_channel = 0
+        if joined is not None:
+            positions, first_channel = placed_part(positions, view.dims, read_as, *joined)
+        op = _kernels.Rearrange(
+            positions, channels, source=source.shape, target=target.shape, first_channel=first_channel,
+            source_layout=source.layout, target_layout=target.layout, isa=self.isa,
+        )  # fmt: skip
+        part = None
+        if source.layout == target.layout == "planes" and joined is None and view.is_contiguous:
+            part = Part(source.key, dtype.itemsize * view.offset)
+        self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
+
+    def _copy_channels(self, view: PlacedView, read_as: View, target: Stored, dtype: DType, step: int | None) -> bool:
+        """Copy ``view`` to ``target`` of the same layout if it is some channels of a tensor; whether it is."""
+        taken = view.channels_taken(read_as)
+        if not taken:
+            return False
+        source = view.stored
+        images, _, height, width = source.shape
+        part = None
+        if images <= _together(source.layout) and taken == list(range(taken[0], taken[0] + len(taken))):
+            part = Part(source.key, taken[0] * bytes_of((images, 1, height, width), source.layout, dtype))
+        op = _kernels.ChannelCopy(taken, 0, len(taken), layout=source.layout)
+        self.calls.call(op, source.shape, (source.key,), target.key, dtype, step, part=part)
+        return True
+
+    def _in_planes(self, stored: Stored, dtype: DType) -> Stored:
+        return self._stored(PlacedView.of(stored, stored.shape), "image", "planes", dtype)
 
 
-def input_key(name: str, view: View) -> str:
-    """Under which an input's shape is found: it may come in several views."""
-    return f"{name}/{view}"
-
-
-def _placed(builder: _Builder, array_sizes: list[int]) -> Schedule:
-    last = {name: i for i, call in enumerate(builder.calls) for name in call.inputs}
-    home: dict[str, str] = {}
-    first: dict[str, int] = {}
-    for i, call in enumerate(builder.calls):
-        name = call.output
-        if name in builder.places:
-            continue
-        home[name], first[name] = name, i
-        # A result takes the place of a second operand that no later call reads: it is read just before the write.
-        if len(call.inputs) == 2:
-            second = call.inputs[1]
-            dies = second in home and last[second] == i and second != call.inputs[0]
-            if dies and builder.nbytes[second] == builder.nbytes[name]:
-                home[name] = home[second]
-    lifetimes: dict[str, Lifetime] = {}
-    for name, owner in home.items():
-        ends = last.get(name, first[name])
-        known = lifetimes.get(owner, Lifetime(builder.nbytes[owner], first[name], ends))
-        lifetimes[owner] = replace(known, last=max(known.last, ends))
-    offsets, total = pack(lifetimes)
-    places = builder.places | {name: (_SCRATCH, offsets[owner] // _SCRATCH_UNIT) for name, owner in home.items()}
-    sequence = _kernels.Sequence(
-        [
-            (call.op, call.shape, places[call.inputs[0]], _others(call, places), places[call.output])
-            for call in builder.calls
-        ],
-        total // _SCRATCH_UNIT,
-        array_sizes,
-    )
-    return Schedule(sequence, tuple(call.step for call in builder.calls), tuple(call.shape for call in builder.calls))
-
-
-def _others(call: _Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
-    second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
-    return second, third, places[call.mask] if call.mask else None
+def _together(layout: Layout) -> int:
+    """Images or rows of which a range of channels is contiguous."""
+    return 1 if layout == "planes" else LANES

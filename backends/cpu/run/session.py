@@ -47,7 +47,12 @@ class NodeArg:
 
 
 class InferenceSession:
-    """A model, ready to run; several threads may call :meth:`run` at once."""
+    """A model, ready to run; several threads may call :meth:`run` at once.
+
+    Where it is unclear whether the model is faster with or without the kernels, the first run of each class of shapes
+    times both and keeps the faster way, which may differ in the last bits. With ``use_deterministic_compute`` among the
+    options, nothing is timed.
+    """
 
     def __init__(
         self,
@@ -68,9 +73,9 @@ class InferenceSession:
         Args:
             path_or_model: a path, an ``onnx.ModelProto``, its bytes, or anything else that :func:`sift_onnx.load`
                 takes.
-            sess_options: ``onnxruntime.SessionOptions``, of which the number of threads within an operator and
-                profiling are honoured; see :mod:`sift_onnx.backends.cpu.run.session_options`. A number stands for
-                ``threads``.
+            sess_options: ``onnxruntime.SessionOptions``, of which the number of threads within an operator, profiling,
+                and ``use_deterministic_compute`` are honoured; see
+                :mod:`sift_onnx.backends.cpu.run.session_options`. A number stands for ``threads``.
             providers: of onnxruntime's, only that of the CPU.
             provider_options: of the providers; there are none.
             path_or_bytes: another name of ``path_or_model``.
@@ -97,7 +102,8 @@ class InferenceSession:
         self._options = settings.options
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
-        self._program = CpuProgram(source, CompileOptions(settings.threads), pool)
+        self._program = CpuProgram(source, CompileOptions(settings.threads, deterministic=settings.deterministic), pool)
+        self._output_names = [spec.name for spec in self._program.outputs]
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
         self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None
         self._lock = threading.Lock()
@@ -166,9 +172,9 @@ class InferenceSession:
 
     def _checked(self, output_names: Sequence[str] | None, input_feed: Mapping[str, npt.NDArray[Any]]) -> Sequence[str]:
         """The outputs that are asked for, once all names and arrays have been looked at."""
-        known = [spec.name for spec in self._program.outputs]
-        names = list(output_names or known)
-        for name in names:
+        known = self._output_names
+        names = output_names or known
+        for name in () if names is known else names:
             if name not in known:
                 raise UsageError(f"unknown output {name!r}; the model's outputs are {', '.join(map(repr, known))}")
         if not isinstance(input_feed, Mapping):
@@ -184,7 +190,7 @@ class InferenceSession:
         else:
             outputs, times = self._program.run_timed(input_feed)
             with self._lock:
-                self._events.extend(trace_events(self._program, times))
+                self._events.extend(trace_events(times))
         return [outputs[name] for name in names]
 
     def __reduce__(self) -> NoReturn:
@@ -231,6 +237,11 @@ class InferenceSession:
     def placements(self) -> tuple[Placement, ...]:
         """Every node of the model: where it runs, and why there."""
         return self._program.placements
+
+    @property
+    def verdict(self) -> str:
+        """What timing said about where requests like the last one run; empty where nothing was timed for that."""
+        return self._program.verdict
 
     @property
     def threads(self) -> int:

@@ -22,7 +22,6 @@ __all__ = ["SessionSettings", "check_providers", "check_run_options", "session_s
 _PROVIDERS = ("CPUExecutionProvider", "kernels", "onnxruntime")
 _REFUSED = {
     "optimized_model_filepath": "there is no optimized model to write; leave it out",
-    "use_deterministic_compute": "it is not promised; leave it out",
 }
 # They change how fast onnxruntime is and what it logs, not what a model computes.
 _WITHOUT_EFFECT = (
@@ -60,12 +59,14 @@ class SessionSettings:
         enable_profiling: record every run.
         profile_file_prefix: what the trace's file name begins with; None for the session's own.
         options: the options that were given, or new ones that say the same.
+        deterministic: whether nothing is timed to choose where the model runs: ``use_deterministic_compute``.
     """
 
     threads: int | None
     enable_profiling: bool
     profile_file_prefix: str | None
     options: ort.SessionOptions
+    deterministic: bool = False
 
 
 def session_settings(
@@ -100,7 +101,9 @@ def session_settings(
         threads = threads if wanted is None else wanted
         prefix = given.profile_file_prefix
         usual = prefix == ort.SessionOptions().profile_file_prefix
-        return SessionSettings(threads, given.enable_profiling, None if usual else prefix, given)
+        return SessionSettings(
+            threads, given.enable_profiling, None if usual else prefix, given, given.use_deterministic_compute
+        )
     else:
         raise UsageError(
             f"sess_options is {given!r}; pass onnxruntime.SessionOptions, or a number of threads (threads=...)"

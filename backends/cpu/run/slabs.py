@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.lower.layouts import LANES, LANES_PAY, Layout
 
-__all__ = ["Slab", "cut"]
+__all__ = ["Slab", "cut", "layout_of_rows"]
 
 # The operands of a slab should stay in the last-level cache from one operator to the next. If even one group of 16
 # images is too large, the slab is one group.
 _SLAB_BYTES = 8 << 20
-# From this many images on, sixteen lanes of which some are idle take less time than images one by one.
-_LANES_PAY = 12
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,19 @@ class Slab:
         return self.count == self.of
 
 
+def layout_of_rows(count: int) -> Layout:
+    """The layout of ``count`` images or rows that stay together."""
+    return "images16" if count >= LANES_PAY else "planes"
+
+
 def cut(
-    count: int, bytes_per_group: int, *, only_rows: bool = False, single: bool = False, whole: bool = False
+    count: int,
+    bytes_per_group: int,
+    *,
+    only_rows: bool = False,
+    single: bool = False,
+    whole: bool = False,
+    apart: bool = False,
 ) -> tuple[Slab, ...]:
     """Slabs for ``count`` images or rows, in the order of the batch; none for an empty batch.
 
@@ -49,19 +58,22 @@ def cut(
             and these are larger than the rows.
         single: pixels are in the lanes for any number of images.
         whole: rows depend on each other and stay together.
+        apart: a slab is one image, or one group of images in lanes. Its channels are contiguous then, and need not be
+            copied to be concatenated or cut.
     """
     if whole:
-        return (Slab(0, count, count, "images16" if count >= _LANES_PAY else "planes"),)
+        return (Slab(0, count, count, layout_of_rows(count)),)
     if single:
-        size = max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
+        size = 1 if apart else max(1, _SLAB_BYTES * LANES // max(bytes_per_group, 1))
         return tuple(Slab(first, min(size, count - first), count, "planes") for first in range(0, count, size))
     full, rest = divmod(count, LANES)
-    if rest >= _LANES_PAY:
+    if rest >= LANES_PAY:
         full, rest = full + 1, 0
     in_lanes = count - rest
     groups = max(1, full) if only_rows else max(1, _SLAB_BYTES // max(bytes_per_group, 1))
-    size = min(groups, max(1, full)) * LANES
+    size = LANES if apart else min(groups, max(1, full)) * LANES
     slabs = [Slab(first, min(size, in_lanes - first), count, "images16") for first in range(0, in_lanes, size)]
     if rest:
-        slabs.append(Slab(in_lanes, rest, count, "planes"))
+        size = 1 if apart else rest
+        slabs += [Slab(first, size, count, "planes") for first in range(in_lanes, count, size)]
     return tuple(slabs)

@@ -8,26 +8,25 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sift_onnx.backends.cpu.run.program import CpuProgram, PartTime
+from sift_onnx.backends.cpu.run.parts import PartTime
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 
 __all__ = ["trace_events"]
 
 
-def trace_events(program: CpuProgram, times: Sequence[PartTime]) -> list[dict[str, Any]]:
+def trace_events(times: Sequence[PartTime]) -> list[dict[str, Any]]:
     """One run that has just ended: an event for it, one per part, one per step of the regions.
 
     Args:
-        program: that ran.
         times: of its parts, relative to the begin of the run.
     """
     total = max((part.start + part.seconds for part in times), default=0.0)
     origin = time.perf_counter() - total
     events = [_event("Session", "model_run", origin, total, {})]
-    for part in times:
-        runner = program.parts[part.part]
+    for number, part in enumerate(times):
+        runner = part.program
         on_kernels = isinstance(runner, RegionProgram)
-        name = f"part {part.part} ({'kernels' if on_kernels else 'onnxruntime'})"
+        name = f"part {number} ({'kernels' if on_kernels else 'onnxruntime'})"
         events.append(_event("Part", name, origin + part.start, part.seconds, {}))
         if not isinstance(runner, RegionProgram):
             continue

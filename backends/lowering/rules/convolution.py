@@ -6,10 +6,10 @@ import numpy as np
 
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
-from sift_onnx.backends.lowering.specs import ChannelScale, Conv, Depthwise
+from sift_onnx.backends.lowering.specs import ChannelScale, Conv, Depthwise, Geometry
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
-__all__ = ["batch_normalization", "check_weights", "convolution"]
+__all__ = ["batch_normalization", "check_weights", "convolution", "transposed_convolution"]
 
 
 def convolution(node: NodeView) -> Step:
@@ -33,6 +33,30 @@ def convolution(node: NodeView) -> Step:
     if group_channels == 1 and groups == rows:
         return node.step(Depthwise(weights, bias, geometry), "image")
     return node.step(Conv(weights, bias, geometry, groups), "image")
+
+
+def transposed_convolution(node: NodeView) -> Step:
+    """ConvTranspose whose windows tile the result: a product for each pixel, whose channels are those of a block."""
+    node.operand(0, "image")
+    constant = node.constant(1)
+    if constant is None:
+        raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")
+    shape = tuple(int(n) for n in constant.shape)
+    if len(shape) != 4:
+        raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
+    channels, made, height, width = shape
+    geometry = window_of(node, (height, width))
+    given = (node.attribute("output_padding"), node.attribute("output_shape"))
+    tiles = geometry == Geometry((height, width), stride=(height, width)) and not any(map(any, filter(None, given)))
+    if not tiles or int(node.attribute("group", 1)) != 1:
+        raise NotLowered("the kernels have transposed convolutions of one group whose windows do not overlap")
+    if node.dims(0)[1] != channels or not made:
+        raise NotLowered(f"weights of {list(shape)}, for {node.dims(0)[1]} channels")
+    weights = WeightMatrix(constant, made * height * width, channels, transposed=True)
+    check_weights(node, weights)
+    bias = node.float_vector(2, made, "the bias") if node.input(2) else None
+    bias = None if bias is None else np.repeat(bias, height * width)
+    return node.step(Conv(weights, bias, Geometry((1, 1)), block=(height, width)), "image")
 
 
 def check_weights(node: NodeView, weights: WeightMatrix) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.specs import RELU, Activation, ChannelCombine, ChannelScale, Elementwise
 
-__all__ = ["activation", "arithmetic", "biased_gelu"]
+__all__ = ["activation", "arithmetic", "biased_gelu", "negate", "parametric_relu"]
 
+# ONNX's defaults of alpha and gamma.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 # A few bytes can declare more; a vector of a value per channel is made.
 _CHANNELS = 1 << 24
 
@@ -38,6 +43,32 @@ def biased_gelu(node: NodeView) -> Step:
     return node.step(ChannelScale(np.ones(channels, np.float32), bias, function), view)
 
 
+def parametric_relu(node: NodeView) -> Step:
+    """PRelu with a slope, or one per channel."""
+    view = node.operand(0)
+    if node.constant(1) is None:
+        raise NotLowered(f"its slopes are {node.why_not_constant(1)}")
+    dims = node.dims(0)
+    axis = 1 if view == "image" else len(dims) - 1
+    channels = dims[axis]
+    if not isinstance(channels, int):
+        raise NotLowered("the number of channels is unknown")
+    slopes = _per_channel(node, 1, axis, len(dims), channels)
+    if np.all(slopes == slopes[:1]):
+        return node.step(Elementwise("first", ("leaky", float(slopes[0]), 0.0)), view)
+    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    return node.step(ChannelScale(one, zero, ("leaky", 0.0, 0.0), slopes), view)
+
+
+def negate(node: NodeView) -> Step:
+    """Neg, channel by channel."""
+    view = node.operand(0)
+    channels = node.dims(0)[1 if view == "image" else -1]
+    if not isinstance(channels, int) or channels > _CHANNELS:
+        raise NotLowered("the number of channels is unknown")
+    return node.step(ChannelScale(np.full(channels, -1, np.float32), np.zeros(channels, np.float32)), view)
+
+
 def _activation_of(node: NodeView) -> Activation:
     match node.op:
         case "Relu":
@@ -54,6 +85,12 @@ def _activation_of(node: NodeView) -> Activation:
             return ("gelu_tanh", 0.0, 0.0)
         case "Gelu":
             return ("gelu", 0.0, 0.0)
+        case "Mish":
+            return ("mish", 0.0, 0.0)
+        case "Elu":
+            return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
+        case "Selu":
+            return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
         case "Sigmoid" | "Tanh":
             return (node.op.lower(), 0.0, 0.0)
     raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")
@@ -70,23 +107,97 @@ def _bound(node: NodeView, position: int, attribute: str, default: float) -> flo
 
 def arithmetic(node: NodeView) -> Step:
     """Add, Sub, Mul and Div."""
-    constants = [node.constant(i) is not None for i in range(2)]
+    constants = [node.known_values(i) is not None for i in range(2)]
     if any(constants):
         return _with_constant(node, activation=int(constants[0]))
     if node.op not in _KINDS:
         raise NotLowered("no kernel divides two activations")
-    dims = node.dims(0)
-    if dims != node.dims(1):
+    for position in range(2):
+        node.check_float(node.input(position))
+    for image, other in ((0, 1), (1, 0)):
+        is_image = node.views.get(node.input(image)) != "rows"
+        if is_image and _is_value_per_channel(node.dims(other), node.dims(image)):
+            return _with_value_per_channel(node, image, other)
+    if node.dims(0) != node.dims(1):
+        return _of_two_sizes(node)
+    return node.step(Elementwise(_KINDS[node.op]), _common_view(node, 0), operands=(0, 1))
+
+
+def _of_two_sizes(node: NodeView) -> Step:
+    """Operands of which one has a single position where the other one has more."""
+    first = int(not _is_operand_of(node.dims(1), node.dims(0)) and node.op != "Sub")
+    view = _common_view(node, first)
+    if _is_operand_of(node.dims(1 - first), node.dims(first)):
+        return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(first, 1 - first))
+    if view != "image" or not _may_broadcast(node.dims(0), node.dims(1)):
         raise NotLowered("its operands are not known to be of one shape")
-    # An operand that comes from outside is read as the other one is.
-    known = [node.views.get(node.input(i)) for i in range(2)]
-    view = node.operand(0, known[0] or known[1])
-    node.operand(1, view)
-    return node.step(Elementwise(_KINDS[node.op]), view, operands=(0, 1))
+    return node.step(Elementwise(_KINDS[node.op], broadcasts=True), view, operands=(0, 1))
+
+
+def _common_view(node: NodeView, first: int) -> View:
+    """How both operands are read: one that comes from outside, or in another view, is read as the other one is."""
+    known = [node.views.get(node.input(i)) for i in (first, 1 - first)]
+    if all(known) and known[0] != known[1]:
+        return node.operand(first, view_of_result(node, node.output, node.dims(first)))
+    return node.operand(first, known[0] or known[1])
+
+
+def _is_operand_of(dims: Dims, result: Dims) -> bool:
+    """Whether a tensor is known to be repeated to the sizes of the result: they are the same, or 1.
+
+    A table that is cut to a length has that length, or is too short, which a run finds out.
+    """
+    offset = len(result) - len(dims)
+    return offset >= 0 and all(
+        own in (1, size) or (isinstance(own, tuple) and own[0] == "cut" and own[2] == size)
+        for own, size in zip(dims, result[offset:], strict=True)
+    )
+
+
+def _may_broadcast(first: Dims, second: Dims) -> bool:
+    """Whether both are as many images of as many channels, whose heights and widths may be 1, or turn out to be one."""
+    if not len(first) == len(second) == 4 or first[:2] != second[:2]:
+        return False
+    pairs = zip(first[2:], second[2:], strict=True)
+    return all(a == b or 1 in (a, b) or not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
+
+
+def _is_value_per_channel(dims: Dims, image: Dims) -> bool:
+    return len(image) == 4 and dims == (*image[:2], 1, 1) and dims != image
+
+
+def _with_value_per_channel(node: NodeView, image: int, other: int) -> Step:
+    node.operand(image, "image")
+    node.operand(other, "image")
+    if node.op == "Sub" and other == 0:
+        raise NotLowered("no kernel subtracts images from a value per channel")
+    return node.step(ChannelCombine(_KINDS[node.op]), "image", operands=(image, other))
 
 
 def _with_constant(node: NodeView, activation: int) -> Step:
     view = node.operand(activation)
+    try:
+        return _per_channel_step(node, activation, view)
+    except NotLowered:
+        if len(node.dims(activation)) == 4 and node.input(activation) in node.views:
+            with suppress(NotLowered):
+                return _per_channel_step(node, activation, "rows" if view == "image" else "image")
+        if not _is_table(node, activation):
+            raise
+    return node.step(Elementwise(_KINDS[node.op], repeats=True), view, operands=(activation, 1 - activation))
+
+
+def _is_table(node: NodeView, activation: int) -> bool:
+    """Whether the constant is an operand of an addition or a product, and the other one has the result's sizes."""
+    values = node.array(1 - activation)  # a number is no table
+    if values is None or values.dtype != np.float32 or values.ndim < 2 or node.op not in _KINDS:
+        return False
+    if node.op == "Sub" and activation == 1:
+        return False
+    return _is_operand_of(values.shape, node.dims(activation))
+
+
+def _per_channel_step(node: NodeView, activation: int, view: View) -> Step:
     dims = node.dims(activation)
     axis = 1 if view == "image" else len(dims) - 1
     channels = dims[axis]
@@ -110,7 +221,7 @@ def _with_constant(node: NodeView, activation: int) -> Step:
 
 
 def _per_channel(node: NodeView, position: int, axis: int, rank: int, channels: int) -> npt.NDArray[np.float32]:
-    values = node.array(position)
+    values = node.known_values(position)
     assert values is not None
     if values.dtype != np.float32:
         raise NotLowered(f"the constant {node.input(position)!r} is {values.dtype}")

@@ -6,31 +6,60 @@ from collections.abc import Callable, Mapping
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
-from sift_onnx.backends.lowering.rules import convolution, elementwise, matrix, normalization, pooling, reshaping
+from sift_onnx.backends.lowering.rules import (
+    convolution,
+    elementwise,
+    matrix,
+    moving,
+    normalization,
+    pooling,
+    reshaping,
+    resize,
+    slicing,
+)
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.operators.registry import Registry
 
 __all__ = ["lower_node"]
 
-_RULES: Registry[Callable[[NodeView], Step]] = Registry("a lowering rule")
+_RULES: Registry[Callable[[NodeView], Step | tuple[Step, ...]]] = Registry("a lowering rule")
 _RULES.add_table({
     "Conv": convolution.convolution,
+    "ConvTranspose": convolution.transposed_convolution,
     "BatchNormalization": convolution.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), normalization.rms_normalization),
+    "InstanceNormalization": normalization.instance_normalization,
+    "GroupNormalization": normalization.group_normalization,
     "MatMul": matrix.matmul,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
-    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu"), elementwise.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu"), elementwise.activation),
+    "PRelu": elementwise.parametric_relu,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
     "AveragePool": pooling.pool,
     "GlobalAveragePool": pooling.global_average_pool,
+    "GlobalMaxPool": pooling.global_max_pool,
     "ReduceMean": pooling.reduce_mean,
+    "ReduceMax": pooling.reduce_max,
+    "Transpose": moving.transpose,
+    "Concat": moving.concat,
+    "Split": slicing.split,
+    "Slice": slicing.slice_,
+    "Gather": slicing.gather,
+    "Resize": resize.resize,
+    "Upsample": resize.upsample,
+    "Pad": resize.pad,
+    "DepthToSpace": resize.depth_to_space,
     "Flatten": reshaping.flatten,
     "Reshape": reshaping.reshape,
     "Squeeze": reshaping.squeeze,
+    "Unsqueeze": reshaping.unsqueeze,
+    "Expand": moving.expand,
+    "Neg": elementwise.negate,
+    "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
 })  # fmt: skip
@@ -40,8 +69,8 @@ _RULES.add_table({
 }, MICROSOFT)  # fmt: skip
 
 
-def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> Step:
-    """The step for a node of ``graph``.
+def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Mapping[str, Dims]) -> tuple[Step, ...]:
+    """The steps for a node of ``graph``, one for each of its outputs that is read.
 
     Args:
         graph: the model.
@@ -57,9 +86,10 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     if rule is None:
         raise NotLowered("no kernel for this operator")
     try:
-        return rule(node)
+        steps = rule(node)
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         # A node that contradicts itself; onnxruntime says what is wrong with it.
         raise NotLowered(f"its operands do not fit each other: {error}") from error
+    return steps if isinstance(steps, tuple) else (steps,)

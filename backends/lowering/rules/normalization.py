@@ -1,13 +1,13 @@
-"""LayerNormalization and RMSNormalization."""
+"""LayerNormalization and RMSNormalization of rows, InstanceNormalization and GroupNormalization of images."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
-from sift_onnx.backends.lowering.specs import LayerNormalization
+from sift_onnx.backends.lowering.specs import GroupNormalization, LayerNormalization
 
-__all__ = ["layer_normalization", "rms_normalization"]
+__all__ = ["group_normalization", "instance_normalization", "layer_normalization", "rms_normalization"]
 
 
 def layer_normalization(node: NodeView) -> Step:
@@ -24,6 +24,34 @@ def rms_normalization(node: NodeView) -> Step:
     scale = node.float_vector(1, channels, "the scale")
     spec = LayerNormalization(scale, np.zeros(channels, np.float32), _epsilon(node), is_centered=False)
     return node.step(spec, "rows")
+
+
+def instance_normalization(node: NodeView) -> Step:
+    """InstanceNormalization: each channel of an image by itself."""
+    channels = _image_channels(node)
+    scale, shift = node.float_vector(1, channels, "the scale"), node.float_vector(2, channels, "the bias")
+    return node.step(GroupNormalization(scale, shift, channels, _epsilon(node)), "image")
+
+
+def group_normalization(node: NodeView) -> Step:
+    """GroupNormalization, with a scale per channel as from opset 21 on, or per group."""
+    channels, groups = _image_channels(node), int(node.attribute("num_groups", 0))
+    if groups < 1 or channels % groups:
+        raise NotLowered(f"{channels} channels in {groups} groups")
+    if int(node.attribute("stash_type", 1)) != 1:
+        raise NotLowered("it computes in another type than float")
+    each = channels if node.graph.opset >= 21 else groups
+    parameters = (node.float_vector(1, each, "the scale"), node.float_vector(2, each, "the bias"))
+    scale, shift = (np.repeat(values, channels // each) for values in parameters)
+    return node.step(GroupNormalization(scale, shift, groups, _epsilon(node)), "image")
+
+
+def _image_channels(node: NodeView) -> int:
+    node.operand(0, "image")
+    channels = node.dims(0)[1]
+    if not isinstance(channels, int) or channels == 0:
+        raise NotLowered("the number of channels is unknown")
+    return channels
 
 
 def _epsilon(node: NodeView) -> float:

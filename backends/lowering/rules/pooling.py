@@ -1,12 +1,15 @@
-"""MaxPool, AveragePool, GlobalAveragePool, and ReduceMean where it is one."""
+"""MaxPool, AveragePool, pooling of whole images, and ReduceMean and ReduceMax where they are that."""
 
 from __future__ import annotations
 
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
-from sift_onnx.backends.lowering.specs import GlobalPool, Pool
+from sift_onnx.backends.lowering.specs import Geometry, GlobalPool, Pool
 
-__all__ = ["global_average_pool", "pool", "reduce_mean"]
+__all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_max", "reduce_mean"]
+
+# Pixels of the largest window that the kernels take.
+_MOST_PIXELS = 4096
 
 
 def pool(node: NodeView) -> Step:
@@ -26,16 +29,39 @@ def pool(node: NodeView) -> Step:
 
 
 def global_average_pool(node: NodeView) -> Step:
-    """GlobalAveragePool over two axes."""
+    """GlobalAveragePool over all axes behind the channels."""
+    rank = len(node.dims(0))
+    if rank != 4:
+        return node.step(GlobalPool(axes=tuple(range(2, rank))), node.operand(0, "rows"))
     node.operand(0, "image")
     return node.step(GlobalPool(), "image")
 
 
-def reduce_mean(node: NodeView) -> Step:
-    """ReduceMean over height and width."""
+def global_max_pool(node: NodeView) -> Step:
+    """GlobalMaxPool over two axes: a window of the whole image."""
+    node.operand(0, "image")
+    size = tuple(size for size in node.dims(0)[2:] if isinstance(size, int))
+    if len(size) != 2 or not 0 < size[0] * size[1] <= _MOST_PIXELS:
+        raise NotLowered("the height and width of its window are unknown, or too large")
+    return node.step(Pool("max", Geometry((size[0], size[1]))), "image")
+
+
+def reduce_max(node: NodeView) -> Step:
+    """ReduceMax over height and width, which are kept."""
     node.operand(0, "image")
     axes = node.axes()
-    if sorted(axis % 4 for axis in axes) != [2, 3]:
-        raise NotLowered(f"a mean over the axes {axes}; the kernels have that over height and width")
+    if sorted(axis % 4 for axis in axes) != [2, 3] or not node.attribute("keepdims", 1):
+        raise NotLowered(f"a maximum over the axes {axes}; the kernels have that over height and width, which are kept")
+    return global_max_pool(node)
+
+
+def reduce_mean(node: NodeView) -> Step:
+    """ReduceMean over height and width, or over tokens."""
+    dims = node.dims(0)
+    axes = tuple(sorted(axis % len(dims) for axis in node.axes()))
+    if not axes or 0 in axes or axes != tuple(range(axes[0], axes[-1] + 1)):
+        raise NotLowered(f"a mean over the axes {list(axes)}; the kernels have that over height and width, or tokens")
     keep_axes = bool(node.attribute("keepdims", 1))
-    return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows")
+    if axes == (2, 3) and node.operand(0) == "image":
+        return node.step(GlobalPool(keep_axes), "image", "image" if keep_axes else "rows")
+    return node.step(GlobalPool(keep_axes, axes), node.operand(0, "rows"))

@@ -1,12 +1,14 @@
-"""Operators that only change the axes: Flatten, Reshape, Squeeze, Identity, Dropout."""
+"""Operators that only change the axes: Flatten, Reshape, Squeeze, Unsqueeze, and those that change nothing."""
 
 from __future__ import annotations
 
-from sift_onnx.backends.lowering.dims import product
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.dims import Dim, Dims, names_in, product
+from sift_onnx.backends.lowering.rules.moving import view_of_result
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.sizes import reshaped
 from sift_onnx.backends.lowering.specs import Reshaped, result_dims
 
-__all__ = ["flatten", "identity", "reshape", "squeeze"]
+__all__ = ["cast", "flatten", "identity", "reshape", "squeeze", "unsqueeze"]
 
 
 def identity(node: NodeView) -> Step:
@@ -19,17 +21,24 @@ def identity(node: NodeView) -> Step:
     return node.step(Reshaped(), view)
 
 
+def cast(node: NodeView) -> Step:
+    """Cast of floats to floats."""
+    view = node.operand(0)
+    if node.graph.elem_type(node.output) != node.graph.elem_type(node.input(0)):
+        raise NotLowered("it makes numbers of another type")
+    return node.step(Reshaped(), view)
+
+
 def flatten(node: NodeView) -> Step:
-    """Flatten all axes after the batch."""
+    """Flatten into a matrix."""
     dims = node.dims(0)
-    axis = int(node.attribute("axis", 1)) % max(len(dims), 1)
-    if axis != 1 and not (axis == len(dims) - 1 and axis):
-        raise NotLowered(f"it flattens from axis {axis}; the kernels keep rows or images apart")
+    axis = int(node.attribute("axis", 1))
+    axis = axis + len(dims) if axis < 0 else axis
     return _step(node, ((0, axis), (axis, len(dims))))
 
 
 def reshape(node: NodeView) -> Step:
-    """Reshape to constant sizes that keep rows, or images, apart."""
+    """Reshape to sizes that are constant, or those of the operand."""
     listed = node.array(1)
     if listed is None:
         return _step(node, _computed_target(node))
@@ -45,27 +54,28 @@ def reshape(node: NodeView) -> Step:
     return _step(node, tuple(target))
 
 
-def _computed_target(node: NodeView) -> tuple[int | tuple[int, int], ...]:
-    """Where the target is computed from sizes that the operand has as well."""
-    sizes = node.graph.vector(node.input(1))
+def _computed_target(node: NodeView) -> tuple[Dim | tuple[int, int], ...]:
+    """Where the target is computed from sizes: those of the operand, or others that a run knows."""
+    listed, dims = node.graph.vector(node.input(1)), node.dims(0)
+    copies_zeros = not node.attribute("allowzero", 0)
+    sizes = (reshaped(listed, dims, copies_zeros) or listed) if listed is not None else None
     if sizes is None:
         raise NotLowered("its target is computed during the run")
-    dims = node.dims(0)
-    target: list[int | tuple[int, int]] = []
-    for size in sizes:
+    ranges = [(i, end) for i in range(len(dims)) for end in range(i + 1, len(dims) + 1)]
+    target: list[Dim | tuple[int, int]] = []
+    for axis, size in enumerate(sizes):
         if isinstance(size, int):
-            target.append(size)
-        elif size in dims:
-            target.append((dims.index(size), dims.index(size) + 1))
-        elif size == product(dims[:-1]):
-            target.append((0, len(dims) - 1))
+            target.append((axis, axis + 1) if size == 0 and copies_zeros and axis < len(dims) else size)
         else:
-            raise NotLowered("its target is computed during the run")
+            target.append(next((pair for pair in ranges if product(dims[slice(*pair)]) == size), size))
+    named = [axis for axis, size in enumerate(target) if not isinstance(size, int) and names_in(size)]
+    if len(named) == 1 and -1 not in target:
+        target[named[0]] = -1
     return tuple(target)
 
 
 def squeeze(node: NodeView) -> Step:
-    """Squeeze of height and width that are one pixel."""
+    """Squeeze of axes of one position."""
     dims = node.dims(0)
     axes = node.axes()
     if not axes:
@@ -76,18 +86,40 @@ def squeeze(node: NodeView) -> Step:
     return _step(node, tuple((axis, axis + 1) for axis in range(len(dims)) if axis not in dropped))
 
 
-def _step(node: NodeView, target: tuple[int | tuple[int, int], ...]) -> Step:
-    """The step to axes ``target``, which keeps the first axis of images, and all that are rows of a matrix."""
-    view = node.operand(0)
+def unsqueeze(node: NodeView) -> Step:
+    """Unsqueeze by constant axes."""
     dims = node.dims(0)
-    if len(target) < 2:
-        raise NotLowered("the result has less than two axes")
+    axes = node.axes()
+    rank = len(dims) + len(axes)
+    added = {axis % rank for axis in axes}
+    left = iter(range(len(dims)))
+    kept = [None if axis in added else next(left) for axis in range(rank)]
+    return _step(node, tuple(1 if axis is None else (axis, axis + 1) for axis in kept))
+
+
+def _step(node: NodeView, target: tuple[Dim | tuple[int, int], ...]) -> Step:
+    """The step to axes ``target``."""
+    node.check_float(node.input(0))
+    if node.input(0) in node.graph.constants:
+        raise NotLowered(f"{node.input(0)!r} is a constant")
+    dims = node.dims(0)
+    if not dims or not target:
+        raise NotLowered("it is of a number")
     if target.count(-1) > 1:
         raise NotLowered("its target is no shape")
     spec = Reshaped(target)
     result = result_dims(spec, dims)
-    keeps_images = view == "image" and len(result) == 2 and result[0] == dims[0]
-    keeps_rows = view == "rows" and result[-1] == dims[-1]
-    if not (keeps_images or keeps_rows) or product(result) != product(dims):
-        raise NotLowered("it moves values between rows or images")
-    return node.step(spec, view, "rows")
+    total, wanted = product(result), product(dims)
+    if total != wanted and isinstance(total, int) and isinstance(wanted, int):
+        raise NotLowered(f"its target has {total} values, its operand {wanted}")
+    if result == dims:
+        return node.step(spec, node.operand(0))
+    view = node.views.get(node.input(0)) or _view_outside(dims, result)
+    # A row per image is an image of one pixel, unless readers want it otherwise.
+    axis = 1 if result[2:] == (1, 1) else None
+    return node.step(spec, view, view_of_result(node, node.output, result, axis=axis))
+
+
+def _view_outside(dims: Dims, result: Dims) -> View:
+    """How a value from outside is read: as images where these stay apart."""
+    return "image" if len(dims) == 4 and len(result) == 2 and result[0] == dims[0] else "rows"

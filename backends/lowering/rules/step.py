@@ -17,12 +17,11 @@ from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
 
-__all__ = ["NodeView", "NotLowered", "Step", "View", "operand_view"]
+__all__ = ["NodeView", "NotLowered", "Step", "View", "check_float", "dims_of", "operand_view"]
 
 # How kernels read a tensor: `image` is (n, c, h, w); `rows` is a matrix, all axes but the last are rows; `array` is a
 # mask, which has neither images nor rows, and no layout.
 View = Literal["image", "rows", "array"]
-_VIEW_NAMES: dict[View, str] = {"image": "images", "rows": "a matrix", "array": "a mask"}
 
 
 class NotLowered(Exception):  # noqa: N818 - an answer, not an error
@@ -66,6 +65,18 @@ def dims_of(graph: GraphView, name: str, known: Mapping[str, Dims]) -> Dims:
     return dims
 
 
+def check_float(graph: GraphView, name: str) -> None:
+    """Check the type of a value.
+
+    Raises:
+        NotLowered: it is another one than the kernels are for.
+    """
+    kind = graph.elem_type(name)
+    if kind != DType.FLOAT32.onnx_type:
+        stored = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
+        raise NotLowered(f"{name!r} is {stored}; the kernels are for {DType.FLOAT32.numpy}")
+
+
 def operand_view(
     graph: GraphView, name: str, views: Mapping[str, View], known: Mapping[str, Dims], view: View | None = None
 ) -> View:
@@ -76,21 +87,16 @@ def operand_view(
         name: of the value.
         views: of the values that nodes before it make in kernels.
         known: sizes of these values.
-        view: that the operator needs; None takes what there is.
+        view: that the operator needs, into which a value of another one is copied; None takes what there is.
 
     Raises:
-        NotLowered: it is of another type, rank or view; the message names both.
+        NotLowered: it is of another type or rank; the message names both.
     """
-    kind = graph.elem_type(name)
-    if kind != DType.FLOAT32.onnx_type:
-        stored = onnx.TensorProto.DataType.Name(kind).lower() if kind else "of unknown type"
-        raise NotLowered(f"{name!r} is {stored}; the kernels are for {DType.FLOAT32.numpy}")
+    check_float(graph, name)
     if name in graph.constants:
         raise NotLowered(f"{name!r} is a constant")
     rank = len(dims_of(graph, name, known))
-    found = views.get(name) or view or ("image" if rank == 4 else "rows")
-    if view is not None and found != view:
-        raise NotLowered(f"{name!r} comes in the layout of {_VIEW_NAMES[found]}")
+    found = view or views.get(name) or ("image" if rank == 4 else "rows")
     if found == "image" and rank != 4:
         raise NotLowered(f"{name!r} has {rank} axes; the kernels are two-dimensional: (n, c, h, w)")
     if rank == 0 or (found == "rows" and rank < 2):
@@ -166,6 +172,16 @@ class NodeView:
         """The values of a constant input."""
         return self.graph.values_of(self.input(position))
 
+    def known_values(self, position: int) -> npt.NDArray[Any] | None:
+        """The values of an input that is constant, or a number that follows from sizes."""
+        name = self.input(position)
+        values = self.array(position)
+        if values is None and (number := self.graph.number(name)) is not None:
+            dims = self.graph.dims(name)
+            if dims is not None and self.graph.elem_type(name) == DType.FLOAT32.onnx_type:
+                return np.full([1] * len(dims), number, np.float32)
+        return values
+
     def dims(self, position: int) -> Dims:
         """Sizes of an input; see :func:`dims_of`."""
         return dims_of(self.graph, self.input(position), self.known_dims)
@@ -173,6 +189,10 @@ class NodeView:
     def operand(self, position: int = 0, view: View | None = None) -> View:
         """Check an input that is an activation, and say how kernels read it; see :func:`operand_view`."""
         return operand_view(self.graph, self.input(position), self.views, self.known_dims, view)
+
+    def check_float(self, name: str) -> None:
+        """Check the type of a value; see :func:`check_float`."""
+        check_float(self.graph, name)
 
     def axes(self) -> list[int]:
         """Axes that are an attribute or the second input; empty where neither is given.
@@ -184,6 +204,20 @@ class NodeView:
         if self.input(1) and listed is None:
             raise NotLowered(f"its axes {self.input(1)!r} are {self.why_not_constant(1)}")
         return list(self.attribute("axes") or ()) if listed is None else [int(axis) for axis in listed.reshape(-1)]
+
+    def integers(self, position: int, attribute: str) -> list[int]:
+        """Integers that are an input, known before a run, or an attribute; none where neither is given.
+
+        Raises:
+            NotLowered: the input is not known.
+        """
+        if not self.input(position):
+            return [int(value) for value in self.attribute(attribute) or ()]
+        found = self.graph.vector(self.input(position))
+        known = [value for value in found or () if isinstance(value, int)]
+        if found is None or len(known) != len(found):
+            raise NotLowered(f"its {attribute} are {self.why_not_constant(position)}")
+        return known
 
     def step(self, spec: Spec, view: View, result_view: View | None = None, operands: tuple[int, ...] = (0,)) -> Step:
         """The step that does ``spec`` for this node.

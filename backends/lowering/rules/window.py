@@ -28,10 +28,12 @@ def window_of(node: NodeView, kernel: tuple[int, int]) -> Geometry:
     if max(*said, *stride, *dilation) > _MOST or said[0] * said[1] > _MOST:
         raise NotLowered(f"a window of {list(said)} taps, strides {list(stride)}, dilations {list(dilation)}")
     mode = node.attribute("auto_pad", "NOTSET")
-    if mode in ("SAME_UPPER", "SAME_LOWER") and stride != (1, 1):
+    known = [size for size in node.dims(0)[2:] if isinstance(size, int)]
+    if mode in ("SAME_UPPER", "SAME_LOWER") and stride != (1, 1) and len(known) != 2:
         raise NotLowered(f"auto_pad {mode} with strides {list(stride)}: the padding depends on the input's size")
     # At strides of 1, it is the same for any size.
-    pads = explicit_pads(mode, node.attribute("pads") or (), (1, 1), said, stride, dilation)
+    sizes = known if len(known) == 2 else [1, 1]
+    pads = explicit_pads(mode, node.attribute("pads") or (), sizes, said, stride, dilation)
     if len(pads) != 4 or min(pads) < 0:
         raise NotLowered(f"pads {list(pads)}; the kernels do not crop")
     return Geometry(

@@ -6,13 +6,14 @@ from sift_onnx.analysis.axis_system import Axis
 from sift_onnx.analysis.rule_context import RuleContext
 from sift_onnx.analysis.rule_registry import axis_rule
 from sift_onnx.analysis.rules.stored_tables import follow_frequencies
+from sift_onnx.operators.einsum_terms import einsum_terms
 
 
 @axis_rule("Einsum")
 def einsum(ctx: RuleContext) -> None:
     """Axes of one label are the same; a stored operand is a weight, whose own output label are its features."""
     operands = [ctx.axes(i) for i in range(len(ctx.node.inputs))]
-    terms, result = _parse(str(ctx.attr("equation")), [len(axes) if axes is not None else 0 for axes in operands])
+    terms, result = einsum_terms(str(ctx.attr("equation")), [len(axes) if axes is not None else 0 for axes in operands])
     if terms is None or any(axes is None for axes in operands):
         ctx.keep_sizes("it meets a tensor of unknown shape in an Einsum")
         return
@@ -63,25 +64,3 @@ def _keep_heads(ctx: RuleContext, features: list[Axis]) -> None:
     for axis in features:
         if axis not in grows:
             ctx.pin(axis, f"only one axis of these features grows (`attention={growth!r}`)")
-
-
-def _parse(equation: str, ranks: list[int]) -> tuple[list[str] | None, str]:
-    """Labels of each operand and of the result, an ellipsis spelled out in digits."""
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(ranks):
-        return None, ""
-    most = 0
-    for i, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
-        if "..." in term:
-            hidden = rank - len(term.replace("...", ""))
-            most = max(most, hidden)
-            terms[i] = term.replace("...", "0123456789"[:hidden][::-1])
-        if len(terms[i]) != rank:
-            return None, ""
-    if not arrow:
-        counted = "".join(terms)
-        right = "..." * ("..." in left) + "".join(
-            sorted(c for c in set(counted) if counted.count(c) == 1 and not c.isdigit())
-        )
-    return terms, right.replace("...", "0123456789"[:most][::-1])

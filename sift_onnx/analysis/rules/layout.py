@@ -35,6 +35,8 @@ def reshape_rule(ctx: RuleContext) -> None:
         from_inside = 1
         if ctx.analysis.attention == "keep":
             ctx.pin_all(x, "attention keeps its heads and their size (`attention='keep'`)")
+    elif ctx.analysis.whole_groups and any(reader.op == "InstanceNormalization" for reader in ctx.readers()):
+        from_inside = 1
     _keep_repetitions(ctx, x, before, sizes)
     after = _explained(ctx, reshape(ctx.system, x, sizes, ctx.cause, from_inside=from_inside))
     for i, (element, axis) in enumerate(zip(asked, after, strict=True)):

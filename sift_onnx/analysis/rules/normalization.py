@@ -36,22 +36,26 @@ def instance_normalization(ctx: RuleContext) -> None:
 def group_normalization(ctx: RuleContext) -> None:
     """``x [N, C, ...]``, scale and bias ``[C]`` (``[groups]`` before opset 21).
 
-    Groups stay, and each gets wider; but where each channel is a group, there are more groups.
+    Groups stay, and each gets wider; where each channel is a group, or the analysis is asked for it, there are more.
     """
     x = ctx.axes(0)
     if x is None:
         ctx.keep_sizes("it belongs to a tensor of unknown shape")
         return
     groups = int(ctx.attr("num_groups"))
-    each_channel = groups == ctx.original(x[1])
-    if each_channel:
-        ctx.set_attribute("num_groups", x[1].size)
+    width = ctx.original(x[1]) // groups
+    more_groups = width == 1 or ctx.analysis.whole_groups
+    if more_groups:
+        ctx.system.require_integer(x[1].size / width)
+        ctx.set_attribute("num_groups", x[1].size / width)
     else:
         ctx.system.require_integer(x[1].size / groups)
     for position in (1, 2):
         for axis in ctx.axes(position) or ():
-            if ctx.opset >= 21 or each_channel:
+            if ctx.opset >= 21:
                 ctx.equate(axis, x[1], "parameter of the channels")
+            elif more_groups:
+                ctx.equate(axis, x[1].size / width, "parameter of the groups")
             else:
                 ctx.pin(axis, "parameter of the groups")
     ctx.set_axes(0, x)

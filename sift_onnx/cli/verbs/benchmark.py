@@ -119,7 +119,7 @@ def benchmark(
     from sift_onnx.cli import comparison
     from sift_onnx.records.benchmark import BenchmarkReport
     from sift_onnx.report.active_zeros import zeros_line
-    from sift_onnx.report.benchmark import ratio_line, runs_table
+    from sift_onnx.report.benchmark import place_lines, ratio_line, runs_table
 
     if min_speedup is not None and baseline is None:
         raise UsageError("--min-speedup needs --baseline: faster than what?")
@@ -156,6 +156,7 @@ def benchmark(
         counts = {run.model: (run.active_weights, run.active_zeros) for run in report.runs}
         for name, count in counts.items():
             yield from zeros_line(name, *count)
+        yield from place_lines(report)
         yield from map(ratio_line, report.ratios)
 
     deliver(report, json_path, in_words)

@@ -139,6 +139,6 @@ def _write_trace(program: Any, feeds: Any, path: Path, backend: str) -> None:
         raise UnsupportedError(f"--trace needs --backend cpu; {backend!r} records no times per node")
     _, times = program.run_timed(feeds)
     try:
-        path.write_text(json.dumps(trace_events(program, times)), encoding="utf-8")
+        path.write_text(json.dumps(trace_events(times)), encoding="utf-8")
     except OSError as error:
         raise OutputError(f"cannot write the trace to {str(path)!r} (--trace): {error.strerror}") from error

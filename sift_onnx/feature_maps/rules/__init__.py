@@ -4,6 +4,14 @@ A rule gets a :class:`~sift_onnx.feature_maps.context.FeatureMapContext` and sta
 node's tensors, or refuses. Importing this package registers the rules of all families.
 """
 
-from sift_onnx.feature_maps.rules import along_axes, elementwise, layers, layout
+from sift_onnx.feature_maps.rules import (
+    along_axes,
+    attention,
+    elementwise,
+    layers,
+    layout,
+    onnxruntime_fusions,
+    recurrent,
+)
 
-__all__ = ["along_axes", "elementwise", "layers", "layout"]
+__all__ = ["along_axes", "attention", "elementwise", "layers", "layout", "onnxruntime_fusions", "recurrent"]

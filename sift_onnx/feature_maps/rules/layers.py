@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from sift_onnx.feature_maps.context import Extent, FeatureMapContext
+from sift_onnx.feature_maps.context import FeatureMapContext
+from sift_onnx.feature_maps.findings import Extent
 from sift_onnx.feature_maps.registry import feature_map_rule
 from sift_onnx.operators.domains import MICROSOFT
+from sift_onnx.operators.einsum_terms import einsum_terms
 
 
 @feature_map_rule("Conv")
 def conv(ctx: FeatureMapContext) -> None:
     """``x [N, C, ...]``, ``w [O, C / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``."""
     x, w, out = ctx.input(0), ctx.input(1), ctx.output()
-    _require_weight(ctx, x[1])
+    if not ctx.has_weight:
+        ctx.require_fixed(x[1:2], "sums products of activations over")
     group = int(ctx.attr("group", 1))
     if group > 1 and group == x[1].old:
         ctx.merged(w[0], x[1], inner=w[0].old // group)
@@ -32,7 +35,8 @@ def fused_conv(ctx: FeatureMapContext) -> None:
 def conv_transpose(ctx: FeatureMapContext) -> None:
     """``x [N, C, ...]``, ``w [C, O / group, ...]``, ``bias [O]`` -> ``[N, O, ...]``."""
     x, w, out = ctx.input(0), ctx.input(1), ctx.output()
-    _require_weight(ctx, x[1])
+    if not ctx.has_weight:
+        ctx.require_fixed(x[1:2], "sums products of activations over")
     group = int(ctx.attr("group", 1))
     ctx.same(x[1], w[0])
     if group > 1 and group == x[1].old:
@@ -80,7 +84,10 @@ def _matrix_product(ctx: FeatureMapContext, trans_a: bool, trans_b: bool) -> Non
     a, b, out = ctx.input(0), ctx.input(1), ctx.output()
     rows, summed = (-1, -2) if trans_a else (-2, -1)
     columns, other = (-2, -1) if trans_b else (-1, -2)
-    _require_weight(ctx, a[summed])
+    if not ctx.has_weight:
+        # Of scores the keys: added queries that all are the same shift no score against another one, and so give the
+        # keys a gradient, while the same keys everywhere would give queries none behind a softmax.
+        ctx.require_zero((1, 0), [a[summed]], "sums products of activations over")
     ctx.same(a[summed], b[other])
     ctx.same(a[rows], out[-2])
     ctx.same(b[columns], out[-1])
@@ -88,7 +95,20 @@ def _matrix_product(ctx: FeatureMapContext, trans_a: bool, trans_b: bool) -> Non
         ctx.broadcast(operand[:-2], out[:-2])
 
 
-def _require_weight(ctx: FeatureMapContext, summed: Extent) -> None:
-    if summed.grows and not ctx.has_weight:
-        hint = " (`attention='heads'` or `'keep'` leaves the size of a head as it is)" if ctx.grows_heads else ""
-        ctx.refuse(f"sums products of activations over an axis that grows from {summed.old} to {summed.new}{hint}")
+@feature_map_rule("Einsum")
+def einsum(ctx: FeatureMapContext) -> None:
+    """Axes of one label are the same; what is added along a label that is summed over is pruned, or has to be zero."""
+    operands = [ctx.input(i) for i in range(len(ctx.node.inputs))]
+    terms, result = einsum_terms(str(ctx.attr("equation")), [len(axes) for axes in operands])
+    if terms is None:
+        ctx.refuse("has an equation that does not fit its operands")
+    labels = dict(zip(result, ctx.output(), strict=True))
+    for term, axes in zip(terms, operands, strict=True):
+        for label, axis in zip(term, axes, strict=True):
+            if axis.old != 1:
+                ctx.same(axis, labels.setdefault(label, axis))
+    pruned = {label for i, term in enumerate(terms) if ctx.is_weight(i) for label in term}
+    for label, axis in labels.items():
+        if label not in result and label not in pruned:
+            holders = [i for i, term in enumerate(terms) if label in term][::-1]
+            ctx.require_zero(holders, [axis], "sums products of activations over")

@@ -70,25 +70,12 @@ def split(ctx: FeatureMapContext) -> None:
 @feature_map_rule("Slice")
 def slice_rule(ctx: FeatureMapContext) -> None:
     """A part keeps its fraction of an axis that grows, and so does what lies before it."""
-    x, out = ctx.input(0), ctx.output()
-    if "starts" in ctx.node.attrs:
-        starts, axes, steps = ctx.attr("starts"), ctx.attr("axes"), None
-    else:
-        starts, axes, steps = (ctx.integers(i) for i in (1, 3, 4))
-    if starts is None:
-        ctx.refuse("slices at computed places")
-    chosen = [int(axis) % len(x) for axis in axes or range(len(starts))]
-    for i, (axis, part) in enumerate(zip(x, out, strict=True)):
+    for i, (axis, part) in enumerate(zip(ctx.input(0), ctx.output(), strict=True)):
         if not axis.grows:
             continue
-        if i not in chosen:
-            ctx.same(axis, part)
-            continue
-        k = chosen.index(i)
-        if steps is not None and steps[k] != 1:
-            ctx.refuse("reverses or skips features of an axis that grows")
-        start = min(int(starts[k]), axis.old)
-        start = max(start + axis.old, 0) if start < 0 else start
+        start = ctx.slice_start(i)
+        if start is None:
+            ctx.refuse("slices at computed places")
         before = start * axis.new
         if before % axis.old:
             ctx.refuse(f"slices an axis that grows from {axis.old} to {axis.new} at no whole place")
@@ -131,8 +118,6 @@ def tile(ctx: FeatureMapContext) -> None:
 def gather(ctx: FeatureMapContext) -> None:
     """``data[..., d, ...]`` at ``indices`` -> ``data`` with ``d`` replaced by the axes of ``indices``."""
     data, indices, out = ctx.input(0), ctx.input(1), ctx.output()
-    if ctx.has_weight and any(axis.grows for axis in data):
-        ctx.refuse("looks up rows of a table that grows, in which pruned entries can learn nothing")
     position = int(ctx.attr("axis", 0)) % len(data)
     ctx.require_fixed((data[position], *indices), "picks elements of")
     ctx.same_axes((*data[:position], *indices, *data[position + 1 :]), out)

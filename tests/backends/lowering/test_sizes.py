@@ -107,3 +107,55 @@ def test_known_sizes_are_those_of_a_run(graph: RandomGraph) -> None:
         if vector is not None and name not in view.constants:
             for dim, actual in zip(vector, np.atleast_1d(array), strict=True):
                 assert dim == actual or not isinstance(dim, int), (name, vector, array)
+
+
+def test_sizes_of_tables_masks_and_joined_values() -> None:
+    net, x = dynamic()
+    length = size(net, x, 1)
+    table = net.op("Slice", net.weight(1, 9, 12), net.constant([0]), length, net.constant([1]), name="table")
+    net.op("Add", x, table, name="sum")
+    net.op("Range", net.constant(0), net.op("Squeeze", length), net.constant(1), name="places")
+    shape = net.op("Concat", size(net, x, 0), net.constant([-1]), net.constant([12]), axis=0)
+    ones = net.op("ConstantOfShape", net.constant([3]), value=onnx.numpy_helper.from_array(np.ones(1, np.int64)))
+    target = net.op("Where", net.op("Equal", shape, net.constant([-1, -1, -1])), ones, shape)
+    token = net.op("Expand", net.weight(1, 1, 12), target, name="token")
+    net.op("Gemm", net.op("Reshape", x, net.constant([-1, 12])), net.weight(12, 7), name="gemm")
+    net.output(net.op("Concat", token, token, axis=1, name="joined"), 2, 2, 12)
+    graph = view_of(net)
+    assert graph.dims("table") == (1, ("cut", 9, "t"), 12)
+    assert graph.dims("sum") == ("n", "t", 12)
+    assert graph.dims("places") == ("t",)
+    assert graph.dims("token") == ("n", 1, 12)
+    assert graph.dims("gemm") == (product(("n", "t")), 7)
+    assert graph.dims("joined") == ("n", 2, 12)
+
+
+def test_sizes_of_means() -> None:
+    net, x = dynamic()
+    net.op("ReduceMean", x, axes=[-1], name="kept")
+    net.op("ReduceMean", x, axes=[1], keepdims=0, name="dropped")
+    net.output(net.op("GlobalAveragePool", x, name="pooled"), 2, 5, 1)
+    graph = view_of(net)
+    assert graph.dims("kept") == ("n", "t", 1)
+    assert graph.dims("dropped") == ("n", 12)
+    assert graph.dims("pooled") == ("n", "t", 1)
+
+
+def test_a_length_that_a_reshape_fixes_is_known_everywhere() -> None:
+    net, x = dynamic()
+    net.op("Reshape", x, net.op("Concat", net.constant([5]), size(net, x, 0), net.constant([12]), axis=0), name="fixed")
+    net.output(net.op("Relu", x, name="y"), 2, 5, 12)
+    assert view_of(net).dims("y") == ("n", 5, 12)
+
+
+def test_what_follows_from_constants_and_sizes_is_folded() -> None:
+    net, x = dynamic()
+    last = net.op("Slice", net.op("Shape", x), net.constant([2]), net.constant([3]))
+    table = net.op("Reshape", net.constant(np.arange(24.0)), net.op("Concat", net.constant([-1]), last, axis=0))
+    turned = net.op("Transpose", table, perm=[1, 0], name="turned")
+    net.output(net.op("MatMul", x, turned, name="y"), 2, 5, 2)
+    graph = view_of(net)
+    assert graph.fold("turned")
+    np.testing.assert_array_equal(graph.values_of("turned"), np.arange(24.0).reshape(2, 12).T)
+    assert not graph.fold("y")
+    assert not graph.fold(x)

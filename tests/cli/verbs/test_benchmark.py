@@ -13,7 +13,7 @@ from sift_onnx.report.benchmark import ratio_line
 
 QUICK = ("--seconds", "0.01", "--warmup", "0")
 USER_BACKEND = """
-from sift_onnx.backends.base import Backend, Program
+from sift_onnx.backends.base import Backend, Placement, Program
 
 class Copying(Program):
     threads = 3
@@ -24,6 +24,16 @@ class Copy(Backend):
     name = "copy"
     def compile(self, model, options=None):
         return Copying()
+
+class Timing(Copying):
+    placements = tuple(Placement(name, "Mul", place, "") for name, place in
+                       (("a", "kernels"), ("b", "onnxruntime"), ("c", "kernels")))
+    verdict = "timed: 2 ms in the kernels against 3 ms in onnxruntime"
+
+class Timed(Backend):
+    name = "timed"
+    def compile(self, model, options=None):
+        return Timing()
 
 class Faulty(Backend):
     name = "faulty"
@@ -97,6 +107,18 @@ def test_every_model_is_timed_at_every_batch_on_every_back_end():
     ]
     assert {run["threads"] for run in got["runs"] if run["backend"] == "mine.py:Copy"} == {3}
     assert got["ratios"] == []
+
+
+def test_it_says_where_nodes_ran_and_what_was_timed_for_that():
+    (run,) = document("any.onnx", "--backend", "mine.py:Timed")["runs"]
+    assert run["nodes"] == {"kernels": 2, "onnxruntime": 1}
+    assert run["verdict"] == "timed: 2 ms in the kernels against 3 ms in onnxruntime"
+    words = " ".join(benchmark("any.onnx", "--backend", "mine.py:Timed").stdout.split())
+    assert f"any.onnx on mine.py:Timed, batch 1: nodes in kernels 2, onnxruntime 1; {run['verdict']}" in words
+    (run,) = document("any.onnx", "--backend", "mine.py:Copy")["runs"]
+    assert "nodes" not in run
+    assert not run.get("verdict")
+    assert "nodes in" not in benchmark("any.onnx", "--backend", "mine.py:Copy").stdout
 
 
 def test_items_are_those_of_the_batch():

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import onnx
@@ -7,7 +8,14 @@ from click.testing import CliRunner
 from sparse_nets import SparseNet
 
 from sift_onnx.backends.cpu.isa import generates_code, selected_isa
+from sift_onnx.backends.cpu.run import program, trials
 from sift_onnx.cli import main
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_timed(monkeypatch):
+    for module in (program, trials):
+        monkeypatch.setattr(module, "is_certain", lambda _: True)
 
 
 @pytest.fixture
@@ -15,7 +23,7 @@ def path(tmp_path):
     net = SparseNet()
     net.density = 0.1
     x = net.conv(net.input("x", 1, 32, 28, 28, declared=["n", 32, 28, 28]), 32, 64, 3, name="conv")
-    net.output(net.op("Elu", x, name="elu"))
+    net.output(net.op("Softsign", x, name="softsign"))
     onnx.save(net.model(), tmp_path / "m.onnx")
     return tmp_path / "m.onnx"
 
@@ -37,16 +45,27 @@ def test_a_node_has_its_kernel_density_and_rate(path):
     flops = 2 * np.count_nonzero(stored) * 16 * 28 * 28
     assert nodes["conv"]["gflops"] == pytest.approx(flops / nodes["conv"]["ms"] / 1e6)
     assert nodes["conv"]["share_of_peak"] == pytest.approx(nodes["conv"]["gflops"] / result["peak_gflops"])
-    assert nodes["elu"]["placement"] == "onnxruntime"
+    assert nodes["softsign"]["placement"] == "onnxruntime"
     reasons = {placement["name"]: placement["reason"] for placement in result["placements"]}
-    assert reasons["elu"] == "no kernel for this operator"
+    assert reasons["softsign"] == "no kernel for this operator"
 
 
 def test_the_table_and_the_reasons(path):
     done = run(path, "--threads", 1, "--reasons")
     assert done.exit_code == 0, done.output
-    assert "onnxruntime: elu: no kernel for this operator" in done.stdout
+    assert "onnxruntime: softsign: no kernel for this operator" in done.stdout
     assert "batch 1, 1 threads" in done.stdout
+
+
+def test_what_was_timed_is_said_with_the_reasons(path, monkeypatch):
+    for module in (program, trials):
+        monkeypatch.setattr(module, "is_certain", lambda _: False)
+    reasons = {
+        placement["name"]: placement["reason"]
+        for placement in json.loads(run(path, "--threads", 1, "--json", "-").stdout)["placements"]
+    }
+    # Whoever was faster.
+    assert re.search(r"timed: [\d.]+ ms in the kernels against [\d.]+ ms in onnxruntime$", reasons["conv"])
 
 
 def test_a_trace_is_written(path, tmp_path):

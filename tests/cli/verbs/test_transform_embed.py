@@ -40,10 +40,11 @@ def test_the_file_computes_what_the_original_does(tmp_path: Path, capfd: pytest.
 
 def test_what_is_refused_names_the_node_and_the_way_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     net = Net()
-    net.tokens_end(net.op("LayerNormalization", net.tokens(8), net.weight(8), axis=-1, name="norm"), 8)
+    x = net.op("Softmax", net.dense(net.input("x", 1, 5, 4), 4, 8), axis=-1, name="norm")
+    net.output(net.dense(net.op("Softmax", net.dense(x, 8, 8), axis=-1), 8, 2))
     onnx.save(net.model(), tmp_path / "m.onnx")
     assert call("transform", tmp_path / "m.onnx", tmp_path / "w.onnx", "--wide", "0.75", "--init", "embed") == 3
     error = capfd.readouterr().err
-    assert "node 'norm' (LayerNormalization) normalizes over an axis that grows from 8 to 16" in error
+    assert "node 'norm' (Softmax) normalizes over an axis that grows from 8 to 16" in error
     assert "--init random" in error
     assert not (tmp_path / "w.onnx").exists()

@@ -55,8 +55,10 @@ void Sequence::check(const Place& place, std::int64_t size, Layout layout) {
   if (place.offset < 0 || size > room - place.offset) {
     throw std::invalid_argument("sequence: a tensor does not fit in its place");
   }
+  // In planes, a tensor may begin at any channel of another.
+  if (layout != Layout::nchw_n16) return;
   if (scratch && place.offset % kLanes != 0) throw std::invalid_argument("sequence: a tensor is not aligned");
-  if (!scratch && layout == Layout::nchw_n16) aligned_.push_back(place);
+  if (!scratch) aligned_.push_back(place);
 }
 
 void Sequence::check_other(const Place& place, std::int64_t size, Layout layout) {

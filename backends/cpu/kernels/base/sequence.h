@@ -43,7 +43,7 @@ struct Place {
   static constexpr std::int64_t kScratch = -1;
 
   std::int64_t array = kNowhere;  // index of the caller's array, or one of the above
-  std::int64_t offset = 0;        // floats; of scratch memory a multiple of 16
+  std::int64_t offset = 0;        // floats; of scratch memory in NCHWn16 a multiple of 16
 };
 
 struct SequenceStep {

@@ -16,6 +16,7 @@
 #include "ops/elementwise.h"
 #include "ops/global_pool.h"
 #include "ops/normalize.h"
+#include "ops/rearrange.h"
 #include "ops/reorder.h"
 #include "ops/window_op.h"
 
@@ -77,6 +78,16 @@ void init_attention(Attention* self, std::int64_t sequences, std::int64_t tokens
     options.mask = MaskShape{of_sequences, of_heads, of_queries, of_keys};
   }
   new (self) Attention(options, kernels_of(isa));
+}
+
+void init_rearrange(Rearrange* self, const IndicesIn& positions, const IndicesIn& channels, const Shape4& source,
+                    const Shape4& target, std::int64_t first_channel, const std::string& source_layout,
+                    const std::string& target_layout, const std::string& isa) {
+  const RearrangeMap map{.positions = {positions.data(), positions.data() + positions.size()},
+                         .channels = {channels.data(), channels.data() + channels.size()},
+                         .first_channel = first_channel};
+  new (self) Rearrange(map, shape_of(source), named(kLayouts, source_layout, "layout"), shape_of(target),
+                       named(kLayouts, target_layout, "layout"), kernels_of(isa));
 }
 
 }  // namespace
@@ -154,16 +165,28 @@ void bind_ops(nb::module_& module) {
           "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
           "`kind` is 'first', 'add', 'subtract' or 'multiply'.");
 
+  nb::class_<ChannelCombine, Op>(module, "ChannelCombine", "activation(input op second), a second value per channel.")
+      .def(
+          "__init__",
+          [](ChannelCombine* self, const std::string& kind, const ActivationSpec& activation, const std::string& layout,
+             const std::string& isa) {
+            new (self) ChannelCombine(named(kBinaries, kind, "operation"), activation_of(activation),
+                                      named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "kind"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
+          "`kind` is 'add', 'subtract' or 'multiply'; the second operand has the shape (n, c, 1, 1).");
+
   nb::class_<ChannelScale, Op>(module, "ChannelScale", "activation(input * scale[c] + shift[c]).")
       .def(
           "__init__",
-          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const ActivationSpec& activation,
-             const std::string& layout, const std::string& isa) {
-            new (self) ChannelScale(vector_of(scale), vector_of(shift), activation_of(activation),
+          [](ChannelScale* self, const FloatsIn& scale, const FloatsIn& shift, const std::optional<FloatsIn>& slopes,
+             const ActivationSpec& activation, const std::string& layout, const std::string& isa) {
+            new (self) ChannelScale(vector_of(scale), vector_of(shift), vector_of(slopes), activation_of(activation),
                                     named(kLayouts, layout, "layout"), kernels_of(isa));
           },
-          "scale"_a, "shift"_a, nb::kw_only(), "activation"_a = kNoActivation, "layout"_a = "images16", "isa"_a = "",
-          "One scale and one shift per channel.");
+          "scale"_a, "shift"_a, nb::kw_only(), "slopes"_a = nb::none(), "activation"_a = kNoActivation,
+          "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel, and one slope of 'leaky' where there are any.");
 
   nb::class_<LayerNormalization, Op>(module, "LayerNormalization",
                                      "Rows without their mean, at a variance of one; or at a mean square of one.")
@@ -178,6 +201,18 @@ void bind_ops(nb::module_& module) {
           "isa"_a = "",
           "One scale and one shift per channel; for inputs of shape (m, channels, 1, 1). RMS normalization if not "
           "centered.");
+
+  nb::class_<GroupNormalization, Op>(module, "GroupNormalization",
+                                     "Groups of channels of an image without their mean, at a variance of one.")
+      .def(
+          "__init__",
+          [](GroupNormalization* self, const FloatsIn& scale, const FloatsIn& shift, std::int64_t groups, float epsilon,
+             const std::string& layout, const std::string& isa) {
+            new (self) GroupNormalization(vector_of(scale), vector_of(shift), groups, epsilon,
+                                          named(kLayouts, layout, "layout"), kernels_of(isa));
+          },
+          "scale"_a, "shift"_a, "groups"_a, "epsilon"_a, nb::kw_only(), "layout"_a = "images16", "isa"_a = "",
+          "One scale and one shift per channel.");
 
   nb::class_<Attention, Op>(module, "Attention", "softmax(queries keys^T scale + mask) values, head by head.")
       .def(
@@ -195,6 +230,14 @@ void bind_ops(nb::module_& module) {
             new (self) Reorder(named(kLayouts, from, "layout"), kernels_of(isa));
           },
           "source"_a, nb::kw_only(), "isa"_a = "", "`source` is the layout of the input.");
+
+  nb::class_<Rearrange, Op>(module, "Rearrange", "The same values in other places, from either layout to either.")
+      .def(
+          "__init__", &init_rearrange, "positions"_a, "channels"_a, nb::kw_only(), "source"_a, "target"_a,
+          "first_channel"_a = 0, "source_layout"_a = "images16", "target_layout"_a = "images16", "isa"_a = "",
+          "For tensors of shape `source` and `target`, each (n, c, h, w). What is written to position p, of n h w, and "
+          "channel first_channel + c of the result is at positions[p] + channels[c], in floats of the input as it "
+          "lies in memory; where positions[p] is -1, the result is left as it is.");
 }
 
 }  // namespace sift::cpu

@@ -5,7 +5,7 @@
 namespace sift::cpu {
 namespace {
 
-constexpr Names<ActivationKind, 10> kActivations{{{"none", ActivationKind::none},
+constexpr Names<ActivationKind, 12> kActivations{{{"none", ActivationKind::none},
                                                   {"clip", ActivationKind::clip},
                                                   {"leaky", ActivationKind::leaky},
                                                   {"hard_sigmoid", ActivationKind::hard_sigmoid},
@@ -14,7 +14,9 @@ constexpr Names<ActivationKind, 10> kActivations{{{"none", ActivationKind::none}
                                                   {"silu", ActivationKind::silu},
                                                   {"tanh", ActivationKind::tanh},
                                                   {"gelu", ActivationKind::gelu},
-                                                  {"gelu_tanh", ActivationKind::gelu_tanh}}};
+                                                  {"gelu_tanh", ActivationKind::gelu_tanh},
+                                                  {"elu", ActivationKind::elu},
+                                                  {"mish", ActivationKind::mish}}};
 
 }  // namespace
 

@@ -13,6 +13,9 @@ void bind_machine(nanobind::module_& module);
 // Op, and the operators without packed weights.
 void bind_ops(nanobind::module_& module);
 
+// Operators that move values, and compute nothing or means of two.
+void bind_copies(nanobind::module_& module);
+
 // Convolution and matrix product, and the weights that they are made from.
 void bind_products(nanobind::module_& module);
 

@@ -64,7 +64,10 @@ Attention::Attention(const AttentionOptions& options, const KernelTable& kernels
   element_count({o.sequences, o.tokens, std::max({o.queries.count, o.keys.count, o.values.count})}, o.layout);
   element_count({o.sequences, o.heads, o.tokens, o.tokens}, Layout::nchw_n16);
   if (!o.mask) return;
-  check_mask_size(o.mask->sequences, o.sequences);
+  // No sequences take any masks.
+  if (o.mask->sequences < 0 || (o.sequences > 0 && (o.mask->sequences == 0 || o.sequences % o.mask->sequences != 0))) {
+    throw std::invalid_argument("attention: the sequences cannot take the masks in turn");
+  }
   check_mask_size(o.mask->heads, o.heads);
   check_mask_size(o.mask->queries, o.tokens);
   check_mask_size(o.mask->keys, o.tokens);
@@ -115,8 +118,7 @@ const float* Attention::tile_mask(const float* mask, std::int64_t sequence, std:
   const MaskShape& shape = *options_.mask;
   const std::int64_t keys = options_.tokens;
   const float* const of_head =
-      mask +
-      ((shape.sequences > 1 ? sequence : 0) * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
+      mask + (sequence % shape.sequences * shape.heads + (shape.heads > 1 ? head : 0)) * shape.queries * shape.keys;
   if (shape.queries == 1 && shape.keys == keys) return of_head;
   float* const turned = floats(tile_scratch().mask, blocks * keys * kLanes);
   if (shape.keys != keys) {

@@ -15,7 +15,7 @@ struct HeadChannels {
   std::int64_t first = 0;
 };
 
-// Sizes of the mask; each is that of the scores, or 1.
+// Sizes of the mask; each is that of the scores, or 1. Fewer masks than sequences are taken in turn.
 struct MaskShape {
   std::int64_t sequences = 1;
   std::int64_t heads = 1;

@@ -25,12 +25,32 @@ class Elementwise final : public Op {
   const KernelTable& kernels_;
 };
 
-// activation(x * scale[c] + shift[c]): a normalization that no convolution before it takes in.
+// activation(a op b[n][c]) with a value of b for each channel of each image: the gate of squeeze-and-excite.
+class ChannelCombine final : public Op {
+ public:
+  // Throws std::invalid_argument for the kind `first`.
+  ChannelCombine(BinaryKind kind, Activation activation, Layout layout, const KernelTable& kernels);
+
+  Shape output_shape(const Shape& in) const override { return in; }
+  Layout input_layout() const override { return layout_; }
+  OtherSizes other_sizes(const Shape& in) const override;
+  void run(ThreadPool& pool, const Shape& shape, const float* in, const Others& others, float* out) const override;
+
+ private:
+  BinaryKind kind_;
+  Activation activation_;
+  Layout layout_;
+  const KernelTable& kernels_;
+};
+
+// activation(x * scale[c] + shift[c]): a normalization that no convolution before it takes in. Slopes, where there are
+// any, are those of `leaky` by channel.
 class ChannelScale final : public Op {
  public:
-  // Throws std::invalid_argument if there are not as many shifts as scales.
-  ChannelScale(std::vector<float> scale, std::vector<float> shift, Activation activation, Layout layout,
-               const KernelTable& kernels);
+  // Throws std::invalid_argument if there are not as many shifts, or slopes, as scales; or slopes of another
+  // activation.
+  ChannelScale(std::vector<float> scale, std::vector<float> shift, std::vector<float> slopes, Activation activation,
+               Layout layout, const KernelTable& kernels);
 
   Shape output_shape(const Shape& in) const override;
   Layout input_layout() const override { return layout_; }
@@ -39,6 +59,7 @@ class ChannelScale final : public Op {
  private:
   std::vector<float> scale_;
   std::vector<float> shift_;
+  std::vector<float> slopes_;
   Activation activation_;
   Layout layout_;
   const KernelTable& kernels_;

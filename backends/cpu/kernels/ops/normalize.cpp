@@ -1,5 +1,6 @@
 #include "ops/normalize.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -40,6 +41,56 @@ void LayerNormalization::run(ThreadPool& pool, const Shape& shape, const float* 
                                                                 .channels = shape.c,
                                                                 .epsilon = epsilon_,
                                                                 .is_centered = is_centered_});
+  });
+}
+
+GroupNormalization::GroupNormalization(std::vector<float> scale, std::vector<float> shift, std::int64_t groups,
+                                       float epsilon, Layout layout, const KernelTable& kernels)
+    : scale_(std::move(scale)),
+      shift_(std::move(shift)),
+      groups_(groups),
+      epsilon_(epsilon),
+      layout_(layout),
+      kernels_(kernels) {
+  const auto channels = static_cast<std::int64_t>(scale_.size());
+  if (scale_.size() != shift_.size() || groups < 1 || channels < 1 || channels % groups != 0) {
+    throw std::invalid_argument("group normalization: one scale and one shift per channel, in groups of one size");
+  }
+}
+
+Shape GroupNormalization::output_shape(const Shape& in) const {
+  if (in.c != static_cast<std::int64_t>(scale_.size())) {
+    throw std::invalid_argument("group normalization: the input does not have one channel per scale");
+  }
+  return in;
+}
+
+void GroupNormalization::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
+  output_shape(shape);
+  const bool nchw = layout_ == Layout::nchw;
+  const std::int64_t units = nchw ? shape.n : ceil_div(shape.n, kLanes);
+  const std::int64_t pixels = shape.h * shape.w;
+  const std::int64_t channels = shape.c / groups_;
+  const std::int64_t size = channels * pixels * (nchw ? 1 : kLanes);
+  if (size == 0) return;
+  pool.parallel_for(units * groups_, [&](std::int64_t task) {
+    // A group is a row, whose elements have the scales and shifts of their channels.
+    static thread_local std::vector<float> elements;
+    elements.resize(static_cast<std::size_t>(2 * channels * pixels));
+    float* const scale = elements.data();
+    float* const shift = scale + channels * pixels;
+    for (std::int64_t i = 0; i < channels; ++i) {
+      const auto channel = static_cast<std::size_t>(task % groups_ * channels + i);
+      std::fill_n(scale + i * pixels, pixels, scale_[channel]);
+      std::fill_n(shift + i * pixels, pixels, shift_[channel]);
+    }
+    (nchw ? kernels_.normalize_row : kernels_.normalize_lanes)({.x = in + task * size,
+                                                                .out = out + task * size,
+                                                                .scale = scale,
+                                                                .shift = shift,
+                                                                .channels = channels * pixels,
+                                                                .epsilon = epsilon_,
+                                                                .is_centered = true});
   });
 }
 

@@ -208,6 +208,7 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const fl
         kernels_.elementwise({.kind = BinaryKind::first,
                               .a = to + begin,
                               .b = nullptr,
+                              .repeats_b = false,
                               .scale = 1,
                               .shift = 0,
                               .out = to + begin,

@@ -56,6 +56,15 @@ inline Vec erf(Vec x) {
 // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): with a sigmoid instead of the tanh, nothing cancels.
 inline Vec gelu_tanh(Vec x) { return x * sigmoid(x * (1.5957691216057308F + 0.0713548162726F * x * x)); }
 
+// tanh(log(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2); from 20 on it is 1.
+inline Vec mish(Vec x) {
+  const Vec e = exp(min(x, splat(20.0F)));
+  const Vec n = e * (e + 2.0F);
+  return x * (n / (n + 2.0F));
+}
+
+inline Vec elu(Vec x, float a, float b) { return x < 0.0F ? (exp(x) - 1.0F) * (a * b) : x * b; }
+
 template <ActivationKind Kind>
 [[gnu::always_inline]] inline Vec activate(Vec x, float a, float b) {
   if constexpr (Kind == ActivationKind::clip) return min(max(x, splat(a)), splat(b));
@@ -69,6 +78,8 @@ template <ActivationKind Kind>
   if constexpr (Kind == ActivationKind::tanh) return tanh(x);
   if constexpr (Kind == ActivationKind::gelu) return 0.5F * x * (1.0F + erf(x * 0.70710678118654752F));
   if constexpr (Kind == ActivationKind::gelu_tanh) return gelu_tanh(x);
+  if constexpr (Kind == ActivationKind::elu) return elu(x, a, b);
+  if constexpr (Kind == ActivationKind::mish) return mish(x);
   return x;
 }
 
@@ -86,6 +97,8 @@ inline void with_activation(ActivationKind kind, const Arguments&... arguments) 
     case ActivationKind::tanh: return Function<ActivationKind::tanh>::run(arguments...);
     case ActivationKind::gelu: return Function<ActivationKind::gelu>::run(arguments...);
     case ActivationKind::gelu_tanh: return Function<ActivationKind::gelu_tanh>::run(arguments...);
+    case ActivationKind::elu: return Function<ActivationKind::elu>::run(arguments...);
+    case ActivationKind::mish: return Function<ActivationKind::mish>::run(arguments...);
   }
 }
 

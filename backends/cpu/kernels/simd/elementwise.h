@@ -20,6 +20,7 @@ struct Elementwise {
 
   template <typename Combine>
   [[gnu::always_inline]] static void each(const ElementwiseArgs& args, Combine combine) {
+    if (args.repeats_b) return each_block(args, combine);
     const float* const b = args.b == nullptr ? args.a : args.b;
     std::int64_t i = 0;
     for (; i + kVecLanes <= args.count; i += kVecLanes) {
@@ -29,6 +30,21 @@ struct Elementwise {
     if (const int lanes = static_cast<int>(args.count - i); lanes > 0) {
       const Vec value = combine(load_lanes(args.a + i, lanes), load_lanes(b + i, lanes));
       store_lanes(args.out + i, activate<Kind>(value, args.activation.a, args.activation.b), lanes);
+    }
+  }
+
+  template <typename Combine>
+  [[gnu::always_inline]] static void each_block(const ElementwiseArgs& args, Combine combine) {
+    Vec b[kVecsPerBlock];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecsPerBlock; ++v) b[v] = load_unaligned(args.b + v * kVecLanes);
+    for (std::int64_t i = 0; i < args.count; i += kBlock) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecsPerBlock; ++v) {
+        const std::int64_t at = i + v * kVecLanes;
+        const Vec value = combine(load_unaligned(args.a + at), b[v]);
+        store_unaligned(args.out + at, activate<Kind>(value, args.activation.a, args.activation.b));
+      }
     }
   }
 };

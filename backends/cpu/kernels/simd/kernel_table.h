@@ -210,11 +210,31 @@ struct ElementwiseArgs {
   BinaryKind kind;
   const float* a;
   const float* b;  // null for `first`
+  bool repeats_b;  // `b` is a block of 16, for all blocks of `a`, which are whole
   float scale;     // of `first`
   float shift;
   float* out;
   std::int64_t count;
   Activation activation;
+};
+
+// Adjacent lanes of a block that come from adjacent floats.
+struct SourceRun {
+  std::int64_t source;  // floats, of the first of them
+  std::int32_t lane;    // the first one
+  std::int32_t count;
+};
+
+// out[c out_step + lane] = in[source of the lane + channels[c]], for the lanes of the runs; others keep their values.
+struct RearrangeArgs {
+  const float* in;
+  const SourceRun* runs;
+  std::int64_t run_count;        // up to 16, of at least a lane each
+  const std::int64_t* channels;  // floats from a lane's source
+  std::int64_t channel_count;
+  bool channels_adjacent;
+  float* out;
+  std::ptrdiff_t out_step;
 };
 
 // Rows of sparse weights times up to 16 vectors, which lie interleaved: x[column][width].
@@ -366,6 +386,8 @@ struct KernelTable {
                      bool non_temporal);
   void (*deinterleave)(const float* in, std::ptrdiff_t stride, std::int64_t count, int rows, float* out,
                        bool non_temporal);
+
+  void (*rearrange)(RearrangeArgs);
 
   void (*window)(WindowKind kind, WindowArgs);
   void (*elementwise)(ElementwiseArgs);

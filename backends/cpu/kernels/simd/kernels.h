@@ -11,6 +11,7 @@
 #include "simd/normalize.h"
 #include "simd/peak.h"
 #include "simd/pool_tile.h"
+#include "simd/rearrange.h"
 #include "simd/reorder.h"
 #include "simd/rotated_rows.h"
 #include "simd/rows.h"
@@ -45,6 +46,7 @@ const KernelTable* kernels() {
       .epilogue = &epilogue,
       .interleave = &interleave,
       .deinterleave = &deinterleave,
+      .rearrange = &rearrange,
       .window = &window,
       .elementwise = &elementwise,
       .stream = &stream,

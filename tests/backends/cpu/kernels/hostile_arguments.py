@@ -33,11 +33,23 @@ class Hostile(Sources):
         # Of the attention that was made last.
         self.rows = 0
         self.other_sizes: list[int] = []
+        # Of the copy that was made last.
+        self.source = (1, 1, 1, 1)
 
     def operator(self) -> tuple[Any, int | None]:
         """An operator, and the channels of the input that it takes, if that is known."""
         first_layers = (self.winograd, self.pooled_winograd)
-        others = (self.matmul, self.dense_product, *first_layers, self.depthwise, self.pool, self.plain, self.attention)
+        others = (
+            self.matmul,
+            self.dense_product,
+            *first_layers,
+            self.depthwise,
+            self.pool,
+            self.plain,
+            self.attention,
+            self.rearrange,
+            self.copy,
+        )
         make = self.rng.choice((self.conv, self.conv, self.conv, *others))
         return make()
 
@@ -111,10 +123,13 @@ class Hostile(Sources):
         return op, None
 
     def plain(self) -> tuple[Any, int | None]:
-        kind = self.rng.choice(("elementwise", "scale", "norm", "reorder", "global"))
+        kind = self.rng.choice(("elementwise", "gate", "scale", "norm", "reorder", "global"))
         if kind == "elementwise":
             names = ("first", "add", "subtract", "multiply", "divide")
             return self.kernels.Elementwise(self.rng.choice(names), layout=self.layout()), None
+        if kind == "gate":
+            names = ("first", "add", "subtract", "multiply")
+            return self.kernels.ChannelCombine(self.rng.choice(names), layout=self.layout()), None
         if kind == "reorder":
             return self.kernels.Reorder(self.layout()), None
         if kind == "global":
@@ -124,6 +139,24 @@ class Hostile(Sources):
         if kind == "scale":
             return self.kernels.ChannelScale(scale, shift, layout=self.layout()), channels
         return self.kernels.LayerNormalization(scale, shift, 1e-5, layout=self.layout()), channels
+
+    def copy(self) -> tuple[Any, int | None]:
+        """What moves values, from and to any place."""
+        places = [[self.rng.choice((0, 0, 1, 2, 3, self.size())) for _ in range(self.rng.randrange(5))] for _ in "xy"]
+        match self.rng.choice(("channels", "pixels", "linear", "blocks")):
+            case "channels":
+                total = self.rng.choice((len(places[0]), 7, self.size()))
+                op = self.kernels.ChannelCopy(places[0], self.rng.choice((0, 2)), total, layout=self.layout())
+                return op, self.rng.choice((4, None))
+            case "pixels":
+                nowhere = [[place - self.rng.choice((0, 0, 1)) for place in axis] for axis in places]
+                return self.kernels.PixelCopy(*nowhere, 1.0, layout=self.layout()), None
+            case "linear":
+                between = [[(place, self.rng.choice((place, 0)), 0.5) for place in axis] for axis in places]
+                return self.kernels.LinearResize(*between, layout=self.layout()), None
+        depth_first = self.rng.random() < 0.5
+        op = self.kernels.DepthToSpace(self.pair(), depth_first=depth_first, layout=self.layout())
+        return op, self.rng.choice((4, 36, None))
 
     def attention(self) -> tuple[Any, int]:
         heads, depth, value_depth = self.positive(), self.positive(), self.positive()
@@ -150,6 +183,20 @@ class Hostile(Sources):
         ]
         return op, channels[0][0]
 
+    def rearrange(self) -> tuple[Any, None]:
+        source, target = self.shape(None), self.shape(None)
+        count = min(target[0] * target[2] * target[3], 10_000)
+        written = self.rng.choice((1, 2, target[1] if target[1] < 10_000 else 1))
+        self.source = source
+        most = max(math.prod(source), 1) if max(source) < 1000 else 1000
+        positions = np.array([self.rng.randrange(-1, most) for _ in range(max(count, 0))], np.int64)
+        channels = np.array([self.rng.choice((0, 0, 1, 16, -1, 2**62)) for _ in range(max(written, 0))], np.int64)
+        op = self.kernels.Rearrange(
+            positions, channels, source=source, target=target, first_channel=self.rng.choice((0, 0, 1, -1, 2**62)),
+            source_layout=self.layout(), target_layout=self.layout(), isa=self.rng.choice(ISAS),
+        )  # fmt: skip
+        return op, None
+
     # Calls.
 
     def run(self) -> None:
@@ -157,11 +204,15 @@ class Hostile(Sources):
         if isinstance(op, self.kernels.Attention):
             self.attend(op, channels)
             return
-        shape = self.shape(channels)
+        shape = self.source if isinstance(op, self.kernels.Rearrange) else self.shape(channels)
         out_shape = op.output_shape(shape)
         if work(shape) > MOST_WORK or work(out_shape) > MOST_WORK:
             return
-        second = self.floats(count_of(out_shape, op.output_layout)) if self.rng.random() < 0.4 else None
+        of_channels = isinstance(op, self.kernels.ChannelCombine) and self.rng.random() < 0.9
+        second_shape = (*shape[:2], 1, 1) if of_channels else out_shape
+        second = (
+            self.floats(count_of(second_shape, op.output_layout)) if of_channels or self.rng.random() < 0.4 else None
+        )
         source, out = self.floats(count_of(shape, op.input_layout)), self.floats(count_of(out_shape, op.output_layout))
         op.run(self.rng.choice(self.pools), shape, source, out, second)
         if hasattr(op, "source"):

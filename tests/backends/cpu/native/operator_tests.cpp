@@ -1,13 +1,20 @@
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "conv/conv.h"
 #include "conv/pooled_winograd.h"
 #include "ops/attention.h"
+#include "ops/channel_copy.h"
+#include "ops/depth_to_space.h"
 #include "ops/elementwise.h"
 #include "ops/global_pool.h"
+#include "ops/linear_resize.h"
 #include "ops/normalize.h"
+#include "ops/pixel_copy.h"
+#include "ops/rearrange.h"
 #include "ops/reorder.h"
 #include "ops/window_op.h"
 #include "products/dense_product.h"
@@ -46,6 +53,34 @@ void test_windows(Random& random, ThreadPool& pool, const KernelTable& kernels, 
   agree(MaxPool(g, true, Layout::nchw, kernels), MaxPool(g, true, Layout::nchw_n16, kernels));
   agree(AveragePool(g, true, false, Layout::nchw, kernels), AveragePool(g, true, false, Layout::nchw_n16, kernels));
   agree(GlobalAveragePool(Layout::nchw, kernels), GlobalAveragePool(Layout::nchw_n16, kernels));
+}
+
+void test_copies(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape shape{random.between(1, 18), 4 * random.between(1, 3), random.between(1, 9), random.between(1, 20)};
+  Tensor in = random_tensor(random, element_count(shape, Layout::nchw));
+  const auto agree = [&](const Op& nchw, const Op& nchw_n16) {
+    Tensor a = run(nchw, pool, kernels, shape, in, nullptr);
+    Tensor b = run(nchw_n16, pool, kernels, shape, in, nullptr);
+    const std::int64_t count = element_count(nchw.output_shape(shape), Layout::nchw);
+    for (std::int64_t i = 0; i < count; ++i) check(std::abs(a[i] - b[i]) < 1e-5F, "copy, " + isa);
+  };
+  std::vector<std::int64_t> channels;
+  for (int i = 0; i < 6; ++i) channels.push_back(random.between(0, shape.c - 1));
+  agree(ChannelCopy(channels, 0, 6, Layout::nchw), ChannelCopy(channels, 0, 6, Layout::nchw_n16));
+  std::vector<std::int64_t> rows;
+  std::vector<std::int64_t> columns;
+  std::vector<Between> high;
+  std::vector<Between> wide;
+  for (int i = 0; i < 11; ++i) {
+    rows.push_back(random.between(-1, shape.h - 1));
+    columns.push_back(random.between(-1, shape.w - 1));
+    high.push_back({random.between(0, shape.h - 1), shape.h - 1, 0.25F});
+    wide.push_back({shape.w - 1, random.between(0, shape.w - 1), 0.75F});
+  }
+  agree(PixelCopy(rows, columns, 1, Layout::nchw), PixelCopy(rows, columns, 1, Layout::nchw_n16));
+  agree(LinearResize(high, wide, Layout::nchw), LinearResize(high, wide, Layout::nchw_n16));
+  agree(DepthToSpace(2, 2, true, Layout::nchw), DepthToSpace(2, 2, true, Layout::nchw_n16));
+  agree(DepthToSpace(1, 4, false, Layout::nchw), DepthToSpace(1, 4, false, Layout::nchw_n16));
 }
 
 // Without pixels, what comes out is made of padding, if there is any. Beside that, nothing may be read or written.
@@ -108,7 +143,7 @@ void test_empty(Random& random, ThreadPool& pool, const KernelTable& kernels, co
     for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
       run(GlobalAveragePool(layout, kernels), pool, kernels, shape, in, nullptr);
       run(Elementwise(BinaryKind::add, {}, layout, kernels), pool, kernels, shape, in, &in);
-      run(ChannelScale(channels, channels, {}, layout, kernels), pool, kernels, shape, in, nullptr);
+      run(ChannelScale(channels, channels, {}, {}, layout, kernels), pool, kernels, shape, in, nullptr);
       if (shape.c == 0) continue;
       run(LayerNormalization(channels, channels, 1e-3F, true, layout, kernels), pool, kernels, matrix, rows, nullptr);
     }
@@ -210,13 +245,44 @@ void test_attention(Random& random, ThreadPool& pool, const KernelTable& kernels
   }
 }
 
+// Rows in lanes, some of them left out, to a tensor in lanes and to one in planes.
+void test_rearrangement(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
+  const Shape in{random.between(1, 40), random.between(1, 40)};
+  const Shape out{random.between(1, 40), in.c};
+  Tensor x = random_tensor(random, in.n * in.c);
+  Tensor lanes(element_count(in, Layout::nchw_n16));
+  Reorder(Layout::nchw, kernels).run(pool, in, x.data(), {}, lanes.data());
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(out.n));
+  RearrangeMap map;
+  for (std::int64_t& row : rows) {
+    row = random.chance(0.2) || &row == rows.data() ? random.between(0, in.n - 1) : ((&row)[-1] + 1) % in.n;
+    map.positions.push_back(row / kLanes * in.c * kLanes + row % kLanes);
+  }
+  for (std::int64_t c = 0; c < in.c; ++c) map.channels.push_back(c * kLanes);
+  for (const Layout layout : {Layout::nchw, Layout::nchw_n16}) {
+    Tensor y(element_count(out, layout));
+    Rearrange(map, in, Layout::nchw_n16, out, layout, kernels).run(pool, in, lanes.data(), {}, y.data());
+    Tensor planes(out.n * out.c);
+    if (layout == Layout::nchw_n16) {
+      Reorder(layout, kernels).run(pool, out, y.data(), {}, planes.data());
+    } else {
+      std::copy_n(y.data(), out.n * out.c, planes.data());
+    }
+    for (std::int64_t i = 0; i < out.n * out.c; ++i) {
+      check(planes[i] == x[rows[static_cast<std::size_t>(i / out.c)] * in.c + i % out.c], "rearrangement, " + isa);
+    }
+  }
+}
+
 }  // namespace
 
 void test_operators(Random& random, ThreadPool& pool, const KernelTable& kernels, const std::string& isa) {
   for (int i = 0; i < 9; ++i) {
     test_windows(random, pool, kernels, isa);
+    test_copies(random, pool, kernels, isa);
     test_normalization(random, pool, kernels, isa);
     test_attention(random, pool, kernels, isa);
+    test_rearrangement(random, pool, kernels, isa);
   }
   test_empty(random, pool, kernels, isa);
 }

@@ -8,10 +8,11 @@ from sparse_nets import SparseNet, assert_same_as_onnxruntime, places, reasons
 pytestmark = pytest.mark.usefixtures("every_region_pays")
 
 
-def between_convolutions(operator, batch=17, channels=6, size=9):
+def between_convolutions(operator, batch=17, channels=6, size=9, is_open=True, opset=20):
     """x -> conv -> operator(net, x) -> conv -> y"""
-    net = SparseNet(opset=20)
-    x = net.conv(net.input("x", batch, 4, size, size, declared=["n", 4, "h", "w"]), 4, channels, 3, name="before")
+    net = SparseNet(opset=opset)
+    declared = ["n", 4, *(["h", "w"] if is_open else [size, size])]
+    x = net.conv(net.input("x", batch, 4, size, size, declared=declared), 4, channels, 3, name="before")
     out, channels = operator(net, x, channels)
     net.output(net.conv(out, channels, 5, 1, name="after"))
     return net
@@ -42,6 +43,10 @@ ACTIVATIONS = {
     "Gelu of onnxruntime": lambda net, x: net.op("Gelu", x, domain=MICROSOFT, name="op"),
     "SiLU": lambda net, x: net.op("Mul", x, net.op("Sigmoid", x), name="op"),
     "SiLU, gate first": lambda net, x: net.op("Mul", net.op("Sigmoid", x), x, name="op"),
+    "Elu": lambda net, x: net.op("Elu", x, alpha=0.7, name="op"),
+    "Selu": lambda net, x: net.op("Selu", x, name="op"),
+    "Mish": lambda net, x: net.op("Mish", x, name="op"),
+    "Mish by its gate": lambda net, x: net.op("Mul", x, net.op("Tanh", net.op("Softplus", x)), name="op"),
     "HardSwish by its gate": lambda net, x: net.op(
         "Mul", x, net.op("HardSigmoid", x, alpha=1 / 6, beta=0.5), name="op"
     ),
@@ -127,6 +132,7 @@ POOLS = {
     "MaxPool to the same size": {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER"},
     "MaxPool to the same size, low": {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER"},
     "AveragePool": {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    "MaxPool to half the size": {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
     "AveragePool with its padding": {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
 }
 
@@ -134,8 +140,21 @@ POOLS = {
 @pytest.mark.parametrize("batch", [1, 16])
 @pytest.mark.parametrize("name", POOLS)
 def test_pooling(name, batch):
-    net = between_convolutions(lambda net, x, c: (net.op(name.split()[0], x, **POOLS[name]), c), batch)
+    net = between_convolutions(
+        lambda net, x, c: (net.op(name.split()[0], x, **POOLS[name]), c), batch, is_open="half" not in name
+    )
     program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert set(places(program).values()) == {"kernels"}
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+@pytest.mark.parametrize("op", ["GlobalMaxPool", "ReduceMax"])
+def test_the_maximum_of_an_image(op, batch):
+    def attend(net, x, channels):
+        axes = [net.constant([2, 3], dtype=np.int64)] if op == "ReduceMax" else []
+        return net.op("Mul", x, net.conv(net.op(op, x, *axes), channels, channels, name="gate")), channels
+
+    program = assert_same_as_onnxruntime((net := between_convolutions(attend, batch, is_open=False)).model(), net.feeds)
     assert set(places(program).values()) == {"kernels"}
 
 

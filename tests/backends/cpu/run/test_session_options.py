@@ -70,7 +70,6 @@ def test_threads_come_from_any_of_their_places():
         (("fast",), {}, "sess_options"),
         ((0,), {}, "threads is 0"),
         ((options(optimized_model_filepath="o.onnx"),), {}, "optimized_model_filepath"),
-        ((options(use_deterministic_compute=True),), {}, "use_deterministic_compute"),
         ((), {"providers": ["CUDAExecutionProvider", "CPUExecutionProvider"]}, "'CUDAExecutionProvider'"),
         ((), {"providers": [("TensorrtExecutionProvider", {"device_id": 0})]}, "'TensorrtExecutionProvider'"),
         ((), {"providers": "CPUExecutionProvider"}, "list"),

@@ -19,7 +19,9 @@ POOLS = [_kernels.ThreadPool(threads) for threads in (1, 2, 3)]
 
 
 def weights_of(layer: Layer, rng: np.random.Generator) -> np.ndarray:
-    return random_sparse(rng, layer.weight_shape, layer.density if rng.random() < layer.density else -1)
+    found = random_sparse(rng, layer.weight_shape, layer.density if rng.random() < layer.density else -1)
+    # A layer without an active weight is refused, by a test of its own.
+    return found if found.any() else np.ones_like(found)
 
 
 def operator(layer: Layer, weights: np.ndarray, places: np.ndarray | None = None) -> _kernels.TrainableConv:

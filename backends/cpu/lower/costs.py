@@ -1,0 +1,192 @@
+"""How long a region takes in the kernels, and its nodes in onnxruntime, estimated from measured rates.
+
+A layer with weights takes ``step_seconds + flops / rate``. The rate is that of its kind, its positions and its density:
+kernels leave zeros out, onnxruntime multiplies them. Any other operator takes ``step_seconds + bytes / rate``, and so
+does an activation in a layer that is more than a comparison. A region costs the change of layout of what crosses its
+border besides, where images or rows are in the lanes. Each region and each session of onnxruntime costs its call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros
+from sift_onnx.backends.cpu.lower.layouts import LANES_PAY
+from sift_onnx.backends.cpu.lower.rates import Entry, Rates
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import (
+    NO_ACTIVATION,
+    Attention,
+    Conv,
+    Depthwise,
+    GlobalPool,
+    LayerNormalization,
+    LinearLayer,
+    Matmul,
+    Pool,
+    Reshaped,
+    result_dims,
+)
+
+__all__ = ["BORDER", "SMALL_BYTES", "Estimate", "Work", "plan_estimate", "region_estimate", "step_work"]
+
+Shape = tuple[int, ...]
+
+# What crosses a region's border, as a kind of bytes.
+BORDER = "border"
+_NORMALIZATION, _POOL, _ELEMENTWISE, _ACTIVATION = "normalization", "pool", "elementwise", "activation"
+# Dense weights that stay in a core's cache from run to run: with few rows, a product of others waits for memory.
+SMALL_BYTES = 1 << 19
+# Activations that cost next to nothing where a result is stored.
+_COMPARISONS = ("none", "clip", "leaky")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of the same work done in two ways.
+
+    Attributes:
+        kernels: in the kernels, with what the border costs.
+        onnxruntime: in onnxruntime.
+    """
+
+    kernels: float
+    onnxruntime: float
+
+    def times(self, factor: float) -> Estimate:
+        """On a machine that takes ``factor`` times as long."""
+        return Estimate(factor * self.kernels, factor * self.onnxruntime)
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.kernels + other.kernels, self.onnxruntime + other.onnxruntime)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step does.
+
+    Attributes:
+        kind: of the rate that it has.
+        positions: pixels of an image, rows of a matrix, or tokens of a sequence.
+        density: share of the weights that kernels multiply.
+        flops: on all weights; for kinds whose rate is of flops.
+        nbytes: that are read and written, without weights.
+        activated: bytes of results that get an activation which is more than a comparison.
+    """
+
+    kind: str
+    positions: float
+    density: float
+    flops: float
+    nbytes: float
+    activated: float = 0.0
+
+    def seconds(self, side: Entry, density: float) -> float:
+        """On one side, which multiplies ``density`` of the weights."""
+        seconds = side.step_seconds
+        if self.kind in side.flops:
+            seconds += 1e-9 * density * self.flops / side.flops[self.kind].at(self.positions, density)
+        else:
+            seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
+        if self.activated:
+            seconds += 1e-9 * self.activated / side.bytes[_ACTIVATION].at(self.activated)
+        return seconds
+
+
+def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
+    """What a step does for an operand and a result of these sizes; None for what is not executed."""
+    spec = step.spec
+    if isinstance(spec, Reshaped):
+        return None
+    nbytes = float(step.dtype.itemsize * (len(step.inputs) * math.prod(operand) + math.prod(result)))
+    if isinstance(spec, Attention):
+        tokens = operand[-2]
+        flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
+        return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, LinearLayer):
+        weights = spec.weights
+        density = 1.0 if multiplies_zeros(weights) else weights.density
+        outputs = math.prod(result)
+        if isinstance(spec, Conv) and spec.pool is not None:
+            outputs = math.prod(_sizes(spec.geometry.positions(operand))) * operand[0] * weights.rows
+        flops = 2.0 * weights.columns * outputs
+        # Read and written, as by an operator of its own.
+        activated = 0.0 if spec.activation[0] in _COMPARISONS else 2.0 * step.dtype.itemsize * outputs
+        if isinstance(spec, Matmul):
+            kind = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
+            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated)
+        images = operand[0]
+        kind = _window_kind(spec)
+        return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
+                    density, flops, nbytes, activated)  # fmt: skip
+    if isinstance(spec, (Pool, GlobalPool)):
+        kind = _POOL
+    elif isinstance(spec, LayerNormalization):
+        kind = _NORMALIZATION
+    else:
+        is_plain = getattr(spec, "activation", NO_ACTIVATION)[0] in _COMPARISONS
+        kind = _ELEMENTWISE if is_plain else _ACTIVATION
+    return Work(kind, 0.0, 1.0, 0.0, nbytes)
+
+
+def _window_kind(spec: Conv | Depthwise) -> str:
+    if isinstance(spec, Depthwise):
+        return "depthwise"
+    return "pointwise" if spec.geometry.kernel == (1, 1) else "window"
+
+
+def region_estimate(
+    steps: Sequence[Step], inputs: Mapping[str, Shape], outputs: Sequence[str], rates: Rates
+) -> Estimate:
+    """Seconds of a region's steps, and of its border.
+
+    Args:
+        steps: fused, in order.
+        inputs: sizes of the values from outside that the steps take as operands.
+        outputs: names of the results that are read outside.
+        rates: of the machine.
+    """
+    shapes = dict(inputs)
+    kernels = onnxruntime = 0.0
+    crossing = {name: step.dtype.itemsize for step in steps for name in step.inputs if name in inputs}
+    for step in steps:
+        operand = shapes[step.inputs[0]]
+        # Constants are not among the inputs: they have the result's sizes, or less.
+        others = [shapes[name] for name in step.inputs[1:2] if name in shapes]
+        shapes[step.output] = _sizes(result_dims(step.spec, operand, *others))
+        work = step_work(step, operand, shapes[step.output])
+        if work is not None:
+            kernels += work.seconds(rates.kernels, work.density)
+            onnxruntime += work.seconds(rates.onnxruntime, 1.0)
+        if step.output in outputs:
+            crossing[step.output] = step.dtype.itemsize
+    if any(_are_in_lanes(step, shapes) for step in steps):
+        nbytes = sum(size * math.prod(shapes[name]) for name, size in crossing.items())
+        kernels += 1e-9 * nbytes / rates.kernels.bytes[BORDER].at(nbytes)
+    return Estimate(kernels, onnxruntime)
+
+
+def plan_estimate(steps: Estimate, regions: int, sessions: int, rates: Rates) -> Estimate:
+    """Of a plan against one session of onnxruntime, without the nodes that run there either way.
+
+    Args:
+        steps: of all of its regions.
+        regions: how many there are.
+        sessions: how many sessions of onnxruntime are between them.
+        rates: of the machine.
+    """
+    own, other = rates.kernels, rates.onnxruntime
+    parts = regions * own.turn_seconds + sessions * other.turn_seconds if sessions else regions * own.call_seconds
+    return steps + Estimate(parts, other.call_seconds)
+
+
+def _are_in_lanes(step: Step, shapes: Mapping[str, Shape]) -> bool:
+    sizes = shapes[step.inputs[0]]
+    return (math.prod(sizes[:-1]) if step.view == "rows" else sizes[0]) >= LANES_PAY
+
+
+def _sizes(dims: Sequence[object]) -> Shape:
+    """Sizes of a result: numbers, where those of the operands are; 1 where a quotient is not whole."""
+    return tuple(size if isinstance(size, int) else 1 for size in dims)

@@ -1,0 +1,186 @@
+"""What a region's batch is: which of its axes can be cut into slabs that run one after the other.
+
+Where all operators keep images or rows apart, any range of them runs by itself. Operators that move values between
+rows, or let rows attend to each other, still keep the images of a batch apart if they leave the first axis in its
+place: a range of images then has all of its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sift_onnx.backends.cpu.lower.plan import Region
+from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import (
+    Attention,
+    Channels,
+    Elementwise,
+    GlobalPool,
+    Joined,
+    LinearResize,
+    Moving,
+    PixelCopy,
+    Repeated,
+    Reshaped,
+    Sliced,
+    Spec,
+    Transposed,
+)
+
+__all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How a region's values are cut.
+
+    Attributes:
+        count: of images or rows.
+        is_flat: whether all values have that many images or rows, each by itself.
+        is_whole: whether they stay together. If neither, values have the rows of so many images, one image's after the
+            other's.
+    """
+
+    count: int
+    is_flat: bool = False
+    is_whole: bool = False
+
+
+def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
+    """The batch of a region whose values have these sizes."""
+    name, view = next((name, view) for name, view in region.inputs if name not in region.constants)
+    count = kernel_shape(dims[input_key(name, view)], view)[0]
+    reads_constants = any(name in region.constants for step in region.steps for name in step.inputs)
+    if not reads_constants and all(_keeps_rows(step, dims, count) for step in region.steps):
+        return Batch(count, is_flat=True)
+    images = dims[input_key(name, view)][0]
+    has_images = any(step.view == "image" and not isinstance(step.spec, Moving) for step in region.steps)
+    if has_images and images > 1 and all(_keeps_images(step, region) for step in region.steps):
+        return Batch(images)
+    return Batch(count, is_whole=True)
+
+
+def is_scaled(
+    dims: Mapping[str, Sizes], part: Mapping[str, Sizes], images: int, of: int, shared: Collection[str]
+) -> bool:
+    """Whether a part of so many images has values of the same sizes but for the first axis, which is as much shorter.
+
+    A model may have sizes that only suit its whole batch.
+
+    Args:
+        dims: sizes of all values for the whole batch.
+        part: sizes for the part.
+        images: of the part.
+        of: images of the batch.
+        shared: values that all images share.
+    """
+    return all(
+        part[key][1:] == whole[1:] and part[key][:1] and part[key][0] * of == whole[0] * images
+        for key, whole in dims.items()
+        if key not in shared
+    )
+
+
+def are_operands_of(spec: Spec, operands: Sequence[Sizes], result: Sizes) -> bool:
+    """Whether an operator takes operands of these sizes: what is known before a run need not hold in it."""
+    first, *others = operands
+    match spec:
+        case Reshaped():
+            return math.prod(first) == math.prod(result)
+        case Joined(axis=axis):
+            wanted = _without(result, axis)
+            return all(
+                own[axis] == spec.count(i)
+                and (
+                    _without(own, axis) == wanted or (i in spec.repeated and _is_repeated(_without(own, axis), wanted))
+                )
+                for i, own in enumerate(operands)
+            )
+        case Attention():
+            keys, values = others
+            return keys == (*first[:-2], first[-1], first[-2]) and values[:-1] == first[:-1]
+        case PixelCopy(follows=True) | LinearResize(follows=True):
+            return others[0][:2] == first[:2]
+        case Elementwise(broadcasts=True):
+            return all(_is_repeated(own, result) for own in operands)
+        case _:
+            return all(_is_repeated(own, result) for own in others)
+
+
+def _is_repeated(sizes: Sizes, result: Sizes) -> bool:
+    missing = len(result) - len(sizes)
+    return missing >= 0 and all(own in (1, size) for own, size in zip(sizes, result[missing:], strict=True))
+
+
+def _without(sizes: Sizes, axis: int) -> Sizes:
+    return (*sizes[:axis], *sizes[axis + 1 :])
+
+
+def flat_sizes(region: Region, dims: Mapping[str, Sizes]) -> dict[str, Sizes]:
+    """The sizes of a flat batch, by which any range of it can be cut: one axis for images or rows, others behind it."""
+    views: dict[str, View] = {input_key(name, view): view for name, view in region.inputs}
+    views.update((step.output, step.result_view) for step in region.steps)
+    flat: dict[str, Sizes] = {}
+    for key, view in views.items():
+        shape = kernel_shape(dims[key], view)
+        flat[key] = shape[:2] if view == "rows" else shape
+    return flat
+
+
+def _keeps_images(step: Step, region: Region) -> bool:
+    """Whether images stay apart, each with all of its rows, while these follow each other."""
+    match step.spec:
+        case Transposed(order=order):
+            return order[0] == 0
+        case Sliced(ranges=ranges):
+            return all(taken.axis > 0 for taken in ranges)
+        case Joined(axis=axis):
+            return axis > 0
+        case Repeated(sizes=sizes):
+            return all(axis > 0 for axis, _ in sizes)
+        case Attention() if step.mask:
+            mask = region.constants.get(step.mask)
+            return mask is not None and (step.spec.repeats_mask or mask.ndim < 3 or mask.shape[0] == 1)
+    return True
+
+
+def _keeps_rows(step: Step, dims: Mapping[str, Sizes], count: int) -> bool:
+    """Whether each of ``count`` images or rows of the result is made of the same one of the operands."""
+    if isinstance(step.spec, Attention):
+        return False
+    if isinstance(step.spec, GlobalPool) and step.view == "rows":
+        return False
+    sizes = dims[step.output]
+    operands = [dims[operand_key(step, position, dims)] for position in range(len(step.inputs))]
+    counts = [kernel_shape(sizes, step.result_view)[0], *(kernel_shape(own, step.view)[0] for own in operands)]
+    if any(own != count for own in counts):
+        return False
+    match step.spec:
+        case Transposed(order=order):
+            stays = order[0] == 0
+        case Sliced(ranges=ranges):
+            stays = all(taken.axis for taken in ranges)
+        case Joined(axis=axis):
+            stays = axis > 0
+        case Repeated(sizes=repeated):
+            stays = all(axis for axis, _ in repeated)
+        case Elementwise(repeats=True):
+            return operands[1] == sizes
+        case _:
+            return True
+    # Their axes are those of the model: a slab has the same ones only where they are two, of rows and their channels,
+    # or the four of an image.
+    values = [*((own, step.view) for own in operands), (sizes, step.result_view)]
+    return stays and all(own[0] == count and len(own) == (2 if view == "rows" else 4) for own, view in values)
+
+
+def moves_channels(region: Region) -> bool:
+    """Whether images are cut into channels, or joined."""
+    return any(
+        isinstance(step.spec, (Sliced, Joined, Channels)) and step.result_view == "image" for step in region.steps
+    )

@@ -1,0 +1,93 @@
+"""Calls of operators in a row, and where their operands and results lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.run.placed_views import Shape
+from sift_onnx.backends.cpu.run.placement import Call, Part, place
+from sift_onnx.backends.lowering.element_types import DType
+
+__all__ = ["Calls", "Schedule", "bytes_of"]
+
+# Bytes: scratch memory is an array of floats, in which a sequence of operators counts its places.
+_SCRATCH_UNIT = DType.FLOAT32.itemsize
+_Place = tuple[int, int] | None
+_OtherPlaces = tuple[_Place, _Place, _Place]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What runs.
+
+    Attributes:
+        sequence: the operators with their places.
+        steps: for each operator the region's step that it is of; None for a change of layout or a copy.
+        shapes: for each operator the shape of its operand.
+        layouts: for each operator that of its operand.
+    """
+
+    sequence: _kernels.Sequence
+    steps: tuple[int | None, ...]
+    shapes: tuple[Shape, ...]
+    layouts: tuple[Layout, ...]
+
+
+def bytes_of(shape: Shape, layout: Layout, dtype: DType) -> int:
+    """That a tensor takes in a layout."""
+    n = shape[0] if layout == "planes" else -(-shape[0] // LANES) * LANES
+    return dtype.itemsize * n * shape[1] * shape[2] * shape[3]
+
+
+@dataclass
+class Calls:
+    """Collects calls. Values are named after the model's, with a layout as suffix."""
+
+    calls: list[Call] = field(default_factory=list)
+    nbytes: dict[str, int] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def call(
+        self,
+        op: _kernels.Op,
+        shape: Shape,
+        inputs: tuple[str, ...],
+        output: str,
+        dtype: DType,
+        step: int | None = None,
+        mask: str = "",
+        part: Part | None = None,
+    ) -> Shape:
+        """Add a call; the shape of its result."""
+        made = op.output_shape(shape)
+        self.calls.append(Call(op, shape, inputs, output, step, mask, part))
+        self.nbytes[output] = bytes_of(made, _layout(op.output_layout), dtype)
+        return made
+
+    def scheduled(self, array_sizes: list[int]) -> Schedule:
+        """The calls that are needed, with a place for each value; the caller's arrays have ``array_sizes`` floats."""
+        calls, found, total = place(self.calls, self.nbytes, self.places)
+        places = {name: (array, offset // _SCRATCH_UNIT) for name, (array, offset) in found.items()}
+        sequence = _kernels.Sequence(
+            [
+                (call.op, call.shape, places[call.inputs[0]], _others(call, places), places[call.output])
+                for call in calls
+            ],
+            total // _SCRATCH_UNIT,
+            array_sizes,
+        )
+        layouts = tuple(_layout(call.op.input_layout) for call in calls)
+        return Schedule(sequence, tuple(call.step for call in calls), tuple(call.shape for call in calls), layouts)
+
+
+def _layout(name: str) -> Layout:
+    return cast(Layout, name)
+
+
+def _others(call: Call, places: Mapping[str, tuple[int, int]]) -> _OtherPlaces:
+    second, third = (places[call.inputs[i]] if i < len(call.inputs) else None for i in (1, 2))
+    return second, third, places[call.mask] if call.mask else None

@@ -1,0 +1,131 @@
+"""Programs that run one after another: regions, and what onnxruntime has between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate
+from sift_onnx.backends.cpu.lower.rates import Rates
+from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+
+__all__ = ["PartProgram", "PartTime", "Parts", "Shapes"]
+
+Array = npt.NDArray[Any]
+PartProgram = RegionProgram | OnnxRuntimeProgram
+# Of what a part reads, by name.
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class PartTime:
+    """A part as it ran: seconds since the run began, how long it took, and within a region the same of its steps."""
+
+    program: PartProgram
+    start: float
+    seconds: float
+    steps: tuple[StepTime, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A program, what it reads and makes, and which values are not needed after it."""
+
+    program: PartProgram
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dead: tuple[str, ...]
+
+    def run(self, values: dict[str, Array], times: list[StepTime] | None = None) -> None:
+        if isinstance(self.program, RegionProgram):
+            values.update(zip(self.outputs, self.program.run(values, times), strict=True))
+        else:
+            values.update(self.program.run_unchecked({name: values[name] for name in self.inputs}))
+
+
+class Parts:
+    """A model as a sequence of programs.
+
+    Attributes:
+        programs: in order.
+        outputs: names of the model's outputs, in order.
+    """
+
+    def __init__(self, programs: Sequence[PartProgram], outputs: Sequence[str]) -> None:
+        self.programs = tuple(programs)
+        self.outputs = tuple(outputs)
+        self._parts = _with_lifetimes(self.programs, self.outputs)
+        first = self.programs[0]
+        self._only = first if len(self.programs) == 1 and isinstance(first, OnnxRuntimeProgram) else None
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The model's outputs for feeds that are known to fit."""
+        if self._only is not None:
+            return self._only.run_unchecked(feeds)
+        values = dict(feeds)
+        for part in self._parts:
+            part.run(values)
+            for name in part.dead:
+                del values[name]
+        return {name: values[name] for name in self.outputs}
+
+    def run_timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[PartTime]]:
+        """As :meth:`run`, and how long each part took, and each step of the regions."""
+        values = dict(feeds)
+        begin = time.perf_counter()
+        times = []
+        for part in self._parts:
+            steps: list[StepTime] = []
+            start = time.perf_counter()
+            part.run(values, steps)
+            times.append(PartTime(part.program, start - begin, time.perf_counter() - start, tuple(steps)))
+        return {name: values[name] for name in self.outputs}, times
+
+    def in_turn(self, feeds: Mapping[str, Array]) -> Iterator[tuple[PartProgram, dict[str, Array]]]:
+        """Each program and what it reads, by name; it runs when the next one is asked for."""
+        values = dict(feeds)
+        for part in self._parts:
+            yield part.program, {name: values[name] for name in part.inputs}
+            part.run(values)
+
+    def estimate(self, shapes: Sequence[Shapes], rates: Rates) -> Estimate:
+        """Seconds for operands of these sizes, against onnxruntime on the whole model; see ``lower/costs.py``."""
+        regions = [
+            region_estimate(program.region.steps, own, program.region.outputs, rates)
+            for program, own in zip(self.programs, shapes, strict=True)
+            if isinstance(program, RegionProgram)
+        ]
+        return plan_estimate(sum(regions, Estimate(0.0, 0.0)), len(regions), len(shapes) - len(regions), rates)
+
+    def run_shaped(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], list[Shapes]]:
+        """As :meth:`run`, and the sizes of what each part read, by name."""
+        values = dict(feeds)
+        shapes = []
+        for part in self._parts:
+            shapes.append({name: values[name].shape for name in part.inputs})
+            part.run(values)
+            for name in part.dead:
+                del values[name]
+        return {name: values[name] for name in self.outputs}, shapes
+
+
+def _with_lifetimes(programs: Sequence[PartProgram], outputs: Sequence[str]) -> tuple[_Part, ...]:
+    parts: list[_Part] = []
+    needed = set(outputs)
+    for program in reversed(programs):
+        if isinstance(program, RegionProgram):
+            region = program.region
+            reads = tuple(dict.fromkeys(name for name, _ in region.inputs if name not in region.constants))
+            made = region.outputs
+        else:
+            reads = tuple(spec.name for spec in program.inputs)
+            made = tuple(spec.name for spec in program.outputs)
+        dead = tuple(name for name in dict.fromkeys((*reads, *made)) if name not in needed)
+        parts.append(_Part(program, reads, made, dead))
+        needed.update(reads)
+    return tuple(reversed(parts))

@@ -1,0 +1,171 @@
+"""Where each tensor of a schedule lies: in the caller's arrays, in scratch memory, or within another tensor.
+
+Channels of one image are contiguous in planes, and those of up to sixteen images in lanes. There, a slice lies within
+what it is cut from, and the operands of a concatenation are written where the result has them: nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
+
+__all__ = ["Call", "Part", "Place", "place"]
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What makes a copy of channels superfluous: one of its tensors can lie within the other.
+
+    Attributes:
+        of: which is the larger one.
+        offset: of the other in it, in bytes.
+    """
+
+    of: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator with its operands.
+
+    Attributes:
+        op: what runs.
+        shape: of its input.
+        inputs: names of its operands, but for a mask.
+        output: name of its result; several copies may write to one.
+        step: of the region that it belongs to; None for a change of layout or a copy at the border.
+        mask: name of the mask, if there is one.
+        part: of copies that may be left out.
+    """
+
+    op: _kernels.Op
+    shape: tuple[int, int, int, int]
+    inputs: tuple[str, ...]
+    output: str
+    step: int | None
+    mask: str = ""
+    part: Part | None = None
+
+
+def place(
+    calls: Sequence[Call], nbytes: Mapping[str, int], fixed: Mapping[str, tuple[int, int]]
+) -> tuple[list[Call], dict[str, tuple[int, int]], int]:
+    """The calls that are left, the place of each tensor, and the bytes of scratch memory.
+
+    Args:
+        calls: in order.
+        nbytes: size of each tensor that they make.
+        fixed: places of those that lie in the caller's arrays: (index of the array, offset in bytes).
+
+    Returns:
+        The calls; places as ``fixed`` has them, with the index -1 for scratch memory; bytes of that.
+    """
+    parts = _Parts(fixed)
+    calls = parts.without_copies(calls)
+    places = dict(fixed)
+    roots = {name: parts.root(name)[0] for call in calls for name in (*call.inputs, call.output)}
+    home = _homes(calls, nbytes, fixed, roots)
+    lifetimes: dict[str, Lifetime] = {}
+    for i, call in enumerate(calls):
+        for name in (call.output, *call.inputs):
+            owner = home.get(roots[name])
+            if owner is not None:
+                known = lifetimes.setdefault(owner, Lifetime(nbytes[owner], i, i))
+                lifetimes[owner] = replace(known, last=i)
+    offsets, total = pack(lifetimes)
+    for name in roots:
+        root, offset = parts.root(name)
+        array, start = fixed[root] if root in fixed else (-1, offsets[home[root]])
+        places[name] = (array, start + offset)
+    return calls, places, total
+
+
+class _Parts:
+    """Which tensors lie within others."""
+
+    def __init__(self, fixed: Mapping[str, tuple[int, int]]) -> None:
+        self._fixed = fixed
+        self._within: dict[str, Place] = {}
+
+    def root(self, name: str) -> Place:
+        """The tensor that ``name`` lies in at last, and where, in bytes."""
+        offset = 0
+        while name in self._within:
+            name, more = self._within[name]
+            offset += more
+        return name, offset
+
+    def without_copies(self, calls: Sequence[Call]) -> list[Call]:
+        """The calls without the copies that are not needed.
+
+        From the last one to the first: the largest of several concatenations that share operands, which is the last
+        one in dense blocks, has them all, and those before it are ranges of it.
+        """
+        writers: dict[str, list[Call]] = defaultdict(list)
+        for call in calls:
+            writers[call.output].append(call)
+        kept: list[Call] = []
+        ranges: dict[str, bool] = {}
+        for call in reversed(calls):
+            name = call.output
+            if name not in ranges:
+                ranges[name] = self._is_range(writers[name])
+            if not ranges[name] and not self._lies_within(call):
+                kept.append(call)
+        return kept[::-1]
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._fixed and name not in self._within
+
+    def _lies_within(self, copy: Call) -> bool:
+        """Whether one tensor of a copy now lies in the other."""
+        if copy.part is None:
+            return False
+        smaller = copy.inputs[0] if copy.part.of == copy.output else copy.output
+        if not self._is_free(smaller):
+            return False
+        self._within[smaller] = (copy.part.of, copy.part.offset)
+        return True
+
+    def _is_range(self, copies: Sequence[Call]) -> bool:
+        """Whether all operands of a concatenation lie in another tensor as in its result, which is a part of it now."""
+        result = copies[0].output
+        if not self._is_free(result) or any(copy.part is None or copy.part.of != result for copy in copies):
+            return False
+        starts = set()
+        for copy in copies:
+            root, offset = self.root(copy.inputs[0])
+            starts.add((root, offset - copy.part.offset if copy.part is not None else 0))
+        if len(starts) > 1 or copies[0].inputs[0] not in self._within:
+            return False
+        ((root, start),) = starts
+        self._within[result] = (root, start)
+        return True
+
+
+def _homes(
+    calls: Sequence[Call], nbytes: Mapping[str, int], fixed: Mapping[str, object], roots: Mapping[str, str]
+) -> dict[str, str]:
+    """The tensor of scratch memory that each one which is no part of another has the memory of."""
+    last = {roots[name]: i for i, call in enumerate(calls) for name in call.inputs}
+    writes = Counter(roots[call.output] for call in calls)
+    home: dict[str, str] = {}
+    for i, call in enumerate(calls):
+        name = roots[call.output]
+        if name in fixed or name in home:
+            continue
+        home[name] = name
+        # A result takes the place of a second operand that no later call reads: it is read just before the write.
+        if len(call.inputs) == 2 and call.output == name and writes[name] == 1:
+            second = call.inputs[1]
+            dies = second in home and last[second] == i and second != roots[call.inputs[0]]
+            if dies and nbytes[second] == nbytes[name]:
+                home[name] = home[second]
+    return home

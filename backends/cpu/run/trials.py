@@ -1,0 +1,191 @@
+"""Which of two ways is faster: a plan of kernels, or onnxruntime on the whole model. It is timed where that is unclear.
+
+The first run of a shape class takes the kernels. If the estimates for its sizes, which are known then, leave open which
+way is faster, it runs there once more. If that takes too long to be sure beside the estimate for onnxruntime, a session
+of it runs too, and the answer is kept for the class. All runs of a class therefore take one way, and their results have
+the same bits; which way that is depends on times.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.lower.costs import Estimate
+from sift_onnx.backends.cpu.lower.plan import KERNELS, ONNXRUNTIME
+from sift_onnx.backends.cpu.lower.profitability import is_certain
+from sift_onnx.backends.cpu.run.parts import Parts, Shapes
+from sift_onnx.backends.cpu.run.shape_classes import ShapeClass, shape_class
+from sift_onnx.backends.forks import renew_in_children
+from sift_onnx.errors import SiftError
+
+__all__ = ["Route", "Trials", "Verdict", "clock_of", "placed"]
+
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+Outputs = dict[str, Array]
+
+# How much less time onnxruntime has to take, lest noise decides.
+_LEAST_GAIN = 0.03
+# Each way runs twice, and a third time where the two are as close as this.
+_CLOSE = 0.10
+# How far an estimate for onnxruntime may be off that is compared with a time of the kernels. Where they take less than
+# this, a session and its runs are cheap, and what an operator costs besides its work counts more.
+_MEASURED_MARGIN = 1.5
+_SHORT_SECONDS = 1e-3
+# A way's turn lasts as long as this: half a millisecond after a run, workers of the other way still spin. It has three
+# runs at least, lest one that was interrupted stands for all, unless they are long.
+_TURN_SECONDS = 1e-3
+_LEAST_RUNS = 3
+_LONG_SECONDS = 5e-3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where requests of a class run.
+
+    Attributes:
+        placement: ``kernels``, which is the plan with all its parts, or ``onnxruntime``, the whole model.
+        reason: why there, if it was timed or could not be; empty where the estimates were clear.
+    """
+
+    placement: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Route:
+    """What runs requests of a class, and why."""
+
+    way: Parts
+    verdict: Verdict = Verdict(KERNELS)
+
+
+class Trials:
+    """Finds for each class of requests the way that is faster; thread-safe.
+
+    Attributes:
+        kernels: one of the two ways.
+    """
+
+    def __init__(
+        self,
+        kernels: Parts,
+        open_whole: Callable[[], Parts],
+        inputs: Sequence[str],
+        estimate: Callable[[Sequence[Shapes]], Estimate],
+        clock: Callable[[], float],
+    ) -> None:
+        """Nothing is run yet.
+
+        Args:
+            kernels: a plan with regions.
+            open_whole: makes a session of onnxruntime on the whole model, or raises an error of the package.
+            inputs: names of the model's inputs.
+            estimate: of both ways on this machine, for the sizes of what each part of the plan reads.
+            clock: in seconds.
+        """
+        self.kernels = kernels
+        self._open_whole = open_whole
+        self._inputs = tuple(inputs)
+        self._estimate = estimate
+        self._clock = clock
+        self._whole: Parts | None = None
+        self._verdicts: dict[ShapeClass, Verdict] = {}
+        self._deciding = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
+        self._deciding = threading.Lock()
+
+    def decide(self, feeds: Feeds) -> tuple[Route, Outputs | None]:
+        """What runs requests like this one, and its outputs if it had to run for that.
+
+        Args:
+            feeds: that are known to fit the model.
+        """
+        key = shape_class(feeds[name].shape for name in self._inputs)
+        if any(0 in sizes for sizes in key):
+            return Route(self.kernels, Verdict(KERNELS)), None  # nothing is computed, and nothing can be timed
+        outputs = None
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            # Requests that come meanwhile wait: they would disturb what is timed.
+            with self._deciding:
+                verdict = self._verdicts.get(key)
+                if verdict is None:
+                    verdict, outputs = self._weigh(feeds)
+                    self._verdicts[key] = verdict
+                    if all(found.placement == KERNELS for found in self._verdicts.values()):
+                        self._whole = None
+        if verdict.placement == KERNELS:
+            return Route(self.kernels, verdict), outputs
+        whole = self._whole
+        assert whole is not None  # it stays once a class runs in it
+        return Route(whole, verdict), outputs
+
+    def _weigh(self, feeds: Feeds) -> tuple[Verdict, Outputs]:
+        start = self._clock()
+        outputs, shapes = self.kernels.run_shaped(feeds)
+        first = self._clock() - start
+        estimate = self._estimate(shapes)
+        if is_certain(estimate):
+            return Verdict(KERNELS), outputs
+        outputs, seconds = self._timed(self.kernels, feeds)
+        own = min(first, seconds)
+        if own > _SHORT_SECONDS and own * _MEASURED_MARGIN < estimate.onnxruntime:
+            said = f"timed: {1e3 * own:.3g} ms in the kernels against an estimate of"
+            return Verdict(KERNELS, f"{said} {1e3 * estimate.onnxruntime:.3g} ms in onnxruntime"), outputs
+        try:
+            whole = self._opened()
+            theirs, other = self._timed(whole, feeds)
+            theirs, seconds = self._timed(whole, feeds)
+            other = min(other, seconds)
+            if min(own, other) > (1 - _CLOSE) * max(own, other):
+                own = min(own, self._timed(self.kernels, feeds)[1])
+                other = min(other, self._timed(whole, feeds)[1])
+            said = f"timed: {1e3 * own:.3g} ms in the kernels against {1e3 * other:.3g} ms in onnxruntime"
+            if other < (1 - _LEAST_GAIN) * own:
+                return Verdict(ONNXRUNTIME, said), theirs
+        except SiftError as error:
+            return Verdict(KERNELS, f"not timed against onnxruntime: {error}"), outputs
+        return Verdict(KERNELS, said), outputs
+
+    def _opened(self) -> Parts:
+        if self._whole is None:
+            self._whole = self._open_whole()
+        return self._whole
+
+    def _timed(self, way: Parts, feeds: Feeds) -> tuple[Outputs, float]:
+        """Outputs, and the least time of the runs of a turn."""
+        best, begin, runs = float("inf"), self._clock(), 0
+        while True:
+            start = self._clock()
+            outputs = way.run(feeds)
+            end = self._clock()
+            best = min(best, end - start)
+            runs += 1
+            if end - begin >= (_TURN_SECONDS if runs >= _LEAST_RUNS else _LONG_SECONDS):
+                return outputs, best
+
+
+def clock_of(threads: int) -> Callable[[], float]:
+    """Seconds of runs on ``threads`` threads: of a single one, without those in which others had its processor."""
+    return time.perf_counter if threads > 1 else time.thread_time
+
+
+def placed(placement: Placement, verdict: Verdict) -> Placement:
+    """Where a node of a plan runs after a verdict on it, and why."""
+    if verdict.placement == ONNXRUNTIME:
+        return replace(placement, placement=ONNXRUNTIME, reason=verdict.reason)
+    if placement.placement != KERNELS or not verdict.reason:
+        return placement
+    return replace(placement, reason=f"{placement.reason}; {verdict.reason}")

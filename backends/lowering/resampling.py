@@ -1,0 +1,144 @@
+"""Which pixels of an axis a result is made from: enlargement, padding, cropping.
+
+Coordinates are those of ONNX's Resize, in float32 as onnxruntime computes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sift_onnx.backends.lowering.dims import Dim, product, window
+
+__all__ = ["COORDINATES", "NEAREST", "AxisMap", "Padding", "Sampling", "Slicing"]
+
+# The end of a slice that has none.
+_OPEN = 1 << 31
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Samples of an axis, evenly spaced.
+
+    Attributes:
+        scale: of the result's size to the operand's; a whole number where the operand's is not known.
+        size: of the result; None where it follows from the scale.
+        coordinates: where samples lie, a key of :data:`COORDINATES`.
+        nearest: which pixel is taken, a key of :data:`NEAREST`; of no meaning between two pixels.
+    """
+
+    scale: float
+    size: int | None
+    coordinates: str
+    nearest: str = "floor"
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        if self.size is not None:
+            return self.size
+        if not isinstance(operand, int):
+            return product((int(self.scale), operand))
+        # In float32, as shape inference has it: 10 times 0.7 is 7, and less than that in double precision.
+        return math.floor(np.float32(operand) * np.float32(self.scale))
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size."""
+        at = NEAREST[self.nearest](self._coordinates(operand))
+        return [int(place) for place in np.clip(at, 0, operand - 1)]
+
+    def neighbours(self, operand: int) -> list[tuple[int, int, float]]:
+        """The two pixels that each one of the result lies between, and the share of the second."""
+        at = np.clip(self._coordinates(operand), 0, operand - 1)
+        return [(int(x), min(int(x) + 1, operand - 1), float(x - np.floor(x))) for x in at]
+
+    def _coordinates(self, operand: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        size = self.size_of(operand)
+        assert isinstance(size, int)
+        places = np.arange(size, dtype=np.float32)
+        return COORDINATES[self.coordinates](places, np.float32(self.scale), operand, size)
+
+
+_Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
+_HALF = np.float32(0.5)
+
+
+def _align_corners(x: _Floats, _scale: np.float32, operand: int, size: int) -> _Floats:
+    return x * np.float32(operand - 1) / np.float32(size - 1) if size > 1 else x * np.float32(0)
+
+
+def _half_pixel(x: _Floats, scale: np.float32, _operand: int, _size: int) -> _Floats:
+    return (x + _HALF) / scale - _HALF
+
+
+def _pytorch_half_pixel(x: _Floats, scale: np.float32, operand: int, size: int) -> _Floats:
+    return _half_pixel(x, scale, operand, size) if size > 1 else x * np.float32(0)
+
+
+def _asymmetric(x: _Floats, scale: np.float32, _operand: int, _size: int) -> _Floats:
+    return x / scale
+
+
+# Coordinates of the result's pixels in the operand, given these, the scale and both sizes.
+COORDINATES: dict[str, Callable[[_Floats, np.float32, int, int], _Floats]] = {
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "half_pixel": _half_pixel,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+}
+NEAREST: dict[str, Callable[[_Floats], _Floats]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round_prefer_ceil": lambda x: np.floor(x + _HALF),
+    "round_prefer_floor": lambda x: np.ceil(x - _HALF),
+}
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Pixels before and after an axis; of the mode ``constant``, they come from no pixel: -1."""
+
+    before: int = 0
+    after: int = 0
+    mode: Literal["constant", "edge", "reflect"] = "constant"
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result."""
+        return window(operand, 1, 1, 1, (self.before, self.after))
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size."""
+        places = range(-self.before, operand + self.after)
+        last = operand - 1
+        match self.mode:
+            case "constant":
+                return [place if 0 <= place <= last else -1 for place in places]
+            case "edge":
+                return [min(max(place, 0), last) for place in places]
+        period = max(2 * last, 1)
+        return [min(place % period, period - place % period) if last else 0 for place in places]
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """Every ``step``-th pixel from ``start`` to before ``stop``, as Python slices; None goes to the end."""
+
+    start: int
+    stop: int | None
+    step: int
+
+    def size_of(self, operand: Dim) -> Dim:
+        """Size of the result; of an operand whose size is not known, only for what is left from the start on."""
+        if isinstance(operand, int):
+            return len(self.sources(operand))
+        return window(operand, 1, self.step, 1, (-self.start, 0))
+
+    def sources(self, operand: int) -> list[int]:
+        """The pixel that each one of the result is, for an operand of this size."""
+        return list(range(operand)[self.start : self.stop : self.step])
+
+
+AxisMap = Sampling | Padding | Slicing

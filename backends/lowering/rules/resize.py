@@ -1,0 +1,144 @@
+"""Resize, Upsample and Pad of images along height and width, and DepthToSpace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, cast
+
+from sift_onnx.backends.lowering.dims import Dim, divided
+from sift_onnx.backends.lowering.resampling import COORDINATES, NEAREST, Padding, Sampling
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
+from sift_onnx.backends.lowering.specs import DepthToSpace, LinearResize, PixelCopy, Reshaped
+
+__all__ = ["depth_to_space", "pad", "resize", "upsample"]
+
+
+def upsample(node: NodeView) -> Step:
+    """Upsample, as opsets 7 to 9 have it."""
+    scales = node.attribute("scales") or _floats(node, 1)
+    return _resampled(node, list(scales or ()), None, "asymmetric", "floor")
+
+
+def resize(node: NodeView) -> Step:
+    """Resize to the nearest pixel, or between two."""
+    # Up to opset 10, it has no region of interest.
+    place = 2 if node.graph.opset > 10 else 1
+    coordinates = node.attribute("coordinate_transformation_mode", "half_pixel" if place == 2 else "asymmetric")
+    nearest = node.attribute("nearest_mode", "round_prefer_floor" if place == 2 else "floor")
+    if node.attribute("antialias", 0) or node.attribute("exclude_outside", 0):
+        raise NotLowered("no kernel resizes with antialias or exclude_outside")
+    if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotLowered("it keeps the ratio of height and width")
+    sizes = node.graph.vector(node.input(3)) if node.input(3) else None
+    if node.input(3) and sizes is None:
+        raise NotLowered("its sizes are computed during the run")
+    scales = None if node.input(3) else _floats(node, place)
+    return _resampled(node, scales, sizes, coordinates, nearest)
+
+
+def _floats(node: NodeView, position: int) -> list[float]:
+    values = node.array(position)
+    if values is None:
+        raise NotLowered(f"its scales are {node.why_not_constant(position)}")
+    return [float(value) for value in values.reshape(-1)]
+
+
+def _resampled(
+    node: NodeView, scales: list[float] | None, sizes: tuple[Dim, ...] | None, coordinates: str, nearest: str
+) -> Step:
+    node.operand(0, "image")
+    mode = node.attribute("mode", "nearest")
+    if mode not in ("nearest", "linear", "bilinear") or coordinates not in COORDINATES or nearest not in NEAREST:
+        raise NotLowered(f"no kernel resizes with {mode}, {coordinates}, {nearest}")
+    dims = node.dims(0)
+    followed = _followed(node, sizes) if sizes is not None and len(sizes) == 4 else None
+    if followed is not None:
+        to_size = Sampling(1.0, None, coordinates, nearest)
+        make = PixelCopy if mode == "nearest" else LinearResize
+        made = make(height=to_size, width=to_size, follows=True)
+        step = node.step(made, "image")
+        return replace(step, inputs=(*step.inputs, followed))
+    axes = [axis % 4 for axis in node.attribute("axes") or range(4)]
+    samplings = {axis: Sampling(1.0, None, coordinates, nearest) for axis in range(4)}
+    for i, axis in enumerate(axes):
+        if sizes is not None:
+            samplings[axis] = _to_size(dims[axis], sizes[i], samplings[axis])
+        elif scales is not None:
+            samplings[axis] = _by_scale(dims[axis], scales[i], samplings[axis])
+    if any(samplings[axis].size_of(dims[axis]) != dims[axis] for axis in (0, 1)):
+        raise NotLowered("it resizes more than height and width")
+    height, width = samplings[2], samplings[3]
+    if height.scale == width.scale == 1:
+        return node.step(Reshaped(), "image")
+    return node.step(PixelCopy(height, width) if mode == "nearest" else LinearResize(height, width), "image")
+
+
+def _followed(node: NodeView, sizes: tuple[Dim, ...]) -> str | None:
+    """The image that the operand gets the height and width of, where they are not known before a run."""
+    dims = node.graph.dims(node.input(0))
+    if dims is None or sizes[:2] != dims[:2] or all(isinstance(size, int) for size in sizes[2:]):
+        return None
+    made = [name for name, view in node.views.items() if view == "image"]
+    return next((name for name in reversed(made) if (node.graph.dims(name) or ())[2:] == sizes[2:]), None)
+
+
+def _by_scale(operand: Dim, scale: float, sampling: Sampling) -> Sampling:
+    if not 0 < scale < 1 << 10:
+        raise NotLowered(f"its scale is {scale}")
+    if not isinstance(operand, int) and scale != int(scale):
+        raise NotLowered(f"its scale is {scale}, and the size of its operand is not known before a run")
+    return Sampling(scale, None, sampling.coordinates, sampling.nearest)
+
+
+def _to_size(operand: Dim, size: Dim, sampling: Sampling) -> Sampling:
+    if isinstance(operand, int) and isinstance(size, int) and operand > 0:
+        return Sampling(size / operand, size, sampling.coordinates, sampling.nearest)
+    factor = divided(size, operand)
+    if not isinstance(factor, int):
+        raise NotLowered("how much larger it makes images is not known before a run")
+    return Sampling(float(factor), None, sampling.coordinates, sampling.nearest)
+
+
+def pad(node: NodeView) -> Step:
+    """Pad of height and width, which convolutions behind it take in, or by nothing, as exporters write it."""
+    pads = node.integers(1, "pads")
+    if not any(pads):
+        return node.step(Reshaped(), node.operand(0))
+    node.operand(0, "image")
+    mode = node.attribute("mode", "constant")
+    if mode not in ("constant", "edge", "reflect"):
+        raise NotLowered(f"no kernel pads with {mode}")
+    axes = [axis % 4 for axis in node.integers(3, "axes")] or list(range(4))
+    if len(pads) != 2 * len(axes):
+        raise NotLowered(f"it has {len(pads)} pads for {len(axes)} axes")
+    both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
+    if any(axis < 2 and any(sizes) for axis, sizes in both.items()):
+        raise NotLowered("it pads images or channels")
+    height, width = both.get(2, (0, 0)), both.get(3, (0, 0))
+    if min(*height, *width) < 0:
+        raise NotLowered(f"pads {pads}; the kernels do not crop")
+    if mode == "reflect":
+        for axis, sizes in ((2, height), (3, width)):
+            size = node.dims(0)[axis]
+            if not isinstance(size, int) or max(sizes) >= size:
+                raise NotLowered("it reflects more pixels than images are known to have")
+    kind = cast("Literal['constant', 'edge', 'reflect']", mode)
+    return node.step(PixelCopy(Padding(*height, kind), Padding(*width, kind), _fill(node)), "image")
+
+
+def depth_to_space(node: NodeView) -> Step:
+    """DepthToSpace in either order of channels."""
+    node.operand(0, "image")
+    size, channels = int(node.attribute("blocksize", 0)), node.dims(0)[1]
+    if size < 1 or not isinstance(channels, int) or channels % size**2:
+        raise NotLowered(f"it makes blocks of {size} x {size} of {channels} channels")
+    return node.step(DepthToSpace((size, size), node.attribute("mode", "DCR") == "DCR"), "image")
+
+
+def _fill(node: NodeView) -> float:
+    if not node.input(2):
+        return float(node.attribute("value", 0.0))
+    value = node.array(2)
+    if value is None or value.size != 1:
+        raise NotLowered(f"what it pads with is {node.why_not_constant(2)}")
+    return float(value.reshape(-1)[0])

@@ -1,0 +1,138 @@
+"""Split, Slice and Gather: ranges of axes are views, pixels and channels in another order are copied."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from sift_onnx.backends.lowering.dims import Dims
+from sift_onnx.backends.lowering.resampling import Padding, Slicing
+from sift_onnx.backends.lowering.rules.moving import moved, view_of_result
+from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.specs import Channels, PixelCopy, Range, Reshaped, Sliced
+
+__all__ = ["gather", "slice_", "split"]
+
+# A list with the index of each is made.
+_MOST_CHANNELS = 1 << 20
+# Exporters write the end of an open slice as the largest integer of 32 or 64 bits.
+_OPEN_END = 1 << 30
+
+
+def split(node: NodeView) -> tuple[Step, ...]:
+    """Split into parts of constant sizes: a step for each output that something reads."""
+    dims = node.dims(0)
+    axis = int(node.attribute("axis", 0)) % len(dims)
+    size, names = dims[axis], list(node.proto.output)
+    if not isinstance(size, int):
+        raise NotLowered("it splits an axis of unknown size")
+    # Where none are given, parts are alike, but for the last one, which may be smaller.
+    each = -(-size // len(names))
+    sizes = node.integers(1, "split") or [max(min(each, size - i * each), 0) for i in range(len(names))]
+    if len(sizes) != len(names) or sum(sizes) != size or min(sizes) < 1:
+        raise NotLowered(f"its parts {sizes} do not make up an axis of {size}")
+    steps = []
+    for number, name in enumerate(names):
+        if name and (node.graph.readers.get(name) or name in node.graph.outputs):
+            first = sum(sizes[:number])
+            steps.append(moved(node, Sliced((Range(axis, first, first + sizes[number], of=size),)), name))
+    return tuple(steps)
+
+
+def slice_(node: NodeView) -> Step:
+    """Slice by constants."""
+    names = ("starts", "ends", "axes", "steps")
+    starts, ends, axes, steps = (node.integers(1 + i, name) for i, name in enumerate(names))
+    dims = node.dims(0)
+    axes = [axis % len(dims) for axis in axes] if axes else list(range(len(starts)))
+    steps = steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise NotLowered("its starts, ends, axes and steps do not fit each other")
+    slices = {axis: slice(*bounds) for axis, *bounds in zip(axes, starts, ends, steps, strict=True)}
+    slices = {axis: part for axis, part in slices.items() if not _is_all(dims, axis, part)}
+    if not slices:
+        return node.step(Reshaped(), node.operand(0))
+    if _are_pixels(node, dims, set(slices)):
+        height, width = (_pixels(dims, axis, slices[axis]) if axis in slices else Padding() for axis in (2, 3))
+        return node.step(PixelCopy(height, width), node.operand(0, "image"))
+    if len(slices) == 1:
+        ((axis, part),) = slices.items()
+        if part.step < 0 and isinstance(size := dims[axis], int):
+            return _channels(node, axis, list(range(size)[part]))
+    return moved(node, Sliced(tuple(_range(dims, axis, part) for axis, part in slices.items())), node.output)
+
+
+def gather(node: NodeView) -> Step:
+    """Gather of one position, whose axis is dropped, of positions one after the other, or of channels in any order."""
+    places = node.array(1)
+    if places is None:
+        raise NotLowered(f"the places that it gathers are {node.why_not_constant(1)}")
+    dims = node.dims(0)
+    axis = int(node.attribute("axis", 0)) % len(dims)
+    listed, size = [int(n) for n in places.reshape(-1)], dims[axis]
+    if places.ndim > 1 or not listed:
+        raise NotLowered(f"it gathers by places of shape {list(places.shape)}")
+    if isinstance(size, int):
+        listed = [place + size * (place < 0) for place in listed]
+        if min(listed) < 0 or max(listed) >= size:
+            raise NotLowered("it gathers positions that are not there")
+    if any(b != a + 1 for a, b in pairwise(listed)):
+        return _channels(node, axis, listed)
+    first, end = listed[0], listed[-1] + 1
+    taken = _range(dims, axis, slice(first, end or _OPEN_END, 1))
+    return moved(node, Sliced((taken,), drops=places.ndim == 0), node.output)
+
+
+def _are_pixels(node: NodeView, dims: Dims, axes: set[int]) -> bool:
+    """Whether it is height and width of images that are cut."""
+    if len(dims) != 4 or not axes <= {2, 3}:
+        return False
+    result = view_of_result(node, node.output, dims, node.input(0), axis=2)
+    return result == "image" and node.views.get(node.input(0)) in ("image", None)
+
+
+def _channels(node: NodeView, axis: int, taken: list[int]) -> Step:
+    """Channels of images, or columns of matrices, in any order."""
+    dims = node.dims(0)
+    view: View = node.operand(0, node.views.get(node.input(0)) or ("image" if len(dims) == 4 and axis == 1 else "rows"))
+    if axis != (1 if view == "image" else len(dims) - 1):
+        raise NotLowered(f"in an order of its own along axis {axis}; the kernels have that along channels only")
+    size = dims[axis]
+    if not isinstance(size, int) or not taken:
+        raise NotLowered("the number of channels is unknown, or none is taken")
+    if max(size, len(taken)) > _MOST_CHANNELS:
+        raise NotLowered(f"{size} channels are more than kernels are made for")
+    return node.step(Channels(tuple(taken), axis), view)
+
+
+def _is_all(dims: Dims, axis: int, part: slice) -> bool:
+    """Whether nothing of the axis is left out."""
+    size = dims[axis]
+    if isinstance(size, int):
+        return range(size)[part] == range(size)
+    return bool(part.start == 0 and part.step == 1 and part.stop >= _OPEN_END)
+
+
+def _pixels(dims: Dims, axis: int, part: slice) -> Slicing:
+    if isinstance(dims[axis], int):
+        return Slicing(part.start, part.stop, part.step)
+    if part.start < 0 or part.step < 0 or part.stop < _OPEN_END:
+        raise NotLowered(f"which pixels of axis {axis} it takes depends on the run")
+    return Slicing(part.start, None, part.step)
+
+
+def _range(dims: Dims, axis: int, part: slice) -> Range:
+    """The positions that a node takes, forwards."""
+    size = dims[axis]
+    start, stop, step = part.start, part.stop, part.step
+    if step < 1:
+        raise NotLowered("it goes backwards")
+    if isinstance(size, int):
+        places = range(size)[part]
+        if not places:
+            raise NotLowered("it takes nothing")
+        return Range(axis, places.start, places[-1] + 1, step, size)
+    if step == 1 and start >= 0 and stop == start + 1:
+        return Range(axis, start, stop)
+    if step == 1 and start == -1 and stop >= _OPEN_END:
+        return Range(axis, -1, None)
+    raise NotLowered("it takes a range of an axis of unknown size")

@@ -1,0 +1,74 @@
+"""Arithmetic of sizes: what operators make of the sizes of their operands, or of vectors of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sift_onnx.backends.lowering.dims import Dim, Dims, divided, product
+
+__all__ = ["broadcast", "computed", "joined"]
+
+
+def broadcast(operands: Sequence[Dims | None]) -> list[Dim | None] | None:
+    """Sizes of what operands of these sizes are repeated to; None for those that are not known."""
+    rank = max((len(dims) for dims in operands if dims is not None), default=0)
+    if any(dims is None for dims in operands):
+        return None
+    result: list[Dim | None] = []
+    for axis in range(-rank, 0):
+        sizes = {dims[axis] for dims in operands if dims is not None and len(dims) >= -axis} - {1}
+        # A table that is cut to a length: one that is too short fits nothing of that length.
+        sizes -= {size for size in sizes if isinstance(size, tuple) and size[0] == "cut" and size[2] in sizes}
+        result.append(sizes.pop() if len(sizes) == 1 else (None if sizes else 1))
+    return result
+
+
+def joined(operands: Sequence[Dims | None], axis: int) -> Sequence[Dim | None] | None:
+    """Sizes of operands one after the other along an axis."""
+    known = [dims for dims in operands if dims is not None]
+    rank = len(known[0]) if known else 0
+    if not rank or len(known) < len(operands) or any(len(dims) != rank for dims in known):
+        return None
+    result: list[Dim | None] = []
+    for i, sizes in enumerate(zip(*known, strict=True)):
+        numbers = [size for size in sizes if isinstance(size, int)]
+        if i == axis % rank:
+            result.append(sum(numbers) if len(numbers) == len(sizes) else None)
+        else:
+            # All are equal; a number says more than a name, and a name of an input more than another one.
+            result.append(numbers[0] if numbers else min(sizes, key=repr))
+    return result
+
+
+def computed(op: str, first: tuple[Dim, ...], second: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Elements of the result of arithmetic, or of a comparison, of two vectors of sizes."""
+    if second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
+        return None
+    count = max(len(first), len(second))
+    result: list[Dim] = []
+    for a, b in zip(first * (count // len(first)), second * (count // len(second)), strict=True):
+        value: Dim | None = None
+        if op == "Mul":
+            value = product((a, b))
+        elif op == "Div":
+            value = divided(a, b)
+        elif op == "Equal":
+            value = _is_equal(a, b)
+        elif b == 0:
+            value = a
+        elif a == 0 and op == "Add":
+            value = b
+        elif isinstance(a, int) and isinstance(b, int):
+            value = a + b if op == "Add" else a - b
+        if value is None:
+            return None
+        result.append(value)
+    return tuple(result)
+
+
+def _is_equal(a: Dim, b: Dim) -> Dim | None:
+    """1 or 0; None where that is not known. What only a run knows is no negative number."""
+    if a == b:
+        return 1
+    numbers = [size for size in (a, b) if isinstance(size, int)]
+    return 0 if len(numbers) == 2 or any(number < 0 for number in numbers) else None

@@ -1,0 +1,144 @@
+"""Estimates: what they grow with, and what a request's sizes do to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+from sparse_nets import SparseNet
+
+from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate, region_estimate, step_work
+from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect, why_not_profitable
+from sift_onnx.backends.cpu.lower.rates import Entry, Grid, Rates
+from sift_onnx.backends.lowering.graph import GraphView
+from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.specs import Attention, Conv, Elementwise, Geometry, Matmul, Reshaped
+from sift_onnx.backends.lowering.weights import Reading, WeightMatrix
+from sift_onnx.model import Model
+
+KINDS = ("product", "small product", "attention", "pointwise", "window", "window in lanes")
+
+
+def side(gflops, gigabytes, step=0.0, call=0.0, turn=0.0):
+    flops = {kind: Grid((1.0,), (1.0,), ((gflops,),)) for kind in KINDS}
+    nbytes = {kind: Grid((1.0,), (1.0,), ((gigabytes,),)) for kind in ("elementwise", "activation", "border")}
+    return Entry("avx512", 1, 100.0, flops, nbytes, step, call, turn)
+
+
+RATES = Rates(side(50.0, 10.0), side(100.0, 10.0))
+
+
+def weights(rows, columns, density):
+    constant = gs.Constant("w", np.zeros((1,), np.float32))
+    return WeightMatrix(constant, rows, columns, reading=Reading(round(density * rows * columns)))
+
+
+def product(density, source="x", result="y", rows=100, columns=100):
+    return Step(Matmul(weights(rows, columns, density), None), (source,), result, "rows", "rows", (0,))
+
+
+def convolution(density, kernel=3):
+    geometry = Geometry((kernel, kernel), pads=(kernel // 2,) * 4)
+    spec = Conv(weights(10, 10 * kernel * kernel, density), None, geometry)
+    return Step(spec, ("x",), "y", "image", "image", (0,))
+
+
+def test_kernels_skip_zeros_and_onnxruntime_does_not():
+    found = region_estimate([product(0.1)], {"x": (5, 100)}, ["y"], RATES)
+    flops = 2 * 100 * 100 * 5
+    assert found.kernels == pytest.approx(0.1 * flops / 50e9)
+    assert found.onnxruntime == pytest.approx(flops / 100e9)
+
+
+def test_weights_that_are_nearly_dense_are_multiplied_with_their_zeros():
+    found = region_estimate([product(0.9)], {"x": (5, 100)}, ["y"], RATES)
+    assert found.kernels == pytest.approx(2 * found.onnxruntime)
+
+
+@pytest.mark.parametrize(("images", "kind"), [(1, "window"), (11, "window"), (12, "window in lanes")])
+def test_positions_are_pixels_of_an_image_whatever_the_batch(images, kind):
+    work = step_work(convolution(0.1), (images, 10, 7, 6), (images, 10, 7, 6))
+    assert (work.kind, work.positions) == (kind, 42)
+    assert work.flops == 2 * 10 * 90 * 42 * images
+
+
+def test_a_border_costs_where_rows_are_in_lanes():
+    alone, lanes = (region_estimate([product(0.1)], {"x": (n, 100)}, ["y"], RATES).kernels for n in (11, 12))
+    assert lanes - alone * 12 / 11 == pytest.approx(4 * 2 * 12 * 100 / 10e9)
+
+
+def test_an_activation_that_is_no_comparison_costs_its_bytes():
+    plain, step = product(0.1), product(0.1)
+    clipped = replace(step, spec=replace(step.spec, activation=("clip", 0.0, 6.0)))
+    gelu = replace(step, spec=replace(step.spec, activation=("gelu", 0.0, 0.0)))
+    times = [region_estimate([one], {"x": (5, 100)}, ["y"], RATES) for one in (plain, clipped, gelu)]
+    assert times[0] == times[1]
+    assert times[2].kernels - times[0].kernels == pytest.approx(2 * 4 * 500 / 10e9)
+
+
+def test_products_of_large_weights_have_rates_of_their_own():
+    kinds = [step_work(product(0.1, rows=rows), (1, 100), (1, rows)).kind for rows in (1310, 1311)]
+    assert kinds == ["small product", "product"]
+
+
+def test_other_operators_cost_what_they_read_and_write():
+    steps = [
+        Step(Reshaped((-1, 10)), ("x",), "r", "rows", "rows", (0,)),
+        Step(Elementwise("add"), ("r", "r"), "y", "rows", "rows", (1,)),
+    ]
+    found = region_estimate(steps, {"x": (2, 5, 10)}, ["y"], RATES)
+    assert found.onnxruntime == pytest.approx(3 * 4 * 100 / 10e9)
+
+
+def test_attention_grows_with_the_square_of_its_tokens():
+    spec = Attention(2, 8, 8, (0, 0, 0), None, 1.0)
+    step = Step(spec, ("x", "x", "x"), "y", "rows", "rows", (0,))
+    short, long = (region_estimate([step], {"x": (1, n, 16)}, ["y"], RATES).kernels for n in (4, 8))
+    assert long == pytest.approx(4 * short)
+
+
+def test_a_plan_in_parts_pays_for_its_turns():
+    rates = Rates(side(1, 1, call=1.0, turn=10.0), side(1, 1, call=2.0, turn=20.0))
+    steps = Estimate(100.0, 200.0)
+    assert plan_estimate(steps, 1, 0, rates) == Estimate(101.0, 202.0)
+    assert plan_estimate(steps, 2, 3, rates) == Estimate(180.0, 202.0)
+
+
+def test_certain_is_what_stays_faster_when_the_estimate_is_off():
+    assert is_certain(Estimate(0.9, 2.0))
+    assert not is_certain(Estimate(1.1, 2.0))
+
+
+class TestRegions:
+    def weighed(self, density, sizes=({},), slack=1.0, is_alone=True, dims=("n", 100), rates=RATES):
+        setting = Setting(rates, sizes, slack)
+        return why_not_profitable([product(density)], {"x": dims}, ["x"], ["y"], setting, is_alone)
+
+    def test_a_region_pays_if_it_takes_less_time(self):
+        assert self.weighed(0.4, dims=(10, 100)) == ""
+        assert "would take 0.0024 ms in the kernels against 0.002 ms" in self.weighed(0.6, dims=(10, 100))
+
+    def test_a_region_that_may_pay_has_the_slack_that_is_asked_for(self):
+        assert self.weighed(0.6, slack=2.0) == ""
+
+    def test_a_region_between_sessions_costs_turns(self):
+        rates = Rates(side(50.0, 10.0, turn=1e-6), side(100.0, 10.0, turn=1e-5))
+        assert self.weighed(0.1, rates=rates) == ""
+        assert "would take" in self.weighed(0.1, is_alone=False, rates=rates)
+
+    def test_a_region_must_pay_for_one_of_the_requests_to_expect(self):
+        rates = Rates(side(50.0, 10.0, call=1e-6), side(100.0, 10.0))
+        assert "would take" in self.weighed(0.1, ({"n": 1},), rates=rates)
+        assert self.weighed(0.1, ({"n": 1}, {"n": 16}), rates=rates) == ""
+
+
+def test_requests_to_expect_are_of_one_image_and_of_sixteen():
+    net = SparseNet()
+    net.output(net.conv(net.input("x", 2, 4, 8, 8, declared=["n", 4, "h", 8]), 4, 6, 3))
+    graph = GraphView(Model.load(net.model()))
+    assert sizes_to_expect(graph) == ({"n": 1}, {"n": 16})
+    assert sizes_to_expect(graph, 3) == ({"n": 3},)
+    assert sizes_to_expect(graph, None, {"x": (2, 4, 30, 8)}) == ({"n": 2, "h": 30},)
+    assert sizes_to_expect(graph, 3, {"other": (1,)}) == ({"n": 3},)

@@ -1,0 +1,212 @@
+"""The faster of two ways is kept, by times that the tests give."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sift_onnx.backends.base import Placement
+from sift_onnx.backends.cpu.lower.costs import Estimate
+from sift_onnx.backends.cpu.lower.profitability import is_certain
+from sift_onnx.backends.cpu.run import trials
+from sift_onnx.backends.cpu.run.shape_classes import shape_class
+from sift_onnx.backends.cpu.run.trials import Trials, Verdict, clock_of, placed
+from sift_onnx.errors import BackendError
+
+UNCLEAR, CLEAR = Estimate(1e-9, 1e-9), Estimate(1.0, 9.0)
+
+
+@pytest.fixture(autouse=True)
+def unclear_estimates_are_timed(monkeypatch, nothing_is_timed):
+    monkeypatch.setattr(trials, "is_certain", is_certain)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Way:
+    """Takes the given seconds per run, the last of them for ever; its output is its name."""
+
+    def __init__(self, name, clock, *seconds):
+        self.name, self.clock, self.seconds, self.runs = name, clock, list(seconds), 0
+
+    def run(self, feeds):
+        self.clock.now += self.seconds[min(self.runs, len(self.seconds) - 1)]
+        self.runs += 1
+        return {"y": self.name}
+
+    def run_shaped(self, feeds):
+        return self.run(feeds), [{name: array.shape for name, array in feeds.items()}]
+
+
+class Pair:
+    """Trials of two ways, and how often a session of the whole model was opened."""
+
+    def __init__(self, kernels, whole, estimate=UNCLEAR):
+        clock = Clock()
+        self.opened = 0
+        self.kernels, self.whole = Way("kernels", clock, *kernels), Way("onnxruntime", clock, *whole)
+        self.asked = []
+
+        def open_whole():
+            self.opened += 1
+            return self.whole
+
+        def estimated(shapes):
+            self.asked.append(shapes)
+            return estimate
+
+        self.trials = Trials(self.kernels, open_whole, ["x"], estimated, clock)
+
+    def run(self, *shape):
+        feeds = {"x": np.empty(shape)}
+        route, outputs = self.trials.decide(feeds)
+        self.latest = route.verdict
+        return (route.way.run(feeds) if outputs is None else outputs)["y"]
+
+
+def test_empty_requests_are_neither_timed_nor_remembered():
+    pair = Pair([5.0], [1.0])
+    assert pair.run(0, 3) == "kernels"
+    assert (pair.opened, pair.asked) == (0, [])
+
+
+def test_clear_estimates_are_not_timed():
+    pair = Pair([5.0], [1.0], CLEAR)
+    assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
+    assert (pair.kernels.runs, pair.opened) == (2, 0)
+    assert pair.latest == Verdict("kernels")
+    assert pair.asked == [[{"x": (4,)}]]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "whole", "wanted"),
+    [
+        ([3.0], [2.0], "onnxruntime"),
+        ([2.0], [3.0], "kernels"),
+        ([2.0], [1.98], "kernels"),  # a hundredth is noise
+        ([9.0, 2.0], [3.0, 2.5], "kernels"),  # the first run of each warms up
+        ([2.0, 9.0], [3.0], "kernels"),  # a disturbed one does not count
+        ([9.0, 3.0], [9.0, 2.0], "onnxruntime"),
+    ],
+)
+def test_unclear_estimates_are_timed_once_and_the_faster_way_is_kept(kernels, whole, wanted):
+    pair = Pair(kernels, whole)
+    assert [pair.run(4) for _ in range(3)] == [wanted] * 3
+    assert pair.latest.placement == wanted
+    assert len(pair.asked) == 1
+
+
+def test_the_first_run_takes_three_runs_more():
+    pair = Pair([3.0], [2.0])
+    assert pair.run(4) == "onnxruntime"
+    assert (pair.kernels.runs, pair.whole.runs) == (2, 2)
+
+
+def test_ways_that_are_close_are_timed_once_more():
+    pair = Pair([3.0, 3.0, 2.0], [2.9])
+    assert pair.run(4) == "kernels"
+    assert (pair.kernels.runs, pair.whole.runs) == (3, 3)
+
+
+def test_short_runs_are_repeated_until_a_turn_is_over():
+    pair = Pair([1e-4], [1e-4])
+    pair.run(4)
+    assert 20 <= pair.whole.runs <= 40
+
+
+def test_a_run_that_was_interrupted_does_not_stand_for_a_turn():
+    assert Pair([9.0, 2e-3, 1e-4, 1e-4, 1e-4], [5e-4]).run(4) == "kernels"
+
+
+def test_time_without_the_processor_counts_only_where_threads_wait_for_each_other():
+    assert clock_of(1) is time.thread_time
+    assert clock_of(2) is time.perf_counter
+
+
+def test_reasons_have_both_times():
+    pair = Pair([3.1e-3], [2.8e-3])
+    pair.run(4)
+    assert pair.latest.reason == "timed: 3.1 ms in the kernels against 2.8 ms in onnxruntime"
+
+
+def test_each_class_of_shapes_has_its_own_verdict():
+    pair = Pair([3.0, 3.0, 3.0, 1.0], [2.0])
+    assert [pair.run(1), pair.run(16), pair.run(1), pair.run(17)] == [
+        "onnxruntime",
+        "kernels",
+        "onnxruntime",
+        "kernels",
+    ]
+    assert len(pair.asked) == 2
+
+
+def test_no_session_is_opened_where_the_kernels_beat_the_estimate_for_onnxruntime():
+    pair = Pair([9.0, 2.0], [1.0], Estimate(4.0, 4.0))
+    assert [pair.run(4), pair.run(4)] == ["kernels", "kernels"]
+    assert (pair.kernels.runs, pair.opened) == (3, 0)
+    assert pair.latest.reason == "timed: 2e+03 ms in the kernels against an estimate of 4e+03 ms in onnxruntime"
+
+
+def test_short_runs_are_timed_whatever_the_estimate():
+    assert Pair([9.0, 2e-4], [1e-4], Estimate(4.0, 4.0)).run(4) == "onnxruntime"
+
+
+def test_the_session_of_the_whole_model_is_dropped_when_the_kernels_win():
+    pair = Pair([1.0], [2.0])
+    pair.run(1)
+    pair.run(16)
+    assert pair.opened == 2
+    kept = Pair([2.0], [1.0])
+    kept.run(1)
+    kept.run(16)
+    assert kept.opened == 1
+
+
+def test_what_onnxruntime_cannot_run_stays_in_the_kernels():
+    def refuse():
+        raise BackendError("no such file")
+
+    clock = Clock()
+    trials = Trials(Way("kernels", clock, 1.0), refuse, ["x"], lambda _: UNCLEAR, clock)
+    route, outputs = trials.decide({"x": np.empty(3)})
+    assert outputs == {"y": "kernels"}
+    assert route.verdict == Verdict("kernels", "not timed against onnxruntime: no such file")
+
+
+def test_requests_at_the_same_time_get_one_verdict():
+    pair = Pair([2.0], [1.0])
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(pair.run(4))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["onnxruntime"] * 4
+    assert len(pair.asked) == 1
+
+
+def test_placements_say_what_was_timed():
+    layer, other = (
+        Placement("conv", "Conv", "kernels", "90% pruned"),
+        Placement("elu", "Elu", "onnxruntime", "no kernel"),
+    )
+    assert placed(layer, Verdict("kernels")) == layer
+    assert placed(layer, Verdict("kernels", "timed: a")).reason == "90% pruned; timed: a"
+    assert placed(other, Verdict("kernels", "timed: a")) == other
+    for one in (layer, other):
+        assert placed(one, Verdict("onnxruntime", "timed: b")) == Placement(one.name, one.op, "onnxruntime", "timed: b")
+
+
+def test_sizes_of_a_class_differ_by_less_than_a_half():
+    ends = [n for n in range(1, 200) if shape_class([(n,)]) != shape_class([(n - 1,)])]
+    assert ends == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192]
+    assert shape_class([(0, 5), ()]) == ((0, 4), ())
