@@ -187,12 +187,15 @@ class _Gradient:
         """Whether a mask's update asks for the gradient of the dense tensor."""
         return self.compact.wants_dense_gradient()
 
-    def give(self, x: Tensor, dy: Tensor) -> None:
+    def give(self, x: Tensor, dy: Tensor) -> Tensor:
         """Hand over the gradient of the dense tensor.
 
         Args:
             x: the input, ``[n, c, h, w]``.
             dy: the output's gradient, likewise.
+
+        Returns:
+            What it is for the active values.
         """
         shape, geometry = self.compact.shape, self.geometry
         if self.product.is_convolution:
@@ -205,7 +208,9 @@ class _Gradient:
         else:
             rows, columns = dy.flatten(1), x.flatten(1)
             gradient = rows.T @ columns if self.product.outputs_first else columns.T @ rows
-        self.compact.take_dense_gradient(gradient.reshape(shape))
+        gradient = gradient.reshape(shape)
+        self.compact.take_dense_gradient(gradient)
+        return self.compact.gathered(gradient)
 
 
 class _DenseWeight(torch.autograd.Function):

@@ -184,13 +184,13 @@ class _Move:
 
     def __init__(self, old: torch.Tensor, new: torch.Tensor) -> None:
         places = torch.searchsorted(old, new).clamp_(max=max(old.numel() - 1, 0))
-        self._kept = old[places] == new if old.numel() else torch.zeros_like(new, dtype=torch.bool)
-        self._from = places[self._kept]
+        kept = old[places] == new if old.numel() else torch.zeros_like(new, dtype=torch.bool)
+        self._size = new.numel()
+        self._to = torch.nonzero(kept).reshape(-1)
+        self._from = places[self._to]
 
     def __call__(self, vector: torch.Tensor) -> torch.Tensor:
-        moved = vector.new_zeros(self._kept.shape)
-        moved[self._kept] = vector.detach()[self._from]
-        return moved
+        return vector.new_zeros(self._size).index_copy_(0, self._to, vector.detach()[self._from])
 
 
 def compact_weight(module: torch.nn.Module, name: str) -> CompactWeight | None:

@@ -20,8 +20,8 @@ class DenseGradient(Protocol):
     def is_wanted(self) -> bool:
         """Whether this backward pass has to compute it."""
 
-    def give(self, x: Tensor, dy: Tensor) -> None:
-        """Compute it from the input and the output's gradient, both ``[n, c, h, w]``."""
+    def give(self, x: Tensor, dy: Tensor) -> Tensor:
+        """Compute it from the input and the output's gradient, both ``[n, c, h, w]``; its elements of active weights."""
 
 
 def product_in_lanes(
@@ -71,10 +71,11 @@ class _Product(torch.autograd.Function):
             kernels.take_again(values)
             dx = kernels.input_gradient(shape, dy)
         if ctx.needs_input_grad[1]:
-            dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
             if ctx.gradient is not None and ctx.gradient.is_wanted():
                 n = shape[0]
-                ctx.gradient.give(_planes(x, n), _planes(dy, n))
+                dvalues = ctx.gradient.give(_planes(x, n), _planes(dy, n))
+            else:
+                dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
         if ctx.needs_input_grad[2]:
             dbias = channel_sums(kernels.output_shape(shape), dy)
         return dx, dvalues, dbias, None, None, None
