@@ -21,7 +21,7 @@ class DenseGradient(Protocol):
         """Whether this backward pass has to compute it."""
 
     def give(self, x: Tensor, dy: Tensor) -> Tensor:
-        """Compute it from the input and the output's gradient, both ``[n, c, h, w]``; its elements of active weights."""
+        """Compute it from the input and the output's gradient, both ``[n, c, h, w]``; the part of active weights."""
 
 
 def product_in_lanes(
