@@ -69,7 +69,12 @@ class OnnxRuntimeProgram(Program):
     """
 
     def __init__(
-        self, model: ModelSource, options: CompileOptions, initializers: Mapping[str, npt.NDArray[Any]] | None = None
+        self,
+        model: ModelSource,
+        options: CompileOptions,
+        initializers: Mapping[str, npt.NDArray[Any]] | None = None,
+        *,
+        stays_awake: bool = True,
     ) -> None:
         """Load and optimise ``model``.
 
@@ -77,14 +82,17 @@ class OnnxRuntimeProgram(Program):
             model: as :meth:`Backend.compile` takes it, with the same errors.
             options: as above.
             initializers: values of those that the model says lie elsewhere; they are not copied.
+            stays_awake: whether workers wait a moment for the next run. Where something else runs between two runs, it
+                would wait for their processors.
         """
+        self._stays_awake = stays_awake
         self.threads = options.threads or usable_processors()
         self._options = options
         self._initializers = {
             name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (initializers or {}).items()
         }
         self._source, self._label = _source(model)
-        self._opened: ort.InferenceSession | None = self._open(_session_options(options))
+        self._opened: ort.InferenceSession | None = self._open(self._session_options())
         self._opening = threading.Lock()
         renew_in_children(self)
         self.inputs = _specs(self._opened.get_inputs())
@@ -102,8 +110,24 @@ class OnnxRuntimeProgram(Program):
         session = self._opened
         if session is None:
             with self._opening:
-                session = self._opened = self._opened or self._open(_session_options(self._options))
+                session = self._opened = self._opened or self._open(self._session_options())
         return session
+
+    def _session_options(self) -> ort.SessionOptions:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.use_deterministic_compute = self._options.deterministic
+        options.inter_op_num_threads = 1
+        # Errors come as exceptions; onnxruntime would print them a second time.
+        options.log_severity_level = 4
+        # By default workers spin for tens of milliseconds after a run, which slows whatever runs next in the process
+        # (measured on 2 cores: a ResNet-18 of 8 ms takes 16 ms while another session's worker spins). This long is
+        # enough to stay awake between the ops of one run. Versions that do not know the entry ignore it.
+        options.add_session_config_entry("session.intra_op.spin_duration_us", "500")
+        if not self._stays_awake:
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        return options
 
     def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
         if self._initializers:
@@ -165,7 +189,7 @@ class OnnxRuntimeProgram(Program):
     def profile_unchecked(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Profile:
         """As :meth:`profile`, for feeds that are known to fit."""
         with tempfile.TemporaryDirectory() as folder:
-            options = _session_options(self._options)
+            options = self._session_options()
             options.enable_profiling = True
             options.profile_file_prefix = os.path.join(folder, "profile")
             session = self._open(options)
@@ -184,21 +208,6 @@ def _source(model: ModelSource) -> tuple[str | bytes, str]:
     if model.ByteSize() > _PROTOBUF_LIMIT:
         raise UnsupportedError("the model is larger than 2 GB; save it and compile it by its path")
     return model.SerializeToString(), "the model"
-
-
-def _session_options(chosen: CompileOptions) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = chosen.threads or usable_processors()
-    options.use_deterministic_compute = chosen.deterministic
-    options.inter_op_num_threads = 1
-    # Errors come as exceptions; onnxruntime would print them a second time.
-    options.log_severity_level = 4
-    # By default workers spin for tens of milliseconds after a run, which slows whatever runs next in the process
-    # (measured on 2 cores: a ResNet-18 of 8 ms takes 16 ms while another session's worker spins). This long is enough
-    # to stay awake between the ops of one run. Versions that do not know the entry ignore it.
-    options.add_session_config_entry("session.intra_op.spin_duration_us", "500")
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    return options
 
 
 def _specs(values: Sequence[Any]) -> tuple[TensorSpec, ...]:

@@ -137,7 +137,7 @@ class CpuProgram(Program):
     def _program(self, part: Region | Subgraph) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):
             return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
-        return OnnxRuntimeProgram(part.model, self._options, part.arrays)
+        return OnnxRuntimeProgram(part.model, self._options, part.arrays, stays_awake=False)
 
     def _in_order(self, programs: Sequence[PartProgram]) -> Parts:
         return Parts(programs, [spec.name for spec in self.outputs])

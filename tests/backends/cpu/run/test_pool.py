@@ -7,10 +7,12 @@ import sys
 import threading
 
 import numpy as np
+import onnxruntime as ort
 import pytest
-from sparse_nets import SparseNet
+from sparse_nets import ONE_THREAD, SparseNet
 
 import sift_onnx
+from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("every_region_pays")
@@ -97,3 +99,29 @@ def test_a_pool_of_another_size_or_kind_is_refused(net):
         sift_onnx.InferenceSession(net.model(), pool=2)
     with pytest.raises(UsageError, match="threads is 0; it must be at least 1"):
         sift_onnx.ThreadPool(0)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_workers_of_sub_graphs_sleep_when_their_run_ends(net, monkeypatch, cut):
+    """They would keep the processor from the kernels of the next part. A model in one piece has no next part."""
+    opened = []
+
+    class Session(ort.InferenceSession):
+        def __init__(self, source, options, **kwargs):
+            opened.append(options)
+            super().__init__(source, options, **kwargs)
+
+    monkeypatch.setattr(ort, "InferenceSession", Session)
+    model = SparseNet()
+    x = model.input("x", 2, 8, 20, 20)
+    model.output(
+        model.conv(model.op("Softsign", model.conv(x, 8, 32, 3)), 32, 32, 3) if cut else model.op("Softsign", x)
+    )
+    program = CpuProgram(model.model(), ONE_THREAD)
+    assert len(program.parts) == (3 if cut else 1)
+    (options,) = opened
+    if cut:
+        assert options.get_session_config_entry("session.force_spinning_stop") == "1"
+    else:
+        with pytest.raises(RuntimeError):
+            options.get_session_config_entry("session.force_spinning_stop")
