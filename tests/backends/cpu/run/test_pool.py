@@ -102,7 +102,7 @@ def test_a_pool_of_another_size_or_kind_is_refused(net):
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_workers_of_sub_graphs_sleep_when_their_run_ends(net, monkeypatch, cut):
+def test_workers_of_sub_graphs_sleep_when_their_run_ends(monkeypatch, cut):
     """They would keep the processor from the kernels of the next part. A model in one piece has no next part."""
     opened = []
 
