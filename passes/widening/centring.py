@@ -1,7 +1,7 @@
 """Features whose mean is zero, where a normalization subtracts it: the stream that it reads is centred.
 
 The mean of ``D`` features is another one than that of the ``d`` old ones among them, unless it is zero. Where only
-such normalizations read a residual stream, nobody can see its mean, and all that writes to the stream may be centred:
+such normalizations read a residual stream, its mean has no effect, and all that writes to the stream may be centred:
 columns of output products, their biases, rows of embeddings (Ashkboos et al., SliceGPT, 2024, section 3.2). That costs
 nothing.
 
@@ -43,7 +43,7 @@ class _Stream:
     Attributes:
         wanted: those that have to be centred.
         writers: those that something else makes.
-        is_private: whether nobody sees their mean.
+        is_private: whether their mean has no effect on anything else.
     """
 
     wanted: list[str] = field(default_factory=list)

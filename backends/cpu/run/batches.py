@@ -42,8 +42,8 @@ class Batch:
     Attributes:
         count: of images or rows.
         is_flat: whether all values have that many images or rows, each by itself.
-        is_whole: whether they stay together. If neither, values have the rows of so many images, one image's after the
-            other's.
+        is_whole: whether they stay together. If neither holds, each value has all rows of the first image, then those
+            of the second, and so on.
     """
 
     count: int
@@ -68,9 +68,10 @@ def batch_of(region: Region, dims: Mapping[str, Sizes]) -> Batch:
 def is_scaled(
     dims: Mapping[str, Sizes], part: Mapping[str, Sizes], images: int, of: int, shared: Collection[str]
 ) -> bool:
-    """Whether a part of so many images has values of the same sizes but for the first axis, which is as much shorter.
+    """Whether the values of a part of the batch differ from those of the whole batch in the first axis alone.
 
-    A model may have sizes that only suit its whole batch.
+    That axis must be shorter in the same proportion as the number of images. A model may have sizes that only
+    suit its whole batch.
 
     Args:
         dims: sizes of all values for the whole batch.

@@ -64,7 +64,7 @@ def schedule(
     Args:
         region: to be run.
         dims: sizes of each value, by name; of the region's inputs, under :func:`input_key`.
-        layout_of: that tensors of so many images or rows have between inputs and outputs.
+        layout_of: the layout, between inputs and outputs, of tensors with a given number of images or rows.
         op_of: the operator of a step in a layout, but of attention; the schedules of a region share them.
         isa: instruction set.
     """

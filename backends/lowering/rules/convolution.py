@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
@@ -14,13 +15,7 @@ __all__ = ["batch_normalization", "check_weights", "convolution", "transposed_co
 
 def convolution(node: NodeView) -> Step:
     """Conv with constant weights over two axes."""
-    node.operand(0, "image")
-    constant = node.constant(1)
-    if constant is None:
-        raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")
-    shape = tuple(int(n) for n in constant.shape)
-    if len(shape) != 4:
-        raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
+    constant, shape = _weights_of_images(node)
     rows, group_channels, *kernel = shape
     groups = int(node.attribute("group", 1))
     channels = node.dims(0)[1]
@@ -37,13 +32,7 @@ def convolution(node: NodeView) -> Step:
 
 def transposed_convolution(node: NodeView) -> Step:
     """ConvTranspose whose windows tile the result: a product for each pixel, whose channels are those of a block."""
-    node.operand(0, "image")
-    constant = node.constant(1)
-    if constant is None:
-        raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")
-    shape = tuple(int(n) for n in constant.shape)
-    if len(shape) != 4:
-        raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
+    constant, shape = _weights_of_images(node)
     channels, made, height, width = shape
     geometry = window_of(node, (height, width))
     given = (node.attribute("output_padding"), node.attribute("output_shape"))
@@ -57,6 +46,18 @@ def transposed_convolution(node: NodeView) -> Step:
     bias = node.float_vector(2, made, "the bias") if node.input(2) else None
     bias = None if bias is None else np.repeat(bias, height * width)
     return node.step(Conv(weights, bias, Geometry((1, 1)), block=(height, width)), "image")
+
+
+def _weights_of_images(node: NodeView) -> tuple[gs.Constant, tuple[int, ...]]:
+    """The constant weights of a convolution over two axes, and their four sizes."""
+    node.operand(0, "image")
+    constant = node.constant(1)
+    if constant is None:
+        raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")
+    shape = tuple(int(n) for n in constant.shape)
+    if len(shape) != 4:
+        raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
+    return constant, shape
 
 
 def check_weights(node: NodeView, weights: WeightMatrix) -> None:

@@ -7,7 +7,7 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// From so many runs on, channels that lie next to each other are turned sixteen at a time.
+// With at least this many runs, channels that lie next to each other are transposed sixteen at a time.
 inline constexpr std::int64_t kTurnedRuns = 6;
 
 #if defined(__AVX512F__)
