@@ -39,6 +39,7 @@ class GraphView:
         producers: index of the node that makes a value, by its name.
         readers: indices of the nodes that read a value, within their subgraphs too.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
+        not_int8: integer weights that were found to be no int8 once their zero point is taken off.
     """
 
     def __init__(self, model: Model) -> None:
@@ -67,6 +68,7 @@ class GraphView:
             for name in dict.fromkeys(names_read(node)):
                 self.readers[name].append(i)
         self.not_finite: set[str] = set()
+        self.not_int8: set[str] = set()
 
     @cached_property
     def opset(self) -> int:

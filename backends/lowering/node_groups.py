@@ -10,11 +10,13 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
 from sift_onnx.backends.lowering.group_norms import GroupNormMatch, find_group_norms
+from sift_onnx.backends.lowering.integer_layers import find_integer_layers
 from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
-from sift_onnx.backends.lowering.rules import NotLowered, Step, View, lower_node, operand_view
+from sift_onnx.backends.lowering.quantization import read_integers
+from sift_onnx.backends.lowering.rules import NodeView, NotLowered, Step, View, integer_layer, lower_node, operand_view
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
-from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, result_dims
+from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, QuantizedMatmul, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["NodeGroup", "find_node_groups", "given_up", "needed"]
@@ -56,11 +58,13 @@ def find_node_groups(
         specs = [group.step.spec for group in groups if group.step is not None]
         weights = [spec.weights for spec in specs if isinstance(spec, LinearLayer)]
         read_weights(weights)
-        found = {matrix.name for matrix in weights if not matrix.is_finite}
-        if not found:
+        not_finite = {matrix.name for matrix in weights if not matrix.is_finite}
+        not_int8 = read_integers(spec.weights for spec in specs if isinstance(spec, QuantizedMatmul))
+        if not not_finite and not not_int8:
             return groups, dims
         # The nodes after such a layer may be lowered differently: kernels no longer produce their operand.
-        graph.not_finite |= found
+        graph.not_finite |= not_finite
+        graph.not_int8 |= not_int8
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
@@ -69,8 +73,9 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
     group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
+    integers = {layer.nodes[-1]: layer for layer in find_integer_layers(graph)}
     of_images = shuffles | group_norms
-    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images).items()}
+    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images | integers).items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -91,6 +96,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_norm_step(graph, norms[index], views, dims),)
             elif index in of_images:
                 steps = (_image_step(graph, of_images[index], views, dims),)
+            elif index in integers:
+                steps = (integer_layer(NodeView(graph, integers[index].layer, views, dims), integers[index]),)
             else:
                 steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
