@@ -1,6 +1,6 @@
 """Fusion where values are quantized: what reads dequantized bytes and is quantized again computes on the bytes.
 
-Six rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
+Seven rules, applied after those of ``fusion``. "Sole" is meant as there. A value is "dequantized" if a Dequantize makes
 it; that step goes once nothing reads its floats.
 
 1. A layer of integers whose sole result is quantized makes bytes; a clip before that is a range of bytes.
@@ -11,6 +11,7 @@ it; that step goes once nothing reads its floats.
    bytes of the result's scale of an operand's.
 5. A table after a table is one table; one that only cuts off at both ends joins a layer or sum of bytes before it.
 6. A table that changes nothing is none.
+7. A sum of bytes joins the layer that makes one of its operands, if that is sole and not clamped.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from sift_onnx.backends.lowering.specs import (
     Pool,
     Quantize,
     QuantizedAdd,
+    QuantizedAverage,
     QuantizedMatmul,
     QuantizedMean,
     Reshaped,
@@ -166,6 +168,9 @@ def _move_bytes(region: RegionSteps, step: Step) -> Merged:
         ((name, x),) = operands
         is_image = before.view == "image" and spec.axes == (2, 3)
         return _on_bytes(before, step, QuantizedMean(x, y, spec.keep_axes), (name,)) if is_image else None
+    if isinstance(spec, Pool) and spec.kind == "average":
+        ((name, x),) = operands
+        return _on_bytes(before, step, QuantizedAverage(spec, x, y), (name,))
     if isinstance(spec, PixelCopy):
         if spec.follows or spec.fill != 0:
             return None
@@ -244,7 +249,39 @@ def _drop_identity(region: RegionSteps, step: Step) -> Merged:
     return (replace(step, spec=Reshaped()), []) if is_identity else None
 
 
-QUANTIZED_RULES = (_requantize, _tabulate, _add_bytes, _move_bytes, _join_tables, _drop_identity)
+def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
+    """Rule 7."""
+    spec = step.spec
+    if not isinstance(spec, QuantizedAdd):
+        return None
+    found = []
+    for own, other, swapped in (
+        (*step.inputs, spec),
+        (*step.inputs[::-1], replace(spec, a=spec.b, b=spec.a)),
+    ):
+        before = region.sole_producer(own, step)
+        if before is None or not isinstance(before.spec, QuantizedMatmul) or own == other:
+            continue
+        if before.spec.y is not None and before.spec.clamp == ALL_BYTES and len(before.inputs) == 1:
+            found.append((region.place(before), before, other, swapped))
+    if not found:
+        return None
+    # The later of the two: the other one's result is there by then.
+    _, before, other, addition = max(found, key=lambda item: item[0])
+    assert isinstance(before.spec, QuantizedMatmul)
+    made, gone = merged(before, step, replace(before.spec, added=addition))
+    return replace(made, inputs=(before.inputs[0], other)), gone
+
+
+QUANTIZED_RULES = (
+    _requantize,
+    _tabulate,
+    _add_bytes,
+    _move_bytes,
+    _join_tables,
+    _drop_identity,
+    _add_to_layer,
+)
 
 
 def with_dynamic_bytes(steps: Sequence[Step]) -> list[Step]:

@@ -33,15 +33,16 @@ class RegionSteps:
                 i += 1
                 continue
             step, gone = found
-            self.steps[self._index(before)] = step
+            self.steps[self.place(before)] = step
             self.steps = [s for s in self.steps if not any(s is g for g in gone)]
-            i = self._index(step)
+            i = self.place(step)
 
     def insert_before(self, reader: Step, step: Step) -> None:
         """Put a step in; what it makes is for ``reader``."""
-        self.steps.insert(self._index(reader), step)
+        self.steps.insert(self.place(reader), step)
 
-    def _index(self, step: Step) -> int:
+    def place(self, step: Step) -> int:
+        """The step's place in the order."""
         # By identity: specs hold arrays, which do not compare.
         return next(i for i, own in enumerate(self.steps) if own is step)
 

@@ -94,6 +94,12 @@ def _mean_of_integers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [] if last else _of_integers("GlobalAveragePool", (0,), 3)(node)
 
 
+def _average_of_integers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    last = any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
+    window = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+    return [] if last else _of_integers("AveragePool", (0,), 3, *window)(node)
+
+
 def _cast(like: onnx.NodeProto, name: str, made: str) -> onnx.NodeProto:
     cast = _node(like, "Cast", [name], [made])
     cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
@@ -133,6 +139,7 @@ _EQUIVALENTS.add_table(
         "QLinearMul": _of_integers("Mul", (0, 3), 6),
         "QLinearConcat": _joined_integers,
         "QLinearGlobalAveragePool": _mean_of_integers,
+        "QLinearAveragePool": _average_of_integers,
         "QGemm": _of_integers("Gemm", (0, 3), 7, "transA", "transB"),
         "DynamicQuantizeMatMul": _of_integers("MatMul", (0, 1), None),
         "MatMulIntegerToFloat": _of_integers("MatMul", (0, 1), None),

@@ -26,6 +26,10 @@ from sift_onnx.backends.lowering.specs import (
     LinearLayer,
     Matmul,
     Pool,
+    QuantizedAverage,
+    QuantizedConv,
+    QuantizedMatmul,
+    QuantizedMean,
     Reshaped,
     result_dims,
 )
@@ -74,6 +78,7 @@ class Work:
         flops: on all weights; for kinds whose rate is of flops.
         nbytes: that are read and written, without weights.
         activated: bytes of results that get an activation which is more than a comparison.
+        is_quantized: whether it multiplies bytes; the rates are those of floats, and ``Entry.quantized`` times as high.
     """
 
     kind: str
@@ -82,12 +87,14 @@ class Work:
     flops: float
     nbytes: float
     activated: float = 0.0
+    is_quantized: bool = False
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
         seconds = side.step_seconds
         if self.kind in side.flops:
-            seconds += 1e-9 * density * self.flops / side.flops[self.kind].at(self.positions, density)
+            rate = side.flops[self.kind].at(self.positions, density)
+            seconds += 1e-9 * density * self.flops / (rate * (side.quantized if self.is_quantized else 1))
         else:
             seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
         if self.activated:
@@ -100,11 +107,14 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
     spec = step.spec
     if isinstance(spec, Reshaped):
         return None
-    nbytes = float(step.dtype.itemsize * (len(step.inputs) * math.prod(operand) + math.prod(result)))
+    read = step.dtype.itemsize * len(step.inputs) * math.prod(operand)
+    nbytes = float(read + step.result_dtype.itemsize * math.prod(result))
     if isinstance(spec, Attention):
         tokens = operand[-2]
         flops = 2.0 * math.prod(operand[:-1]) * tokens * (spec.depth + spec.value_depth)
         return Work("attention", tokens, 1.0, flops, nbytes)
+    if isinstance(spec, QuantizedMatmul):
+        return _integer_work(spec, operand, result, nbytes)
     if isinstance(spec, LinearLayer):
         weights = spec.weights
         density = 1.0 if multiplies_zeros(weights) else weights.density
@@ -121,7 +131,7 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
                     density, flops, nbytes, activated)  # fmt: skip
-    if isinstance(spec, (Pool, GlobalPool)):
+    if isinstance(spec, (Pool, GlobalPool, QuantizedAverage, QuantizedMean)):
         kind = _POOL
     elif isinstance(spec, LayerNormalization):
         kind = _NORMALIZATION
@@ -131,8 +141,23 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
     return Work(kind, 0.0, 1.0, 0.0, nbytes)
 
 
-def _window_kind(spec: Conv | Depthwise) -> str:
-    if isinstance(spec, Depthwise):
+def _integer_work(spec: QuantizedMatmul, operand: Shape, result: Shape, nbytes: float) -> Work:
+    """Kernels skip quads, whose weights are all zero."""
+    weights = spec.weights
+    flops = 2.0 * weights.channels * weights.taps * math.prod(result)
+    images = operand[0] if isinstance(spec, QuantizedConv) else 1
+    if isinstance(spec, QuantizedConv):
+        kind = _window_kind(spec)
+        # Positions of all images share the lanes.
+        kind = kind if images < LANES_PAY else f"{kind} in lanes"
+    else:
+        kind = "product" if weights.size > SMALL_BYTES else "small product"
+    positions = math.prod(result) / max(images * weights.rows, 1)
+    return Work(kind, positions, weights.quad_density, flops, nbytes, is_quantized=True)
+
+
+def _window_kind(spec: Conv | Depthwise | QuantizedConv) -> str:
+    if isinstance(spec, Depthwise) or (isinstance(spec, QuantizedConv) and spec.is_depthwise):
         return "depthwise"
     return "pointwise" if spec.geometry.kernel == (1, 1) else "window"
 
@@ -161,7 +186,7 @@ def region_estimate(
             kernels += work.seconds(rates.kernels, work.density)
             onnxruntime += work.seconds(rates.onnxruntime, 1.0)
         if step.output in outputs:
-            crossing[step.output] = step.dtype.itemsize
+            crossing[step.output] = step.result_dtype.itemsize
     if any(_are_in_lanes(step, shapes) for step in steps):
         nbytes = sum(size * math.prod(shapes[name]) for name, size in crossing.items())
         kernels += 1e-9 * nbytes / rates.kernels.bytes[BORDER].at(nbytes)

@@ -16,7 +16,7 @@ from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Conv, Matmul, Reshaped
+from sift_onnx.backends.lowering.specs import Conv, Matmul, QuantizedMatmul, Reshaped
 
 __all__ = ["MARGIN", "Setting", "is_certain", "is_sparse", "region_estimates", "sizes_to_expect", "why_not_profitable"]
 
@@ -47,7 +47,9 @@ class Setting:
 
 
 def is_sparse(step: Step) -> bool:
-    """Whether the step has weights of which enough are zero."""
+    """Whether the step has weights of which enough are zero; of integers, enough quads."""
+    if isinstance(step.spec, QuantizedMatmul):
+        return step.spec.weights.quad_density <= SPARSE_BELOW
     return isinstance(step.spec, (Conv, Matmul)) and step.spec.weights.density <= SPARSE_BELOW
 
 

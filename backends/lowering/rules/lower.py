@@ -80,6 +80,7 @@ _RULES.add_table({
     "QLinearMul": quantize.quantized_product,
     "QLinearGlobalAveragePool": quantize.quantized_mean,
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu"), quantize.quantized_activation),
+    "QLinearAveragePool": quantize.quantized_average,
     "QLinearConcat": quantize.quantized_concat,
 }, MICROSOFT)  # fmt: skip
 # What takes bytes as it takes floats: it moves them, or takes the largest.

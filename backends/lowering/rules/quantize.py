@@ -11,21 +11,24 @@ import numpy.typing as npt
 from sift_onnx.backends.lowering.byte_functions import function_values
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.quantization import Quantization
+from sift_onnx.backends.lowering.rules.pooling import pool
 from sift_onnx.backends.lowering.rules.quantized_layers import (
     Integers,
     conv_spec,
     matmul_spec,
     quantization_at,
 )
-from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
+from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import (
     Activation,
     ByteTable,
     Dequantize,
     Elementwise,
     Joined,
+    Pool,
     Quantize,
     QuantizedAdd,
+    QuantizedAverage,
     QuantizedMean,
     Spec,
 )
@@ -35,6 +38,7 @@ __all__ = [
     "quantize",
     "quantized_activation",
     "quantized_add",
+    "quantized_average",
     "quantized_concat",
     "quantized_convolution",
     "quantized_gemm",
@@ -114,6 +118,16 @@ def quantized_mean(node: NodeView) -> Step:
         raise NotLowered("its channels are last")
     view = node.bytes_view(node.input(0), "image")
     return _of_bytes(node, QuantizedMean(_quantization(node, 1, 2), _quantization(node, 3, 4)), view)
+
+
+def quantized_average(node: NodeView) -> Step:
+    """QLinearAveragePool."""
+    if node.attribute("channels_last", 0):
+        raise NotLowered("its channels are last")
+    spec = pool(replace(node, types=QUANTIZED)).spec
+    assert isinstance(spec, Pool)
+    whole = QuantizedAverage(spec, _quantization(node, 1, 2), _quantization(node, 3, 4))
+    return _of_bytes(node, whole, "image")
 
 
 def quantized_activation(node: NodeView) -> Step:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.lowering.quantization import HIGHEST, IntegerMatrix, Quantization
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, Activation
-from sift_onnx.backends.lowering.specs.windows import Geometry, Pair
+from sift_onnx.backends.lowering.specs.windows import Geometry, Pair, Pool
 from sift_onnx.backends.lowering.weights import Floats
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "DynamicQuantize",
     "Quantize",
     "QuantizedAdd",
+    "QuantizedAverage",
     "QuantizedConv",
     "QuantizedMatmul",
     "QuantizedMean",
@@ -52,6 +53,16 @@ class DynamicQuantize:
 
 
 @dataclass(frozen=True)
+class QuantizedAdd:
+    """Bytes of a + b."""
+
+    a: Quantization
+    b: Quantization
+    y: Quantization
+    clamp: Pair = ALL_BYTES
+
+
+@dataclass(frozen=True)
 class QuantizedMatmul:
     """x @ weights.T, x [..., columns]; see the head of the file.
 
@@ -64,6 +75,7 @@ class QuantizedMatmul:
         activation: of a float result.
         y: of a result of bytes; None makes floats.
         clamp: lowest and highest byte of the result.
+        added: sum of the result, which is not clamped then, and a second operand of bytes.
     """
 
     weights: IntegerMatrix
@@ -74,6 +86,7 @@ class QuantizedMatmul:
     activation: Activation = NO_ACTIVATION
     y: Quantization | None = None
     clamp: Pair = ALL_BYTES
+    added: QuantizedAdd | None = None
 
 
 @dataclass(frozen=True)
@@ -87,16 +100,6 @@ class QuantizedConv(QuantizedMatmul):
     def is_depthwise(self) -> bool:
         """Whether each channel is convolved with weights of its own."""
         return self.groups > 1 and self.weights.channels == 1 and self.groups == self.weights.rows
-
-
-@dataclass(frozen=True)
-class QuantizedAdd:
-    """Bytes of a + b."""
-
-    a: Quantization
-    b: Quantization
-    y: Quantization
-    clamp: Pair = ALL_BYTES
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,15 @@ class ByteTable:
     def is_identity(self) -> bool:
         """Whether it changes nothing."""
         return bool(np.array_equal(self.values, np.arange(HIGHEST + 1)))
+
+
+@dataclass(frozen=True)
+class QuantizedAverage:
+    """Bytes of the means of a window."""
+
+    pool: Pool
+    x: Quantization
+    y: Quantization
 
 
 @dataclass(frozen=True)

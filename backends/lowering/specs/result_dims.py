@@ -15,6 +15,7 @@ from sift_onnx.backends.lowering.specs.quantized import (
     DynamicQuantize,
     Quantize,
     QuantizedAdd,
+    QuantizedAverage,
     QuantizedConv,
     QuantizedMatmul,
     QuantizedMean,
@@ -44,6 +45,7 @@ Spec = (
     | DynamicQuantize
     | QuantizedMatmul
     | QuantizedAdd
+    | QuantizedAverage
     | QuantizedMean
     | ByteTable
 )
@@ -68,6 +70,8 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
         case Matmul() | QuantizedMatmul():
             return (*dims[:-1], spec.weights.rows)
+        case QuantizedAverage():
+            return result_dims(spec.pool, dims)
         case QuantizedMean():
             return (*dims[:2], 1, 1) if spec.keep_axes else dims[:2]
         case Channels():
