@@ -15,9 +15,9 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from sift_onnx.graphs.constants import array_of
-from sift_onnx.weights.quads import live_quads
+from sift_onnx.weights.quads import live_quads, quads_of
 
-__all__ = ["HIGHEST", "IntegerMatrix", "IntegerReading", "Quantization"]
+__all__ = ["HIGHEST", "IntegerMatrix", "IntegerReading", "Quantization", "read_integers"]
 
 # Of a byte.
 HIGHEST = 255
@@ -136,7 +136,7 @@ class IntegerMatrix:
     @property
     def quad_density(self) -> float:
         """Share of quads along the input channels that kernels cannot skip."""
-        quads = self.rows * self.taps * -(-self.channels // 4)
+        quads = quads_of(self.rows, self.channels, self.taps)
         return self.reading.quads / quads if quads else 1.0
 
     def differences(self) -> npt.NDArray[np.int16]:

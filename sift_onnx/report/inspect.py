@@ -21,7 +21,8 @@ def inspect_tables(report: CostReport, title: str) -> Iterator[RenderableType]:
     with_zeros = "|active zeros" if zeros else ""
     has_quads = any(layer.live_quads is not None for layer in report.layers)
     with_quads = "|live quads" if has_quads else ""
-    columns = f"<weight|<kind|<shape|parameters|active{with_zeros}|sparsity{with_quads}|dense MACs|MACs of active|search space"
+    counts = f"parameters|active{with_zeros}|sparsity{with_quads}|dense MACs|MACs of active|search space"
+    columns = f"<weight|<kind|<shape|{counts}"
     spare = ("search space", "kind", "dense MACs", "parameters", "active zeros")
     table = FittingTable(columns, title=title, show_footer=True, spare=spare)
     footers = (

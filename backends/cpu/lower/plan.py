@@ -309,10 +309,9 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
 def _kernel_reason(spec: Spec) -> str:
     match spec:
         case QuantizedMatmul() if spec.weights.quad_density <= SPARSE_BELOW:
-            skipped = 1 - spec.weights.quad_density
+            pruned, skipped = 1 - spec.weights.density, 1 - spec.weights.quad_density
             return (
-                f"int8, {1 - spec.weights.density:.0%} of its weights are pruned: {skipped:.0%} of the quads (four along the "
-                "input features) are skipped"
+                f"int8, {pruned:.0%} of its weights are pruned, {skipped:.0%} of their quads along the input features"
             )
         case QuantizedMatmul():
             return "dense int8, between sparse layers: its operands stay in the kernels' layout"

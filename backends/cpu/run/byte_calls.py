@@ -24,6 +24,8 @@ __all__ = ["SAME_NUMBERS", "ByteCalls", "is_on_quads"]
 # Bytes as floats of the same numbers.
 SAME_NUMBERS = Quantization(1.0, 0)
 Sizes = tuple[int, ...]
+# Brings floats of the same numbers together as a tensor.
+AsFloats = Callable[[PlacedView], Stored]
 
 
 @dataclass
@@ -45,13 +47,13 @@ class ByteCalls:
     signed: set[str] = field(default_factory=set)
     _copies: dict[tuple[str, Shape, Layout], Stored] = field(default_factory=dict)
 
-    def quads(self, name: str, shape: Shape, as_floats: Callable[[PlacedView], Stored]) -> Stored:
+    def quads(self, name: str, shape: Shape, as_floats: AsFloats) -> Stored:
         """The value in quads of ``shape``.
 
         Args:
             name: of the value.
             shape: (n, c, h, w).
-            as_floats: brings floats of the same numbers together as a tensor of this shape.
+            as_floats: for values that have been moved as floats.
         """
         if name not in self.stored:
             plain = as_floats(self.floats[name])
@@ -66,15 +68,13 @@ class ByteCalls:
         plain = self._reordered(found, to_quads=False, is_signed=False)
         return self._reordered(replace(plain, shape=shape), to_quads=True, is_signed=False)
 
-    def deliver(
-        self, name: str, shape: Shape, out: str, is_signed: bool, as_floats: Callable[[PlacedView], Stored]
-    ) -> None:
+    def deliver(self, name: str, shape: Shape, out: str, is_signed: bool, as_floats: AsFloats) -> None:
         """Bring a value into the caller's array ``out``."""
         found = self.quads(name, shape, as_floats)
         op = _kernels.ReorderBytes(to_quads=False, is_signed=is_signed, isa=self.isa)
         self.calls.call(op, found.shape, (found.key,), out, DType.UINT8)
 
-    def numbers(self, name: str, shape: Shape, layout: Layout, as_floats: Callable[[PlacedView], Stored]) -> Stored:
+    def numbers(self, name: str, shape: Shape, layout: Layout, as_floats: AsFloats) -> Stored:
         """Floats of the same numbers, 0 to 255, as a tensor."""
         found = self.quads(name, shape, as_floats)
         key = (found.key, shape, layout)
