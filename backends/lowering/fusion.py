@@ -62,7 +62,7 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
     region = RegionSteps(list(steps), frozenset(outputs), pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool, *QUANTIZED_RULES):
         region.apply(rule)
-    return with_dynamic_bytes([part for step in _needed(region) for part in _unfolded(step)])
+    return with_dynamic_bytes([part for step in region.needed() for part in _unfolded(step)])
 
 
 def _unfolded(step: Step) -> list[Step]:
@@ -75,17 +75,6 @@ def _unfolded(step: Step) -> list[Step]:
         replace(step, spec=replace(spec, block=(1, 1)), output=name),
         replace(step, spec=DepthToSpace(spec.block), inputs=(name,)),
     ]
-
-
-def _needed(region: RegionSteps) -> list[Step]:
-    """The steps whose results are read; slices that were joined again may have no reader left."""
-    wanted = set(region.outputs)
-    kept = []
-    for step in reversed(region.steps):
-        if step.output in wanted:
-            wanted.update(step.inputs)
-            kept.append(step)
-    return kept[::-1]
 
 
 def _fold_scale(region: RegionSteps, step: Step) -> Merged:

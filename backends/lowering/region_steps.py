@@ -24,7 +24,11 @@ class RegionSteps:
     pools_at_once: Callable[[Conv, Pool], bool]
 
     def apply(self, rule: Rule) -> None:
-        """Offer every step to ``rule`` in order; what it returns takes the place of the step and of those merged."""
+        """Offer every step to ``rule`` in order; what it returns takes the place of the step and of those merged.
+
+        Steps that nothing reads any longer go first: they would count as readers.
+        """
+        self.steps = self.needed()
         i = 0
         while i < len(self.steps):
             before = self.steps[i]
@@ -36,6 +40,16 @@ class RegionSteps:
             self.steps[self.place(before)] = step
             self.steps = [s for s in self.steps if not any(s is g for g in gone)]
             i = self.place(step)
+
+    def needed(self) -> list[Step]:
+        """The steps whose results are read; slices that were joined again, say, may have no reader left."""
+        wanted = set(self.outputs)
+        kept = []
+        for step in reversed(self.steps):
+            if step.output in wanted:
+                wanted.update(step.inputs)
+                kept.append(step)
+        return kept[::-1]
 
     def insert_before(self, reader: Step, step: Step) -> None:
         """Put a step in; what it makes is for ``reader``."""

@@ -64,10 +64,10 @@ def _value(step: Step, operands: list[Any]) -> Any:
         case DynamicQuantize():
             return _dynamic(x)
         case QuantizedMatmul():
-            return _layer(spec, x)
-        case QuantizedAdd(a=a, b=b, y=y):
-            real = a.values()[x] + b.values()[operands[1]]
-            return np.clip(y.bytes_of(real), *spec.clamp)
+            made = _layer(spec, x)
+            return made if spec.added is None else _added(spec.added, made, operands[1])
+        case QuantizedAdd():
+            return _added(spec, x, operands[1])
         case QuantizedMean(x=of, y=y):
             mean = of.values()[x].mean(axis=(2, 3), dtype=np.float64, keepdims=spec.keep_axes)
             return y.bytes_of(mean.astype(np.float32))
@@ -100,6 +100,10 @@ def _value(step: Step, operands: list[Any]) -> Any:
         case PixelCopy(height=Sampling() as height, width=Sampling() as width):
             return x[:, :, height.sources(x.shape[2])][:, :, :, width.sources(x.shape[3])]
     raise AssertionError(f"no reference for {type(spec).__name__}")
+
+
+def _added(spec: QuantizedAdd, own: Array, other: Array) -> Array:
+    return np.clip(spec.y.bytes_of(spec.a.values()[own] + spec.b.values()[other]), *spec.clamp)
 
 
 def _dynamic(x: Array) -> tuple[Array, np.float32, int]:
