@@ -1,0 +1,152 @@
+"""Quantized models on the kernels: onnxruntime's bits where it computes on integers, or within one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
+from sparse_nets import ONE_THREAD, places, reasons
+
+from sift_onnx.backends.cpu.run.program import CpuProgram
+from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.lowering.specs import Dequantize, Quantize
+from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
+
+pytestmark = pytest.mark.usefixtures("every_region_pays")
+
+
+def assert_same(model: onnx.ModelProto, batches: tuple[int, ...] = (1, 3, 17), step: float | None = None) -> CpuProgram:
+    """All of the model in the kernels, outputs within ``step``; None is one step of the last scale."""
+    program = CpuProgram(model, ONE_THREAD)
+    whole = OnnxRuntimeProgram(model, ONE_THREAD)
+    assert set(places(program).values()) <= {"kernels", "folded"}, reasons(program)
+    for batch in batches:
+        feeds = inputs_of(model, batch, seed=batch)
+        compare(program.run(feeds), whole.run(feeds), last_scale(program) if step is None else step)
+    return program
+
+
+def last_scale(program: CpuProgram) -> float:
+    steps = [step for part in program.parts if isinstance(part, RegionProgram) for step in part.region.steps]
+    last = steps[-1].spec
+    return last.x.scale if isinstance(last, Dequantize) else 0.0
+
+
+def compare(found: dict[str, Array], wanted: dict[str, Array], step: float) -> None:
+    for name, array in wanted.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        most = 1.001 * step + 1e-5 * float(np.abs(array).max(initial=0))
+        np.testing.assert_allclose(found[name].astype(np.float64), array, rtol=0, atol=most, err_msg=name)
+
+
+@pytest.mark.parametrize("spelling", STATIC)
+@pytest.mark.parametrize("net", ["images", "gated"])
+def test_static_quantization(net: str, spelling: str) -> None:
+    if net == "gated" and "per channel" in spelling:
+        pytest.skip("covered by the other net")
+    program = assert_same(static(net, spelling))
+    (part,) = program.parts
+    assert isinstance(part, RegionProgram)
+    borders = [step.spec for step in part.region.steps if isinstance(step.spec, (Quantize, Dequantize))]
+    assert len(borders) == 2
+
+
+@pytest.mark.parametrize("net", ["images", "tokens"])
+def test_dynamic_quantization(net: str) -> None:
+    assert_same(dynamic(net), batches=(1, 4, 13), step=0.0)
+
+
+def test_layers_of_integers() -> None:
+    model = integer_net()
+    program = assert_same(model, step=0.05)
+    assert "int8, " in reasons(program)["b"]
+
+
+class TestBytesAtTheBorder:
+    """Models whose inputs and outputs are bytes themselves: nothing hides a wrong bit."""
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    @pytest.mark.parametrize(("size", "batch"), [(7, 1), (5, 3), (8, 17)])
+    def test_a_convolution_is_exact(self, dtype: type[Any], size: int, batch: int) -> None:
+        net = ByteNet(dtype, batch, 6, size)
+        net.output_bytes(net.qconv("x", 6, 9, 3, pads=[1] * 4))
+        net.assert_exact()
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    def test_bytes_that_leave_and_are_read_on(self, dtype: type[Any]) -> None:
+        net = ByteNet(dtype, 2, 8, 6)
+        y = net.qconv("x", 8, 8, 3, pads=[1] * 4, strides=[2, 2])
+        net.output_bytes(y)
+        z = net.op("MaxPool", y, kernel_shape=[2, 2])
+        z = net.op("Concat", z, z, axis=1)
+        net.output_bytes(net.op("Transpose", z, perm=[0, 2, 3, 1]))
+        net.output_bytes(net.op("Flatten", net.qconv(z, 16, 5, 2)))
+        net.assert_exact()
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+    def test_sums_and_means(self, dtype: type[Any]) -> None:
+        net = ByteNet(dtype, 3, 8, 5)
+        a, b = net.qconv("x", 8, 8, 1), net.qconv("x", 8, 8, 3, pads=[1] * 4)
+        total = net.qadd(a, b)
+        net.output_bytes(net.op("QLinearGlobalAveragePool", total, *net.point(), *net.point(), domain=MICROSOFT))
+        net.output_bytes(net.op("QLinearSigmoid", total, *net.point(), *net.point(1 / 256), domain=MICROSOFT))
+        net.assert_exact()
+
+    def test_products(self) -> None:
+        net = ByteNet(np.uint8, 3, 8, 5)
+        x = net.op("Reshape", "x", net.constant(np.array([-1, 40])))
+        weights = (net.integers(40, 12), net.constant(np.float32(0.01)), net.constant(np.int8(0)))
+        net.output_bytes(net.op("QLinearMatMul", x, *net.point(), *weights, *net.point()))
+        bias = net.constant(np.arange(12, dtype=np.int32) * 50)
+        y = net.op("QGemm", x, *net.point(), net.integers(12, 40), *weights[1:], bias, *net.point(), transB=1,
+                   domain=MICROSOFT)  # fmt: skip
+        net.output_bytes(y)
+        net.assert_exact()
+
+
+class ByteNet(PrunedNet):
+    """A net of onnxruntime's quantized operators from bytes to bytes."""
+
+    def __init__(self, dtype: type[Any], batch: int, channels: int, size: int) -> None:
+        super().__init__(opset=17)
+        self.dtype = dtype
+        low = np.iinfo(dtype).min
+        values = self._rng.integers(low, low + 256, (batch, channels, size, size)).astype(dtype)
+        self.input("x", values=values, declared=["n", channels, size, size])
+        self.wanted: list[str] = []
+
+    def point(self, scale: float = 0.03) -> tuple[str, str]:
+        zero = self._rng.integers(100, 150) if self.dtype is np.uint8 else self._rng.integers(-20, 20)
+        return self.constant(np.float32(scale)), self.constant(zero, dtype=self.dtype)
+
+    def integers(self, *shape: int) -> str:
+        kept = self._rng.random(shape) < 0.4
+        return self.constant(np.where(kept, self._rng.integers(-127, 128, shape), 0).astype(np.int8))
+
+    def qconv(self, x: str, inputs: int, outputs: int, kernel: int, **attrs: Any) -> str:
+        scales = self.constant(np.linspace(0.002, 0.01, outputs, dtype=np.float32))
+        zeros = self.constant(np.zeros(outputs, np.int8))
+        bias = self.constant(self._rng.integers(-3000, 3000, outputs).astype(np.int32))
+        weight = self.integers(outputs, inputs, kernel, kernel)
+        return str(self.op("QLinearConv", x, *self.point(), weight, scales, zeros, *self.point(), bias, **attrs))
+
+    def qadd(self, a: str, b: str) -> str:
+        return str(self.op("QLinearAdd", a, *self.point(), b, *self.point(), *self.point(0.05), domain=MICROSOFT))
+
+    def output_bytes(self, name: str) -> None:
+        self.wanted.append(name)
+
+    def assert_exact(self) -> None:
+        """Every output has onnxruntime's bits."""
+        for name in self.wanted:
+            self.output(name)
+        model = self.model()
+        program = CpuProgram(model, ONE_THREAD)
+        assert set(places(program).values()) <= {"kernels", "folded"}, reasons(program)
+        found, wanted = program.run(self.feeds), OnnxRuntimeProgram(model, ONE_THREAD).run(self.feeds)
+        for name, array in wanted.items():
+            assert found[name].dtype == array.dtype
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
