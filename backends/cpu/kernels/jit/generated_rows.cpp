@@ -252,7 +252,8 @@ std::size_t most_body_bytes(std::size_t nnz, std::size_t columns) {
   return multiplying + HostEmitter::kShortBytes * (lines / std::size_t{kBlocksAhead} + 2 + kEnd);
 }
 
-std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit) {
+std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool has_taps, CodeUnit& unit,
+                      CodeWeight kind) {
   const std::size_t nnz = entries.size();
   std::size_t columns = 0;
   const auto is_new_column = [&](std::size_t i) {
@@ -298,8 +299,12 @@ std::byte* write_body(std::byte* at, std::span<const CodeEntry> entries, bool ha
       code.advance(Pointer::weights, step);
       weights += step;
     }
-    code.multiply_add(static_cast<VectorRegister>(entry.row), operand,
-                      {Pointer::weights, static_cast<std::int32_t>(weight - weights)});
+    const Address factor{Pointer::weights, static_cast<std::int32_t>(weight - weights)};
+    if (kind == CodeWeight::quad) {
+      code.dot_product(static_cast<VectorRegister>(entry.row), operand, factor);
+    } else {
+      code.multiply_add(static_cast<VectorRegister>(entry.row), operand, factor);
+    }
     // Evenly spread: requested all at once, they would fill the queues, and operands would wait.
     for (; prefetched * nnz < (i + 1) * (unit.code_ahead + unit.weights_ahead); ++prefetched) {
       const bool is_code = prefetched < unit.code_ahead;

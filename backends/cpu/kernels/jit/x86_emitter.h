@@ -53,6 +53,10 @@ class X86Emitter {
   void multiply_add_vector(VectorRegister sum, VectorRegister a, Address b) {
     vector({kMap0F38, k66, 0xB8, kVectorBytes}, sum, a, b);
   }
+  // vpdpbusd zmm, zmm, m32{1to16}, of AVX-512 VNNI
+  void dot_product(VectorRegister sum, VectorRegister a, Address b) {
+    vector({kMap0F38, k66, 0x50, sizeof(std::int32_t), true}, sum, a, b);
+  }
   // vaddps
   void add(VectorRegister to, VectorRegister a, VectorRegister b) {
     vector({kMap0F, kNone, 0x58, kVectorBytes}, to, a, b);

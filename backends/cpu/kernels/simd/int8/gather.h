@@ -1,0 +1,89 @@
+// What the taps of a window read of quads, which lie as they are multiplied: 16 positions side by side.
+#pragma once
+
+#include "simd/int8/kernel_table.h"
+#include "simd/int8/lanes.h"
+
+namespace sift::cpu::SIFT_ISA {
+
+// Where the lanes of one tap come from; -1 outside of the image.
+struct TapSources {
+  alignas(64) std::int32_t lanes[kQuadBlock];
+  std::int32_t first;  // of those inside, which ascend; first > last where there is none
+  std::int32_t last;
+};
+
+[[gnu::always_inline]] inline TapSources sources_of(const GatherTapsArgs& args, std::int32_t y, std::int32_t x) {
+  TapSources sources{.lanes = {}, .first = INT32_MAX, .last = -1};
+  // Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
+  const auto height = static_cast<std::uint32_t>(args.height);
+  const auto width = static_cast<std::uint32_t>(args.width);
+  const std::uint32_t distance = static_cast<std::uint32_t>(y) * width + static_cast<std::uint32_t>(x);
+  for (int lane = 0; lane < kQuadBlock; ++lane) {
+    const std::uint32_t at_y = static_cast<std::uint32_t>(args.ys[lane]) + static_cast<std::uint32_t>(y);
+    const std::uint32_t at_x = static_cast<std::uint32_t>(args.xs[lane]) + static_cast<std::uint32_t>(x);
+    const bool inside = (at_y < height) & (at_x < width);
+    const auto position = static_cast<std::int32_t>(static_cast<std::uint32_t>(args.positions[lane]) + distance);
+    sources.lanes[lane] = inside ? position : -1;
+    sources.first = inside && position < sources.first ? position : sources.first;
+    sources.last = inside && position > sources.last ? position : sources.last;
+  }
+  return sources;
+}
+
+inline void gather_taps(const GatherTapsArgs& args) {
+  std::uint8_t* out = args.out;
+  const std::ptrdiff_t block_bytes = args.quads * kBlockBytes;
+  const Words fill = splat(args.fill * 0x01010101U);
+  for (std::size_t tap = 0; tap < args.tap_ys.size(); ++tap, out += block_bytes) {
+    const TapSources sources = sources_of(args, args.tap_ys[tap], args.tap_xs[tap]);
+#if defined(__AVX512F__)
+    const __m512i lanes = _mm512_load_si512(sources.lanes);
+    const __m512i blocks = _mm512_srai_epi32(lanes, 4);
+    bool filled = false;  // whether `out` is what earlier blocks have left
+    for (std::int32_t block = sources.first / 16; block <= sources.last / 16 && sources.last >= 0; ++block) {
+      const __mmask16 mask = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block));
+      if (mask == 0) continue;
+      const std::uint8_t* const from = args.in + block * block_bytes;
+      // Most windows read two blocks: both at once, so that nothing is stored twice.
+      const __mmask16 next = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block + 1));
+      const std::uint8_t* const from_next = next == 0 ? from : from + block_bytes;
+      for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
+        __m512i value = filled ? _mm512_load_si512(out + at) : reinterpret_cast<__m512i>(fill);
+        value = _mm512_mask_permutexvar_epi32(value, mask, lanes, _mm512_load_si512(from + at));
+        value = _mm512_mask_permutexvar_epi32(value, next, lanes, _mm512_load_si512(from_next + at));
+        _mm512_store_si512(out + at, value);
+      }
+      filled = true;
+      if (next != 0) ++block;
+    }
+    if (filled) continue;
+    for (std::ptrdiff_t at = 0; at < block_bytes; at += kWordBytes) store_words(out + at, fill);
+#else
+    for (std::ptrdiff_t at = 0; at < block_bytes; at += kWordBytes) store_words(out + at, fill);
+    for (int lane = 0; lane < kQuadBlock; ++lane) {
+      const std::int32_t position = sources.lanes[lane];
+      if (position < 0) continue;
+      const std::uint8_t* const from = args.in + position / 16 * block_bytes + position % 16 * kQuad;
+      for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
+        __builtin_memcpy(out + at + lane * kQuad, from + at, kQuad);
+      }
+    }
+#endif
+  }
+}
+
+inline void max_taps(const std::uint8_t* taps, std::int64_t count, std::int64_t quads, std::uint8_t* out) {
+  typedef std::uint8_t Bytes __attribute__((vector_size(kWordBytes), may_alias));
+  const std::int64_t bytes = quads * kBlockBytes;
+  for (std::int64_t at = 0; at < bytes; at += kWordBytes) {
+    Bytes most = *reinterpret_cast<const Bytes*>(taps + at);
+    for (std::int64_t tap = 1; tap < count; ++tap) {
+      const Bytes value = *reinterpret_cast<const Bytes*>(taps + tap * bytes + at);
+      most = value > most ? value : most;
+    }
+    *reinterpret_cast<Bytes*>(out + at) = most;
+  }
+}
+
+}  // namespace sift::cpu::SIFT_ISA
