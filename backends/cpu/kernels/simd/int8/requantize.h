@@ -14,14 +14,15 @@ template <bool Adds>
   const Floats high = splat(args.high);
   for (std::int64_t first = 0; first < args.rows; first += kQuad) {
     for (int v = 0; v < kWordVecs; ++v) {
-      const std::int64_t at = first * kQuadBlock + v * kWordLanes;
+      const std::int32_t* const from = args.sums + first * kQuadBlock + v * kWordLanes;
+      const std::int64_t at = first / kQuad * kBlockBytes + v * kWordBytes;
       Words other{};
       if constexpr (Adds) other = load_words(args.other + at);
       Words packed{};
 #pragma GCC unroll 4
       for (int k = 0; k < kQuad; ++k) {
         if (first + k >= args.rows) break;
-        const Ints sums = reinterpret_cast<Ints>(load_words(args.sums + at + k * kQuadBlock));
+        const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
         Floats value = clamp(to_floats(sums) * args.multipliers[first + k], own_low, own_high);
         value = round_half_even(value) + args.zero_point;
         if constexpr (Adds) {
