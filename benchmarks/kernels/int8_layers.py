@@ -113,7 +113,9 @@ def theirs(layer: Layer, weights: np.ndarray, batch: int, threads: int) -> Calla
     if layer.is_product:
         shape: tuple[int, ...] = (batch * layer.size, layer.channels)
         constants["w"] = np.ascontiguousarray(weights[:, :, 0, 0].T)
-        node = helper.make_node("QLinearMatMul", ["x", "scale", "zero", "w", "w_scale", "w_zero", "scale", "y_zero"], ["y"])
+        node = helper.make_node(
+            "QLinearMatMul", ["x", "scale", "zero", "w", "w_scale", "w_zero", "scale", "y_zero"], ["y"]
+        )
     else:
         shape = (batch, layer.channels, layer.size, layer.size)
         constants["w"] = weights

@@ -18,7 +18,6 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.lower.weights import packed_weights
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
-from sift_onnx.backends.cpu.run.byte_arrays import as_words, empty_bytes
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.quantized_operators import build_quantized, quad_weights
@@ -130,9 +129,8 @@ class RegionProgram:
             _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
         ]
         prepared = self.prepare([array.shape for array in inputs])
-        made = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
-        outputs = [array for array, _ in made]
-        arrays = [*map(as_words, inputs), *(words for _, words in made)]
+        outputs = [self._output(sizes, dtype) for sizes, dtype in prepared.outputs]
+        arrays = [*inputs, *outputs]
         # Images and rows are consecutive in all of them but constants: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
         shared = [name in constants for name, _ in self.region.inputs] + [False] * len(outputs)
@@ -216,14 +214,10 @@ class RegionProgram:
         kind = "conv" if isinstance(spec, Conv) else "matmul"
         return f"{kind} {told['algorithm']} {layout} tile {'x'.join(map(str, told['tile']))}"
 
-    def _output(self, sizes: tuple[int, ...], dtype: DType) -> tuple[Array, Array]:
-        """An array for a result, and what a sequence takes for it."""
-        if dtype.is_bytes:
-            return empty_bytes(sizes, dtype)
+    def _output(self, sizes: tuple[int, ...], dtype: DType) -> Array:
         # The pool's arrays are float32.
-        pooled = dtype.itemsize * math.prod(sizes) >= _POOLED_BYTES
-        array: Array = self._arrays.empty(sizes) if pooled else np.empty(sizes, dtype.numpy)
-        return array, array
+        pooled = dtype is DType.FLOAT32 and dtype.itemsize * math.prod(sizes) >= _POOLED_BYTES
+        return self._arrays.empty(sizes) if pooled else np.empty(sizes, dtype.numpy)
 
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))

@@ -51,14 +51,14 @@ __all__ = [
 def quantize(node: NodeView) -> Step:
     """Floats to bytes, with one scale for all."""
     view = node.operand(0)
-    step = node.step(Quantize(_quantization(node, 1, 2)), view)
+    step = node.step(Quantize(_quantization(node, 1, 2, of=node.output)), view)
     return replace(step, result_dtype=DType.UINT8)
 
 
 def dequantize(node: NodeView) -> Step:
     """Bytes to floats, with one scale for all."""
     view = node.bytes_view(node.input(0))
-    return replace(node.step(Dequantize(_quantization(node, 1, 2)), view), dtype=DType.UINT8)
+    return replace(node.step(Dequantize(_quantization(node, 1, 2, of=node.input(0))), view), dtype=DType.UINT8)
 
 
 def quantized_convolution(node: NodeView) -> Step:
@@ -171,8 +171,8 @@ def quantized_concat(node: NodeView) -> tuple[Step, ...]:
     return (*steps, last)
 
 
-def _quantization(node: NodeView, scale: int, zero: int) -> Quantization:
-    return quantization_at(node.graph, node.proto, scale, zero)
+def _quantization(node: NodeView, scale: int, zero: int, of: str = "") -> Quantization:
+    return quantization_at(node.graph, node.proto, scale, zero, of)
 
 
 def _of_bytes(node: NodeView, spec: Spec, view: View) -> Step:

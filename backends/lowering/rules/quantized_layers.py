@@ -60,7 +60,7 @@ def dequantized_layer(node: NodeView) -> Step | None:
     read = _dequantizer(node.graph, node.input(0), is_constant=False)
     if read is None or _dequantizer(node.graph, node.input(1), is_constant=True) is None:
         return None
-    x = quantization_at(node.graph, read, 1, 2)
+    x = quantization_at(node.graph, read, 1, 2, of=read.input[0])
     return _convolution(node, read.input[0], x) if node.op == "Conv" else _product(node, read.input[0], x)
 
 
@@ -180,8 +180,10 @@ def check_integers(node: NodeView, weights: IntegerMatrix) -> None:
         raise NotLowered(f"the weights {weights.name!r} are no int8 once their zero point is taken off")
 
 
-def quantization_at(graph: GraphView, node: onnx.NodeProto, scale: int, zero: int) -> Quantization:
+def quantization_at(graph: GraphView, node: onnx.NodeProto, scale: int, zero: int, of: str = "") -> Quantization:
     """What a node says of a tensor of activations, by the positions of its inputs.
+
+    Without a zero point, it is 0 of the type of the value ``of``.
 
     Raises:
         NotLowered: scale or zero point are no constants, or not those of a whole tensor of bytes.
@@ -190,7 +192,10 @@ def quantization_at(graph: GraphView, node: onnx.NodeProto, scale: int, zero: in
     values = [graph.values_of(name) if name else None for name in names]
     if values[0] is None or (names[1] and values[1] is None):
         raise NotLowered("its scale or zero point is computed during the run")
-    return _quantization_of(values[0], values[1])
+    stored = values[1]
+    if stored is None and of and graph.elem_type(of) != DType.UINT8.onnx_type:
+        stored = np.zeros((), onnx.helper.tensor_dtype_to_np_dtype(graph.elem_type(of)))
+    return _quantization_of(values[0], stored)
 
 
 def _quantization_of(scale: npt.NDArray[Any], zero: npt.NDArray[Any] | None) -> Quantization:
