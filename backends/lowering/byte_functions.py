@@ -17,7 +17,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _sigmoid(x: _Values) -> _Values:
-    return 0.5 * (1 + np.tanh(0.5 * x))
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
 
 
 def _gelu_tanh(x: _Values) -> _Values:

@@ -242,7 +242,9 @@ def _product(
         return None
     if not np.isfinite(scale).all() or (bias is not None and not np.isfinite(bias).all()):
         return None
-    factor = scale.reshape(-1) if quantization is None else scale.reshape(-1) * quantization[0]
+    factor = _floats(scale.reshape(-1))
+    if quantization is not None:
+        factor = factor * _floats(quantization[0])
     return IntegerMatch(
         layer,
         (layer,),
@@ -251,7 +253,7 @@ def _product(
         None if quantization is None else quantization[1],
         weight,
         np.zeros(1, np.int16) if zero is None else zero.reshape(-1).astype(np.int16),
-        _floats(factor),
+        factor,
         shift=None if bias is None else _floats(bias.reshape(-1)),
     )
 

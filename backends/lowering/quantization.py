@@ -71,7 +71,7 @@ class Quantization:
     def bytes_of(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
         """Nearest bytes of finite values, saturated."""
         steps = np.rint(values / np.float32(self.scale)) + np.float32(self.zero)
-        return np.clip(steps, 0, HIGHEST).astype(np.uint8)
+        return np.asarray(np.clip(steps, 0, HIGHEST), np.uint8)
 
 
 @dataclass

@@ -254,16 +254,14 @@ def _add_to_layer(region: RegionSteps, step: Step) -> Merged:
     spec = step.spec
     if not isinstance(spec, QuantizedAdd):
         return None
-    found = []
-    for own, other, swapped in (
-        (*step.inputs, spec),
-        (*step.inputs[::-1], replace(spec, a=spec.b, b=spec.a)),
-    ):
+    first, second = step.inputs
+    found: list[tuple[int, Step, str, QuantizedAdd]] = []
+    for own, other, addition in ((first, second, spec), (second, first, replace(spec, a=spec.b, b=spec.a))):
         before = region.sole_producer(own, step)
         if before is None or not isinstance(before.spec, QuantizedMatmul) or own == other:
             continue
         if before.spec.y is not None and before.spec.clamp == ALL_BYTES and len(before.inputs) == 1:
-            found.append((region.place(before), before, other, swapped))
+            found.append((region.place(before), before, other, addition))
     if not found:
         return None
     # The later of the two: the other one's result is there by then.

@@ -28,6 +28,8 @@ from sift_onnx.backends.lowering.specs import (
 __all__ = ["build_quantized", "quad_weights"]
 
 _POINT = Geometry((1, 1))
+# Scale and zero point.
+_Pair = tuple[float, int]
 
 
 def quad_weights(spec: QuantizedMatmul) -> _kernels.QuadWeights:
@@ -94,9 +96,9 @@ def _layer(spec: QuantizedMatmul, layout: Layout, weights: _kernels.QuadWeights,
     )  # fmt: skip
 
 
-def _addition(spec: QuantizedAdd) -> tuple[tuple[float, int], ...]:
+def _addition(spec: QuantizedAdd) -> tuple[_Pair, _Pair, _Pair]:
     return _pair(spec.a), _pair(spec.b), _pair(spec.y)
 
 
-def _pair(of: Quantization) -> tuple[float, int]:
+def _pair(of: Quantization) -> _Pair:
     return of.scale, of.zero

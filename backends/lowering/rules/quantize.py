@@ -153,7 +153,7 @@ def quantized_concat(node: NodeView) -> tuple[Step, ...]:
         raise NotLowered("the sizes that it joins are not known")
     view = node.bytes_view(names[0])
     steps: list[Step] = []
-    operands = []
+    operands: list[str] = []
     for position, name in zip(positions, names, strict=True):
         x = _quantization(node, position + 1, position + 2)
         node.bytes_view(name, view)

@@ -247,5 +247,5 @@ def _bias(node: NodeView, scale: Floats, rows: int) -> tuple[npt.NDArray[np.int3
         return np.array(values.reshape(-1), np.int32), None
     if zero.size not in (1, rows):
         raise NotLowered(f"the bias {name!r} is not one constant for each channel")
-    number = (values.reshape(-1).astype(np.float64) - zero.reshape(-1)) * factor.reshape(-1)
-    return None, number.astype(np.float32)
+    stored, point, scales = (part.reshape(-1).astype(np.float64) for part in (values, zero, factor))
+    return None, np.asarray((stored - point) * scales, np.float32)
