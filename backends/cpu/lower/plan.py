@@ -28,7 +28,7 @@ from sift_onnx.backends.cpu.lower.profitability import (
     why_not_profitable,
 )
 from sift_onnx.backends.cpu.lower.stages import count_of_large
-from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
+from sift_onnx.backends.cpu.lower.weights import LIVE_BELOW, SPARSE_BELOW, read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
@@ -239,10 +239,10 @@ def _is_sparse(group: NodeGroup) -> bool:
 def _own_reason(group: NodeGroup) -> str:
     """Of a layer with weights: its density."""
     spec = group.step.spec if group.step is not None else None
-    if isinstance(spec, QuantizedMatmul) and spec.weights.quad_density > SPARSE_BELOW:
+    if isinstance(spec, QuantizedMatmul) and spec.weights.quad_density > LIVE_BELOW:
         return (
             f"its int8 weights fill {spec.weights.quad_density:.0%} of the quads (four along the input features), the "
-            f"kernels gain below {SPARSE_BELOW:.0%}"
+            f"kernels gain below {LIVE_BELOW:.0%}"
         )
     if isinstance(spec, (Conv, Matmul)) and spec.weights.density > SPARSE_BELOW:
         return (
@@ -308,7 +308,7 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
 
 def _kernel_reason(spec: Spec) -> str:
     match spec:
-        case QuantizedMatmul() if spec.weights.quad_density <= SPARSE_BELOW:
+        case QuantizedMatmul() if spec.weights.quad_density <= LIVE_BELOW:
             pruned, skipped = 1 - spec.weights.density, 1 - spec.weights.quad_density
             return (
                 f"int8, {pruned:.0%} of its weights are pruned, {skipped:.0%} of their quads along the input features"

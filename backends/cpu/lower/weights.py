@@ -11,11 +11,14 @@ from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["SPARSE_BELOW", "packed_weights", "read_weights"]
+__all__ = ["LIVE_BELOW", "SPARSE_BELOW", "packed_weights", "read_weights"]
 
 # Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
 # weights, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
 SPARSE_BELOW = 0.75
+# The same of the quads of int8 weights. A live quad takes what a quad takes in onnxruntime; what is between layers, and
+# the tables and sums that need no pass of their own, are the gain.
+LIVE_BELOW = 0.9
 
 
 def read_weights(matrices: Iterable[WeightMatrix], threads: int) -> None:
