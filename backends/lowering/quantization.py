@@ -139,22 +139,28 @@ class IntegerMatrix:
         quads = quads_of(self.rows, self.channels, self.taps)
         return self.reading.quads / quads if quads else 1.0
 
-    def differences(self) -> npt.NDArray[np.int16]:
-        """All weights with their zero point taken off, [rows][channels][taps]."""
+    def differences(self) -> npt.NDArray[np.int8] | npt.NDArray[np.int16]:
+        """All weights with their zero point taken off, [rows][channels][taps]; int8 where that is certain."""
         stored = array_of(self.constant)
+        shape = (self.rows, self.channels, self.taps)
         matrix = stored.reshape(-1, self.rows).T if self.transposed else stored.reshape(self.rows, -1)
-        return (matrix.astype(np.int16) - self.zero.reshape(-1, 1)).reshape(self.rows, self.channels, self.taps)
+        if stored.dtype == np.int8 and not self.zero.any():
+            return matrix.reshape(shape)
+        if stored.dtype == np.uint8 and np.all(self.zero == _SHIFT):
+            return (matrix ^ np.uint8(_SHIFT)).view(np.int8).reshape(shape)
+        return (matrix.astype(np.int16) - self.zero.reshape(-1, 1)).reshape(shape)
 
     def values(self) -> npt.NDArray[np.int8]:
         """The same as int8, which :meth:`read` has found them to be."""
-        return np.ascontiguousarray(self.differences().astype(np.int8))
+        return np.ascontiguousarray(self.differences(), np.int8)
 
     def read(self) -> None:
         """Count the weights and check their range."""
         if self.reading.nnz is not None:
             return
         values = self.differences()
-        self.reading.is_int8 = not values.size or bool(values.min() >= -_SHIFT and values.max() < _SHIFT)
+        is_certain = values.dtype == np.int8 or not values.size
+        self.reading.is_int8 = is_certain or bool(values.min() >= -_SHIFT and values.max() < _SHIFT)
         self.reading.quads = live_quads(values != 0)
         self.reading.nnz = int(np.count_nonzero(values))
 

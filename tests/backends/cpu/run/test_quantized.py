@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from quantized_nets import MICROSOFT, STATIC, Array, PrunedNet, dynamic, inputs_of, integer_net, static
 from sparse_nets import ONE_THREAD, places, reasons
 
@@ -113,6 +115,43 @@ class TestBytesAtTheBorder:
                    domain=MICROSOFT)  # fmt: skip
         net.output_bytes(y)
         net.assert_exact()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dtype=st.sampled_from([np.uint8, np.int8]),
+    groups=st.sampled_from([1, 1, 2, 5]),
+    channels=st.integers(1, 7),
+    rows=st.integers(1, 6),
+    kernel=st.sampled_from([1, 2, 3]),
+    stride=st.sampled_from([1, 2]),
+    pads=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    zeros=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+    scale=st.sampled_from([0.003, 0.05, 4.0]),
+    density=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 99),
+)
+def test_any_convolution_of_bytes_is_exact(
+    dtype: type[Any], groups: int, channels: int, rows: int, kernel: int, stride: int, pads: list[int],
+    zeros: tuple[int, int], scale: float, density: float, seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    low = int(np.iinfo(dtype).min)
+    net = ByteNet(dtype, 2, groups * channels, 5)
+    shape = (groups * rows, channels, kernel, kernel)
+    weights = rng.integers(-128, 128, shape) * (rng.random(shape) < density)
+    weights[: groups * rows // 2] = 0
+    point, result = ((net.constant(np.float32(0.02)), net.constant(zero + low, dtype=dtype)) for zero in zeros)
+    of_weights = (
+        net.constant(weights.astype(np.int8)),
+        net.constant((rng.random(groups * rows) * 0.02 + 0.001).astype(np.float32)),
+        net.constant(np.zeros(groups * rows, np.int8)),
+    )
+    result = (net.constant(np.float32(scale)), result[1])
+    bias = net.constant(rng.integers(-4000, 4000, groups * rows).astype(np.int32))
+    net.output_bytes(net.op("QLinearConv", "x", *point, *of_weights, *result, bias, group=groups, pads=pads,
+                            strides=[stride, stride]))  # fmt: skip
+    net.assert_exact()
 
 
 class ByteNet(PrunedNet):

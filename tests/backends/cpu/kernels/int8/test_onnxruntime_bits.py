@@ -201,7 +201,9 @@ def test_dynamic_quantization(pool: _kernels.ThreadPool, isa: str, layout: str, 
     groups = 3 if layout == "images16" else 1
     out = aligned_words(groups * 16 * 21 if layout == "images16" else 37 * 21)
     op.run(pool, shape, found, out)
-    rows = out.reshape(3, 21, 16).transpose(0, 2, 1).reshape(-1, 21)[:37] if layout == "images16" else out.reshape(37, 21)
+    rows = (
+        out.reshape(3, 21, 16).transpose(0, 2, 1).reshape(-1, 21)[:37] if layout == "images16" else out.reshape(37, 21)
+    )
     np.testing.assert_array_equal(rows, sums.astype(np.float32) * (scale * w_scale) + bias)
 
 
