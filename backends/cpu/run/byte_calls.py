@@ -1,25 +1,30 @@
 """Quantized values in a schedule: bytes in quads, four channels of a position side by side, from step to step.
 
 What arrives from outside, or leaves, is bytes in the model's order. Every operator on bytes that the kernels have reads
-and makes quads. For any other one that moves values, bytes become floats of the same numbers, 0 to 255, which are moved
-as floats are: that is exact.
+and makes quads, and what moves whole positions copies quads as words. For anything else that moves values, bytes become
+floats of the same numbers, 0 to 255, which are moved as floats are: that is exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.cpu.lower.layouts import Layout
+from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.run.calls import Calls
 from sift_onnx.backends.cpu.run.placed_views import PlacedView, Shape, Stored
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.quantization import Quantization
-from sift_onnx.backends.lowering.rules import View
-from sift_onnx.backends.lowering.specs import Joined, Moving, Reshaped, Sliced
+from sift_onnx.backends.lowering.rules import Step, View
+from sift_onnx.backends.lowering.specs import Joined, Moving, PixelCopy, Reshaped, Sliced, Transposed
+from sift_onnx.weights.quads import quads_of
 
-__all__ = ["SAME_NUMBERS", "ByteCalls", "is_on_quads"]
+__all__ = ["SAME_NUMBERS", "ByteCalls", "is_on_quads", "position_copy", "positions_read"]
 
 # Bytes as floats of the same numbers.
 SAME_NUMBERS = Quantization(1.0, 0)
@@ -107,6 +112,48 @@ def is_on_quads(spec: Moving, dims: Sizes, view: View) -> bool:
         case Joined():
             return spec.axis == channel_axis and not spec.repeated
     return False
+
+
+def positions_read(step: Step, dims: Sizes) -> npt.NDArray[np.int64] | None:
+    """Of a step that moves whole positions: which one of the operand, of ``dims``, each of the result is.
+
+    None if channels are moved, positions are filled, or the result is read in another way than the operand.
+    """
+    if step.view != step.result_view:
+        return None
+    channel_axis = 1 if step.view == "image" else len(dims) - 1
+    own = [size for axis, size in enumerate(dims) if axis != channel_axis]
+    numbers = np.arange(math.prod(own)).reshape(own)
+    match step.spec:
+        case PixelCopy(height=rows, width=columns, follows=False):
+            ys, xs = np.array(rows.sources(dims[2])), np.array(columns.sources(dims[3]))
+            if min(ys.min(initial=0), xs.min(initial=0)) < 0:
+                return None
+            return numbers[:, ys][:, :, xs].reshape(-1)
+        case Transposed(order=order) if order[channel_axis] == channel_axis:
+            kept = [axis - (axis > channel_axis) for axis in order if axis != channel_axis]
+            return numbers.transpose(kept).reshape(-1)
+        case Sliced(ranges=ranges, drops=False) if all(taken.axis != channel_axis for taken in ranges):
+            for taken in ranges:
+                axis = taken.axis - (taken.axis > channel_axis)
+                numbers = numbers.take(taken.places(numbers.shape[axis]), axis=axis)
+            return numbers.reshape(-1)
+    return None
+
+
+def position_copy(positions: npt.NDArray[np.int64], own: Shape, made: Shape, isa: str) -> tuple[_kernels.Op, Shape]:
+    """The operator that copies whole positions of quads, and the shape of its operand.
+
+    A quad is a word, and blocks of sixteen positions lie as those of sixteen rows of floats do.
+    """
+    quads = quads_of(1, own[1])
+    source, target = ((shape[0] * shape[2] * shape[3], quads, 1, 1) for shape in (own, made))
+    places = positions // LANES * (LANES * quads) + positions % LANES
+    op = _kernels.Rearrange(
+        places, LANES * np.arange(quads), source=source, target=target, first_channel=0, source_layout="images16",
+        target_layout="images16", isa=isa,
+    )  # fmt: skip
+    return op, source
 
 
 def _are_same_quads(own: Shape, wanted: Shape) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.run.byte_calls import ByteCalls, is_on_quads
+from sift_onnx.backends.cpu.run.byte_calls import ByteCalls, is_on_quads, position_copy, positions_read
 from sift_onnx.backends.cpu.run.calls import Calls, Schedule, bytes_of, words_of
 from sift_onnx.backends.cpu.run.operators import build, build_attention, build_for_size
 from sift_onnx.backends.cpu.run.placed_views import (
@@ -205,7 +205,16 @@ class _Scheduler:
                 self.calls.call(_kernels.QuadChannels(*ends), own.shape, (own.key,), key, step.result_dtype, index)
             self.bytes.stored[step.output] = Stored(key, shape, "quads")
             return
-        self._move_as_floats(index, step)
+        positions = positions_read(step, self.dims[operand_key(step, 0, (*self.bytes.stored, *self.bytes.floats))])
+        if positions is None:
+            self._move_as_floats(index, step)
+            return
+        own, shape = self._quads(step, 0), kernel_shape(dims, step.result_view)
+        op, source = position_copy(positions, own.shape, shape, self.isa)
+        key = f"{step.output}:quads"
+        # Words, as large as floats.
+        self.calls.call(op, source, (own.key,), key, DType.FLOAT32, index)
+        self.bytes.stored[step.output] = Stored(key, shape, "quads")
 
     def _move_as_floats(self, index: int, step: Step) -> None:
         """A step that moves bytes, on floats of the same numbers."""

@@ -88,6 +88,19 @@ class TestBytesAtTheBorder:
         net.output_bytes(net.op("Flatten", net.qconv(z, 16, 5, 2)))
         net.assert_exact()
 
+    def test_positions_that_are_moved(self) -> None:
+        net = ByteNet(np.int8, 3, 8, 6)
+        y = net.qconv("x", 8, 6, 1)
+        ends = [net.constant(np.array(values)) for values in ([1, 5], [6, 0], [2, 3], [2, -1])]
+        cut = net.op("Slice", y, *ends)
+        net.output_bytes(net.qconv(cut, 6, 5, 1))
+        turned = net.op("Transpose", y, perm=[0, 1, 3, 2])
+        net.output_bytes(net.qconv(turned, 6, 5, 2))
+        larger = net.op("Resize", y, "", net.constant(np.array([1, 1, 2, 1.5], np.float32)), mode="nearest")
+        net.output_bytes(net.qconv(larger, 6, 5, 3))
+        net.output_bytes(net.op("Flatten", net.op("Transpose", y, perm=[0, 2, 3, 1])))
+        net.assert_exact()
+
     @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
     @pytest.mark.parametrize(
         ("op", "scale", "attrs"),
