@@ -9,25 +9,38 @@ namespace sift::cpu::SIFT_ISA {
 // Where the lanes of one tap come from; -1 outside of the image.
 struct TapSources {
   alignas(64) std::int32_t lanes[kQuadBlock];
-  std::int32_t first;  // of those inside, which ascend; first > last where there is none
-  std::int32_t last;
+  std::int32_t first;  // of those inside, which ascend
+  std::int32_t last;   // negative where there is none
 };
 
+// Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
 [[gnu::always_inline]] inline TapSources sources_of(const GatherTapsArgs& args, std::int32_t y, std::int32_t x) {
-  TapSources sources{.lanes = {}, .first = INT32_MAX, .last = -1};
-  // Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
+  TapSources sources;
   const auto height = static_cast<std::uint32_t>(args.height);
   const auto width = static_cast<std::uint32_t>(args.width);
   const std::uint32_t distance = static_cast<std::uint32_t>(y) * width + static_cast<std::uint32_t>(x);
+  std::uint32_t inside = 0;
+#if defined(__AVX512F__)
+  const auto spread = [](std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); };
+  const __m512i ys = _mm512_add_epi32(_mm512_loadu_si512(args.ys), _mm512_set1_epi32(y));
+  const __m512i xs = _mm512_add_epi32(_mm512_loadu_si512(args.xs), _mm512_set1_epi32(x));
+  const __mmask16 rows = _mm512_cmplt_epu32_mask(ys, spread(height));
+  const __mmask16 mask = _mm512_mask_cmplt_epu32_mask(rows, xs, spread(width));
+  const __m512i positions = _mm512_add_epi32(_mm512_loadu_si512(args.positions), spread(distance));
+  _mm512_store_si512(sources.lanes, _mm512_mask_blend_epi32(mask, _mm512_set1_epi32(-1), positions));
+  inside = mask;
+#else
   for (int lane = 0; lane < kQuadBlock; ++lane) {
     const std::uint32_t at_y = static_cast<std::uint32_t>(args.ys[lane]) + static_cast<std::uint32_t>(y);
     const std::uint32_t at_x = static_cast<std::uint32_t>(args.xs[lane]) + static_cast<std::uint32_t>(x);
-    const bool inside = (at_y < height) & (at_x < width);
+    const bool is_inside = (at_y < height) & (at_x < width);
     const auto position = static_cast<std::int32_t>(static_cast<std::uint32_t>(args.positions[lane]) + distance);
-    sources.lanes[lane] = inside ? position : -1;
-    sources.first = inside && position < sources.first ? position : sources.first;
-    sources.last = inside && position > sources.last ? position : sources.last;
+    sources.lanes[lane] = is_inside ? position : -1;
+    inside |= static_cast<std::uint32_t>(is_inside) << lane;
   }
+#endif
+  sources.first = inside == 0 ? 0 : sources.lanes[__builtin_ctz(inside)];
+  sources.last = inside == 0 ? -1 : sources.lanes[31 - __builtin_clz(inside)];
   return sources;
 }
 
@@ -41,7 +54,7 @@ inline void gather_taps(const GatherTapsArgs& args) {
     const __m512i lanes = _mm512_load_si512(sources.lanes);
     const __m512i blocks = _mm512_srai_epi32(lanes, 4);
     bool filled = false;  // whether `out` is what earlier blocks have left
-    for (std::int32_t block = sources.first / 16; block <= sources.last / 16 && sources.last >= 0; ++block) {
+    for (std::int32_t block = sources.first >> 4; block <= sources.last >> 4; ++block) {
       const __mmask16 mask = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block));
       if (mask == 0) continue;
       const std::uint8_t* const from = args.in + block * block_bytes;
