@@ -6,6 +6,33 @@
 #include <stdexcept>
 
 namespace sift::cpu {
+namespace {
+
+// From one position to the next, without dividing for each.
+struct Walk {
+  Walk(const Shape& shape, std::int64_t position)
+      : height(shape.h),
+        width(shape.w),
+        image(position / (shape.h * shape.w)),
+        y(position / shape.w % shape.h),
+        x(position % shape.w) {}
+
+  void step() {
+    if (++x < width) return;
+    x = 0;
+    if (++y < height) return;
+    y = 0;
+    ++image;
+  }
+
+  std::int64_t height;
+  std::int64_t width;
+  std::int64_t image;
+  std::int64_t y;
+  std::int64_t x;
+};
+
+}  // namespace
 
 void check_positions(const Shape& shape) {
   // Half of what a word counts, so that a window may begin outside of an image.
@@ -21,11 +48,11 @@ PlainBlock PlainPositions::block(std::int64_t number) {
   const std::int64_t first = number * kQuadBlock;
   const std::int64_t count = std::min(kQuadBlock, position_count(shape_) - first);
   bool contiguous = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t image = (first + i) / pixels;
-    const std::int64_t pixel = (first + i) % pixels;
-    lanes_[i] = in_lanes ? (image / kLanes * shape_.c * pixels + pixel) * kLanes + image % kLanes
-                         : image * shape_.c * pixels + pixel;
+  Walk walk(shape_, first);
+  for (std::int64_t i = 0; i < count; ++i, walk.step()) {
+    const std::int64_t pixel = walk.y * shape_.w + walk.x;
+    lanes_[i] = in_lanes ? (walk.image / kLanes * shape_.c * pixels + pixel) * kLanes + walk.image % kLanes
+                         : walk.image * shape_.c * pixels + pixel;
     contiguous = contiguous && lanes_[i] == lanes_[0] + i;
   }
   return {.lanes = lanes_,
@@ -67,17 +94,14 @@ void WindowReader::read(const Int8Kernels& kernels, const std::uint8_t* in, std:
   std::int32_t positions[kQuadBlock];
   std::int32_t ys[kQuadBlock];
   std::int32_t xs[kQuadBlock];
-  const std::int64_t pixels = out_.h * out_.w;
-  const std::int64_t count = position_count(out_);
-  for (std::int64_t lane = 0; lane < kQuadBlock; ++lane) {
-    const std::int64_t position = block * kQuadBlock + lane;
-    const std::int64_t y = position % pixels / out_.w * geometry_.stride_h - geometry_.pad_top;
-    const std::int64_t x = position % out_.w * geometry_.stride_w - geometry_.pad_left;
-    const std::int64_t read = position / pixels * in_.h * in_.w + y * in_.w + x;
-    const bool exists = position < count;
+  Walk walk(out_, block * kQuadBlock);
+  for (std::int64_t lane = 0; lane < kQuadBlock; ++lane, walk.step()) {
+    const std::int64_t y = walk.y * geometry_.stride_h - geometry_.pad_top;
+    const std::int64_t x = walk.x * geometry_.stride_w - geometry_.pad_left;
+    const bool exists = walk.image < out_.n;
     ys[lane] = exists ? static_cast<std::int32_t>(y) : kOutside;
     xs[lane] = exists ? static_cast<std::int32_t>(x) : kOutside;
-    positions[lane] = exists ? static_cast<std::int32_t>(read) : 0;
+    positions[lane] = exists ? static_cast<std::int32_t>((walk.image * in_.h + y) * in_.w + x) : 0;
   }
   kernels.gather_taps({.in = in,
                        .quads = quad_count(in_),

@@ -127,39 +127,39 @@ Shape QuadProduct::output_shape(const Shape& in) const {
   return {in.n, rows_, geometry_.output_h(in.h), geometry_.output_w(in.w)};
 }
 
-void QuadProduct::multiply(const std::uint8_t* operands, std::ptrdiff_t block_bytes, std::int64_t blocks,
-                           const std::int32_t* bias, std::int64_t first_row, std::int64_t end_row,
-                           std::int32_t* sums) const {
-  if (is_generated()) {
-    Prefetcher nothing_ahead;
-    RowsArgs args{};
-    code_.describe(args);
-    args.panel = reinterpret_cast<const std::byte*>(operands);
-    args.first_unit = 0;
-    args.end_unit = code_.units;
-    args.taps = taps_.data();
-    args.group_rows = static_cast<std::uint32_t>(group_rows_);
-    args.tile_rows = 1;
-    args.tile_columns = static_cast<std::uint32_t>(blocks);
-    args.block_bytes = block_bytes;
-    args.ahead = &nothing_ahead;
-    args.bias = reinterpret_cast<const float*>(bias);
-    args.acc = reinterpret_cast<float*>(sums);
-    args.row_begin = static_cast<std::uint32_t>(first_row);
-    args.row_end = static_cast<std::uint32_t>(end_row);
-    return rows_generated(args);
-  }
-  kernels_.rows({.panel = operands,
-                 .block_bytes = block_bytes,
-                 .blocks = blocks,
+void QuadProduct::multiply(const Group& group) const {
+  if (is_generated()) return multiply_by_code(group);
+  kernels_.rows({.panel = group.operands,
+                 .block_bytes = group.block_bytes,
+                 .blocks = group.blocks,
                  .starts = starts_.data(),
                  .columns = columns_.data(),
                  .quads = quads_.data(),
-                 .bias = bias,
-                 .sums = sums,
-                 .row_begin = first_row,
-                 .row_end = end_row,
+                 .bias = group.bias,
+                 .sums = group.sums,
+                 .row_begin = group.first_row,
+                 .row_end = group.end_row,
                  .group_rows = group_rows_});
+}
+
+void QuadProduct::multiply_by_code(const Group& group) const {
+  Prefetcher nothing_ahead;
+  RowsArgs args{};
+  code_.describe(args);
+  args.panel = reinterpret_cast<const std::byte*>(group.operands);
+  args.end_unit = code_.units;
+  args.taps = taps_.data();
+  args.group_rows = static_cast<std::uint32_t>(group_rows_);
+  args.tile_rows = 1;
+  args.tile_columns = static_cast<std::uint32_t>(group.blocks);
+  args.block_bytes = group.block_bytes;
+  args.ahead = &nothing_ahead;
+  args.quads = group.quads;
+  args.bias = reinterpret_cast<const float*>(group.bias);
+  args.acc = reinterpret_cast<float*>(group.sums);
+  args.row_begin = static_cast<std::uint32_t>(group.first_row);
+  args.row_end = static_cast<std::uint32_t>(group.end_row);
+  rows_generated(args);
 }
 
 void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint8_t* in, std::uint8_t zero_point,
@@ -207,7 +207,23 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
     for (std::int64_t group = groups * chunk / sharing.chunks; group < groups * (chunk + 1) / sharing.chunks; ++group) {
       const std::int64_t row = group * group_rows_;
       const std::int64_t end = std::min(row + group_rows_, rows_);
-      multiply(operands, operand_bytes, count, bias.data(), row, end, sums);
+      // What the code stores by itself.
+      const bool stored = is_generated() && consumer.quads != nullptr && (end - row) % kQuad == 0;
+      QuadOutput quads{};
+      if (stored) {
+        quads = *consumer.quads;
+        quads.out += first * quads.block_bytes;
+        if (quads.other != nullptr) quads.other += first * quads.block_bytes;
+      }
+      multiply({.operands = operands,
+                .block_bytes = operand_bytes,
+                .blocks = count,
+                .bias = bias.data(),
+                .first_row = row,
+                .end_row = end,
+                .sums = sums,
+                .quads = stored ? &quads : nullptr});
+      if (stored) continue;
       for (std::int64_t i = 0; i < count; ++i) {
         consumer.call(consumer.context,
                       {.block = first + i, .first_row = row, .rows = end - row, .sums = sums + i * block_sums});

@@ -45,23 +45,38 @@ class QuadProduct {
   Shape output_shape(const Shape& in) const;
 
   // Calls consume(QuadSums) for all rows and blocks, several at a time on the threads of the pool. Sums are those of
-  // bias + weights (x - zero_point), which is also what taps outside of the image read.
+  // bias + weights (x - zero_point), which is also what taps outside of the image read. Where the generated code can
+  // store them as `quads` says, consume is not called for them.
   template <typename Consume>
   void run(ThreadPool& pool, const Shape& shape, const std::uint8_t* in, std::uint8_t zero_point,
-           const Consume& consume) const {
-    run_with(pool, shape, in, zero_point,
-             {&consume, [](const void* context, const QuadSums& sums) { (*static_cast<const Consume*>(context))(sums); }});
+           const Consume& consume, const QuadOutput* quads = nullptr) const {
+    const auto call = [](const void* context, const QuadSums& sums) {
+      (*static_cast<const Consume*>(context))(sums);
+    };
+    run_with(pool, shape, in, zero_point, {.context = &consume, .call = call, .quads = quads});
   }
 
  private:
   struct Consumer {
     const void* context;
     void (*call)(const void* context, const QuadSums& sums);
+    const QuadOutput* quads;
   };
   void run_with(ThreadPool& pool, const Shape& shape, const std::uint8_t* in, std::uint8_t zero_point,
                 const Consumer& consumer) const;
-  void multiply(const std::uint8_t* operands, std::ptrdiff_t block_bytes, std::int64_t blocks, const std::int32_t* bias,
-                std::int64_t first_row, std::int64_t end_row, std::int32_t* sums) const;
+  // Rows of one group.
+  struct Group {
+    const std::uint8_t* operands;
+    std::ptrdiff_t block_bytes;
+    std::int64_t blocks;
+    const std::int32_t* bias;
+    std::int64_t first_row;
+    std::int64_t end_row;
+    std::int32_t* sums;
+    const QuadOutput* quads;  // null: to `sums`
+  };
+  void multiply(const Group& group) const;
+  void multiply_by_code(const Group& group) const;
   void pack_lists(const QuadWeights& weights);
   void pack_code(const QuadWeights& weights);
 

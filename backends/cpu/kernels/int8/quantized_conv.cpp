@@ -48,18 +48,36 @@ void QuantizedConv::run(ThreadPool& pool, const Shape& shape, const float* in, c
   const auto* const other = reinterpret_cast<const std::uint8_t*>(others.second);
   auto* const bytes = reinterpret_cast<std::uint8_t*>(out);
   const std::ptrdiff_t step = block_bytes(output_shape(shape));
-  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, [&](const QuadSums& sums) {
+  const auto zero_point = static_cast<float>(zero_point_);
+  const auto requantize = [&](const QuadSums& sums) {
     const std::ptrdiff_t at = sums.block * step + sums.first_row / kQuad * kBlockBytes;
     product_.kernels().requantize({.sums = sums.sums,
                                    .rows = sums.rows,
                                    .multipliers = multipliers_.data() + sums.first_row,
-                                   .zero_point = static_cast<float>(zero_point_),
+                                   .zero_point = zero_point,
                                    .low = static_cast<float>(range_.low),
                                    .high = static_cast<float>(range_.high),
                                    .addition = addition_ ? &addition : nullptr,
                                    .other = addition_ ? other + at : nullptr,
                                    .out = bytes + at});
-  });
+  };
+  // The same, for code that does it.
+  const auto low = static_cast<float>(addition_ ? 0 : range_.low);
+  const auto high = static_cast<float>(addition_ ? 255 : range_.high);
+  const std::uint32_t repeated = zero_point_ * 0x01010101U;
+  const QuadOutput quads{.multipliers = multipliers_.data(),
+                         .low = low - zero_point,
+                         .high = high - zero_point,
+                         .zero_point = static_cast<std::int32_t>(addition_ ? zero_point_ : repeated),
+                         .other = addition_ ? reinterpret_cast<const std::byte*>(other) : nullptr,
+                         .own_factor = addition.own_factor,
+                         .other_factor = addition.other_factor,
+                         .shift = addition.shift,
+                         .sum_low = static_cast<float>(range_.low),
+                         .sum_high = static_cast<float>(range_.high),
+                         .out = reinterpret_cast<std::byte*>(out),
+                         .block_bytes = step};
+  product_.run(pool, shape, reinterpret_cast<const std::uint8_t*>(in), input_zero_point_, requantize, &quads);
 }
 
 DequantizedConv::DequantizedConv(QuadProduct product, std::vector<float> multipliers, std::vector<float> bias,

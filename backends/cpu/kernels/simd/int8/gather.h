@@ -9,27 +9,77 @@ namespace sift::cpu::SIFT_ISA {
 // Where the lanes of one tap come from; -1 outside of the image.
 struct TapSources {
   alignas(64) std::int32_t lanes[kQuadBlock];
-  std::int32_t first;  // of those inside, which ascend; first > last where there is none
-  std::int32_t last;
+  std::int32_t first;  // of those inside, which ascend
+  std::int32_t last;     // negative where there is none
+  std::uint32_t inside;  // bit by lane
 };
 
+// Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
 [[gnu::always_inline]] inline TapSources sources_of(const GatherTapsArgs& args, std::int32_t y, std::int32_t x) {
-  TapSources sources{.lanes = {}, .first = INT32_MAX, .last = -1};
-  // Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
+  TapSources sources;
   const auto height = static_cast<std::uint32_t>(args.height);
   const auto width = static_cast<std::uint32_t>(args.width);
   const std::uint32_t distance = static_cast<std::uint32_t>(y) * width + static_cast<std::uint32_t>(x);
+  std::uint32_t inside = 0;
+#if defined(__AVX512F__)
+  const auto spread = [](std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); };
+  const __m512i ys = _mm512_add_epi32(_mm512_loadu_si512(args.ys), _mm512_set1_epi32(y));
+  const __m512i xs = _mm512_add_epi32(_mm512_loadu_si512(args.xs), _mm512_set1_epi32(x));
+  const __mmask16 rows = _mm512_cmplt_epu32_mask(ys, spread(height));
+  const __mmask16 mask = _mm512_mask_cmplt_epu32_mask(rows, xs, spread(width));
+  const __m512i positions = _mm512_add_epi32(_mm512_loadu_si512(args.positions), spread(distance));
+  _mm512_store_si512(sources.lanes, _mm512_mask_blend_epi32(mask, _mm512_set1_epi32(-1), positions));
+  inside = mask;
+#else
   for (int lane = 0; lane < kQuadBlock; ++lane) {
     const std::uint32_t at_y = static_cast<std::uint32_t>(args.ys[lane]) + static_cast<std::uint32_t>(y);
     const std::uint32_t at_x = static_cast<std::uint32_t>(args.xs[lane]) + static_cast<std::uint32_t>(x);
-    const bool inside = (at_y < height) & (at_x < width);
+    const bool is_inside = (at_y < height) & (at_x < width);
     const auto position = static_cast<std::int32_t>(static_cast<std::uint32_t>(args.positions[lane]) + distance);
-    sources.lanes[lane] = inside ? position : -1;
-    sources.first = inside && position < sources.first ? position : sources.first;
-    sources.last = inside && position > sources.last ? position : sources.last;
+    sources.lanes[lane] = is_inside ? position : -1;
+    inside |= static_cast<std::uint32_t>(is_inside) << lane;
   }
+#endif
+  sources.first = inside == 0 ? 0 : sources.lanes[__builtin_ctz(inside)];
+  sources.last = inside == 0 ? -1 : sources.lanes[31 - __builtin_clz(inside)];
+  sources.inside = inside;
   return sources;
 }
+
+#if defined(__AVX512F__)
+// Each of 16 bits to every second of 32.
+[[gnu::always_inline]] inline std::uint32_t spread_bits(std::uint32_t bits) {
+  bits = (bits | bits << 8) & 0x00ff00ffU;
+  bits = (bits | bits << 4) & 0x0f0f0f0fU;
+  bits = (bits | bits << 2) & 0x33333333U;
+  return (bits | bits << 1) & 0x55555555U;
+}
+
+// Images of one quad of channels, as first layers read: their positions are adjacent words, of which lanes take every
+// one or every second. False where lanes are in several rows.
+[[gnu::always_inline]] inline bool gather_words(const GatherTapsArgs& args, std::int32_t y, std::int32_t x,
+                                                std::uint32_t inside, __m512i fill, std::uint8_t* out) {
+  const std::int32_t span = args.positions[kQuadBlock - 1] - args.positions[0];
+  if (span != kQuadBlock - 1 && span != 2 * (kQuadBlock - 1)) return false;
+  // A position outside of the tensor is not read: the first lane's may be one.
+  const std::ptrdiff_t first = std::ptrdiff_t{args.positions[0]} + std::ptrdiff_t{y} * args.width + x;
+  const std::uint8_t* const from = args.in + first * kQuad;
+  __m512i words;
+  if (span == kQuadBlock - 1) {
+    words = _mm512_mask_loadu_epi32(fill, static_cast<__mmask16>(inside), from);
+  } else {
+    const std::uint32_t bits = spread_bits(inside);
+    const __m512i low = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits), from);
+    const __m512i high = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits >> 16), from + kBlockBytes);
+    const __m512i every_second =
+        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i read = _mm512_permutex2var_epi32(low, every_second, high);
+    words = _mm512_mask_blend_epi32(static_cast<__mmask16>(inside), fill, read);
+  }
+  _mm512_store_si512(out, words);
+  return true;
+}
+#endif
 
 inline void gather_taps(const GatherTapsArgs& args) {
   std::uint8_t* out = args.out;
@@ -38,10 +88,12 @@ inline void gather_taps(const GatherTapsArgs& args) {
   for (std::size_t tap = 0; tap < args.tap_ys.size(); ++tap, out += block_bytes) {
     const TapSources sources = sources_of(args, args.tap_ys[tap], args.tap_xs[tap]);
 #if defined(__AVX512F__)
+    const auto no_value = reinterpret_cast<__m512i>(fill);
+    if (args.quads == 1 && gather_words(args, args.tap_ys[tap], args.tap_xs[tap], sources.inside, no_value, out)) continue;
     const __m512i lanes = _mm512_load_si512(sources.lanes);
     const __m512i blocks = _mm512_srai_epi32(lanes, 4);
     bool filled = false;  // whether `out` is what earlier blocks have left
-    for (std::int32_t block = sources.first / 16; block <= sources.last / 16 && sources.last >= 0; ++block) {
+    for (std::int32_t block = sources.first >> 4; block <= sources.last >> 4; ++block) {
       const __mmask16 mask = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block));
       if (mask == 0) continue;
       const std::uint8_t* const from = args.in + block * block_bytes;
@@ -49,7 +101,7 @@ inline void gather_taps(const GatherTapsArgs& args) {
       const __mmask16 next = _mm512_cmpeq_epi32_mask(blocks, _mm512_set1_epi32(block + 1));
       const std::uint8_t* const from_next = next == 0 ? from : from + block_bytes;
       for (std::ptrdiff_t at = 0; at < block_bytes; at += kBlockBytes) {
-        __m512i value = filled ? _mm512_load_si512(out + at) : reinterpret_cast<__m512i>(fill);
+        __m512i value = filled ? _mm512_load_si512(out + at) : no_value;
         value = _mm512_mask_permutexvar_epi32(value, mask, lanes, _mm512_load_si512(from + at));
         value = _mm512_mask_permutexvar_epi32(value, next, lanes, _mm512_load_si512(from_next + at));
         _mm512_store_si512(out + at, value);

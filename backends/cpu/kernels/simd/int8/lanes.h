@@ -91,12 +91,19 @@ typedef float UnalignedFloats __attribute__((vector_size(kWordBytes), aligned(4)
   return value < high ? value : high;
 }
 
-// Of magnitudes up to 2^22, half to even: the sum has no bits for fractions left.
-inline constexpr float kRounding = 12582912.0F;  // 1.5 2^23
-[[gnu::always_inline]] inline Floats round_half_even(Floats value) { return value + kRounding - kRounding; }
-// The low byte of what rounds to a number in [0, 255].
-[[gnu::always_inline]] inline Words rounded_byte(Floats value) {
-  return reinterpret_cast<Words>(value + kRounding) & 0xffU;
+// Half to even; magnitudes are up to 2^22.
+[[gnu::always_inline]] inline Ints round_to_ints(Floats value) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Ints>(_mm512_cvtps_epi32(reinterpret_cast<__m512>(value)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(_mm256_cvtps_epi32(reinterpret_cast<__m256>(value)));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Ints>(_mm_cvtps_epi32(reinterpret_cast<__m128>(value)));
+#else
+  // 1.5 2^23: the sum has no bits for fractions left.
+  constexpr float kRounding = 12582912.0F;
+  return reinterpret_cast<Ints>(value + kRounding) - reinterpret_cast<Ints>(splat(kRounding));
+#endif
 }
 
 [[gnu::always_inline]] inline Words load_words(const void* at) { return *static_cast<const Words*>(at); }

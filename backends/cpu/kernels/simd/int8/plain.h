@@ -26,7 +26,8 @@ inline void quantize(const float* in, const PlainBlock& block, float scale, floa
 #pragma GCC unroll 4
       for (int v = 0; v < kWordVecs; ++v) {
         const Floats value = *reinterpret_cast<const Floats*>(values + v * kWordLanes) / scale;
-        packed[v] |= rounded_byte(round_half_even(clamp(value, low, high)) + zero_point) << (8 * k);
+        const Ints rounded = round_to_ints(clamp(value, low, high)) + static_cast<std::int32_t>(zero_point);
+        packed[v] |= reinterpret_cast<Words>(rounded) << (8 * k);
       }
     }
     for (int v = 0; v < kWordVecs; ++v) store_words(out + v * kWordBytes, packed[v]);

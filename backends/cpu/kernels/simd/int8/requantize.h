@@ -6,35 +6,55 @@
 
 namespace sift::cpu::SIFT_ISA {
 
+// Four bytes of each position, from numbers that differ from them by `zero_point`: where each is in [0, 255] in the end,
+// no carry goes from one to the next.
+struct PackedBytes {
+  Words words;
+
+  [[gnu::always_inline]] explicit PackedBytes(std::uint32_t zero_point) : words(splat(zero_point * 0x01010101U)) {}
+  [[gnu::always_inline]] void add(Ints value, int k) { words += reinterpret_cast<Words>(value) << (8 * k); }
+};
+
+// `Rows` rows, the last of which may be fewer than a quad.
+template <bool Adds, int Rows>
+[[gnu::always_inline]] inline void requantize_quad(const RequantizeArgs& args, std::int64_t first) {
+  const float own_bound = Adds ? 255.0F : args.high;
+  const Floats own_low = splat((Adds ? 0.0F : args.low) - args.zero_point);
+  const Floats own_high = splat(own_bound - args.zero_point);
+  const auto zero_point = static_cast<std::uint32_t>(args.zero_point);
+#pragma GCC unroll 4
+  for (int v = 0; v < kWordVecs; ++v) {
+    const std::int32_t* const from = args.sums + first * kQuadBlock + v * kWordLanes;
+    const std::int64_t at = first / kQuad * kBlockBytes + v * kWordBytes;
+    PackedBytes packed(Adds ? 0 : zero_point);
+    Words other{};
+    if constexpr (Adds) other = load_words(args.other + at);
+#pragma GCC unroll 4
+    for (int k = 0; k < Rows; ++k) {
+      const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
+      Ints value = round_to_ints(clamp(to_floats(sums) * args.multipliers[first + k], own_low, own_high));
+      if constexpr (Adds) {
+        const Floats own = to_floats(value + static_cast<std::int32_t>(zero_point));
+        const Floats added = to_floats(reinterpret_cast<Ints>(other >> (8 * k) & 0xffU));
+        const Floats rest = fma(added, splat(args.addition->other_factor), splat(args.addition->shift));
+        const Floats sum = fma(own, splat(args.addition->own_factor), rest);
+        value = round_to_ints(clamp(sum, splat(args.low), splat(args.high)));
+      }
+      packed.add(value, k);
+    }
+    // Bytes of rows past the last are zero.
+    if constexpr (Rows < kQuad) packed.words &= (1U << (8 * Rows)) - 1U;
+    store_words(args.out + at, packed.words);
+  }
+}
+
 template <bool Adds>
 [[gnu::always_inline]] inline void requantize_quads(const RequantizeArgs& args) {
-  const Floats own_low = splat((Adds ? 0.0F : args.low) - args.zero_point);
-  const Floats own_high = splat((Adds ? 255.0F : args.high) - args.zero_point);
-  const Floats low = splat(args.low);
-  const Floats high = splat(args.high);
-  for (std::int64_t first = 0; first < args.rows; first += kQuad) {
-    for (int v = 0; v < kWordVecs; ++v) {
-      const std::int32_t* const from = args.sums + first * kQuadBlock + v * kWordLanes;
-      const std::int64_t at = first / kQuad * kBlockBytes + v * kWordBytes;
-      Words other{};
-      if constexpr (Adds) other = load_words(args.other + at);
-      Words packed{};
-#pragma GCC unroll 4
-      for (int k = 0; k < kQuad; ++k) {
-        if (first + k >= args.rows) break;
-        const Ints sums = reinterpret_cast<Ints>(load_words(from + k * kQuadBlock));
-        Floats value = clamp(to_floats(sums) * args.multipliers[first + k], own_low, own_high);
-        value = round_half_even(value) + args.zero_point;
-        if constexpr (Adds) {
-          const Floats added = to_floats(reinterpret_cast<Ints>(other >> (8 * k) & 0xffU));
-          const Floats rest = fma(added, splat(args.addition->other_factor), splat(args.addition->shift));
-          value = clamp(fma(value, splat(args.addition->own_factor), rest), low, high);
-        }
-        packed |= rounded_byte(value) << (8 * k);
-      }
-      store_words(args.out + at, packed);
-    }
-  }
+  std::int64_t first = 0;
+  for (; first + kQuad <= args.rows; first += kQuad) requantize_quad<Adds, 4>(args, first);
+  if (args.rows - first == 3) requantize_quad<Adds, 3>(args, first);
+  if (args.rows - first == 2) requantize_quad<Adds, 2>(args, first);
+  if (args.rows - first == 1) requantize_quad<Adds, 1>(args, first);
 }
 
 inline void requantize(const RequantizeArgs& args) {
@@ -64,16 +84,16 @@ inline void add(const AddQuadsArgs& args) {
   for (std::int64_t at = 0; at < args.blocks * kBlockBytes; at += kWordBytes) {
     const Words a = load_words(args.a + at);
     const Words b = load_words(args.b + at);
-    Words packed{};
+    PackedBytes packed(0);
 #pragma GCC unroll 4
     for (int k = 0; k < kQuad; ++k) {
       const Floats own = to_floats(reinterpret_cast<Ints>(a >> (8 * k) & 0xffU));
       const Floats other = to_floats(reinterpret_cast<Ints>(b >> (8 * k) & 0xffU));
       Floats value = fma(other, splat(args.addition.other_factor), splat(args.addition.shift));
       value = clamp(fma(own, splat(args.addition.own_factor), value), low, high);
-      packed |= rounded_byte(value) << (8 * k);
+      packed.add(round_to_ints(value), k);
     }
-    store_words(args.out + at, packed);
+    store_words(args.out + at, packed.words);
   }
 }
 

@@ -100,11 +100,12 @@ def test_addition(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_addition_behind_a_convolution(pool: _kernels.ThreadPool, isa: str) -> None:
+@pytest.mark.parametrize("rows", [13, 56])
+def test_addition_behind_a_convolution(pool: _kernels.ThreadPool, isa: str, rows: int) -> None:
     rng = np.random.default_rng(0)
-    x, other = random_bytes(rng, 2, 9, 5, 6), random_bytes(rng, 2, 13, 5, 6)
-    weights = rng.integers(-128, 128, (13, 9, 1, 1), np.int8)
-    multipliers = (rng.random(13) * 2e-3).astype(np.float32)
+    x, other = random_bytes(rng, 2, 9, 5, 6), random_bytes(rng, 2, rows, 5, 6)
+    weights = rng.integers(-128, 128, (rows, 9, 1, 1), np.int8)
+    multipliers = (rng.random(rows) * 2e-3).astype(np.float32)
     addition = ((np.float32(0.02), 90), (np.float32(0.03), 120), (np.float32(0.04), 110))
     arguments = {"input_zero_point": 5, "zero_point": 90, "isa": isa}
     quads = _kernels.QuadWeights(weights)
