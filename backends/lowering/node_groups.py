@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
+from sift_onnx.backends.lowering.byte_chains import find_byte_functions
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
@@ -14,7 +15,16 @@ from sift_onnx.backends.lowering.integer_layers import find_integer_layers
 from sift_onnx.backends.lowering.mish import find_mishes
 from sift_onnx.backends.lowering.norms import NormMatch, find_norms
 from sift_onnx.backends.lowering.quantization import read_integers
-from sift_onnx.backends.lowering.rules import NodeView, NotLowered, Step, View, integer_layer, lower_node, operand_view
+from sift_onnx.backends.lowering.rules import (
+    NodeView,
+    NotLowered,
+    Step,
+    View,
+    byte_function,
+    integer_layer,
+    lower_node,
+    operand_view,
+)
 from sift_onnx.backends.lowering.shuffles import ShuffleMatch, find_shuffles
 from sift_onnx.backends.lowering.specs import Elementwise, LayerNormalization, LinearLayer, QuantizedMatmul, result_dims
 from sift_onnx.backends.lowering.weights import WeightMatrix
@@ -74,8 +84,11 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
     group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
     integers = {layer.nodes[-1]: layer for layer in find_integer_layers(graph)}
+    functions = {found.nodes[-1]: found for found in find_byte_functions(graph)}
     of_images = shuffles | group_norms
-    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images | integers).items()}
+    matched = {
+        index: found.nodes for index, found in (gelus | attentions | norms | of_images | integers | functions).items()
+    }
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -96,6 +109,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_norm_step(graph, norms[index], views, dims),)
             elif index in of_images:
                 steps = (_image_step(graph, of_images[index], views, dims),)
+            elif index in functions:
+                steps = (byte_function(NodeView(graph, index, views, dims), functions[index]),)
             elif index in integers:
                 steps = (integer_layer(NodeView(graph, integers[index].layer, views, dims), integers[index]),)
             else:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import (
     convolution,
     elementwise,
@@ -20,7 +20,7 @@ from sift_onnx.backends.lowering.rules import (
     resize,
     slicing,
 )
-from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer
+from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer, fold_dequantized
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import LinearResize
 from sift_onnx.operators.domains import MICROSOFT, is_standard
@@ -106,8 +106,8 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     rule = _RULES.find(node.op, node.proto.domain)
     if rule is None:
         raise NotLowered("no kernel for this operator")
-    _fold_dequantized(node)
     try:
+        fold_dequantized(node)
         steps = _of_bytes(node, rule) or dequantized_layer(node) or rule(node)
     except NotLowered:
         raise
@@ -115,17 +115,6 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
         # A node that contradicts itself; onnxruntime says what is wrong with it.
         raise NotLowered(f"its operands do not fit each other: {error}") from error
     return steps if isinstance(steps, tuple) else (steps,)
-
-
-def _fold_dequantized(node: NodeView) -> None:
-    """Make constants of dequantized constants that the node reads, but for those of a layer with weights."""
-    graph = node.graph
-    if is_standard_op(node.proto, "Conv", "ConvTranspose", "Gemm", "MatMul"):
-        return
-    for name in node.proto.input:
-        maker = graph.derived.get(name)
-        if maker is not None and is_standard_op(graph.nodes[maker], "DequantizeLinear"):
-            graph.fold(name)
 
 
 def _of_bytes(node: NodeView, rule: Callable[[NodeView], Step | tuple[Step, ...]]) -> tuple[Step, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sift_onnx.backends.lowering.byte_chains import ByteFunction, values_made
 from sift_onnx.backends.lowering.byte_functions import function_values
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.quantization import Quantization
@@ -34,6 +35,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 
 __all__ = [
+    "byte_function",
     "dequantize",
     "quantize",
     "quantized_activation",
@@ -128,6 +130,20 @@ def quantized_average(node: NodeView) -> Step:
     assert isinstance(spec, Pool)
     whole = QuantizedAverage(spec, _quantization(node, 1, 2), _quantization(node, 3, 4))
     return _of_bytes(node, whole, "image")
+
+
+def byte_function(node: NodeView, found: ByteFunction) -> Step:
+    """A function of bytes that was found in several nodes, of which ``node`` quantizes the result."""
+    graph = node.graph
+    operand = found.dequantizer.input[0]
+    x = quantization_at(graph, found.dequantizer, 1, 2, of=operand)
+    y = _quantization(node, 1, 2, of=node.output)
+    values = values_made(graph, found, x.values())
+    if values is None:
+        raise NotLowered("no table of the function before it: its values are not finite, or not known")
+    view = node.bytes_view(operand)
+    return Step(ByteTable(y.bytes_of(values)), (operand,), node.output, view, view, found.nodes, dtype=DType.UINT8,
+                result_dtype=DType.UINT8)  # fmt: skip
 
 
 def quantized_activation(node: NodeView) -> Step:

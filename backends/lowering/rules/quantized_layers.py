@@ -25,12 +25,15 @@ __all__ = [
     "check_integers",
     "conv_spec",
     "dequantized_layer",
+    "fold_dequantized",
     "integer_layer",
     "matmul_spec",
     "quantization_at",
 ]
 
 _INTEGERS = (np.int8, np.uint8)
+# Dequantized constants up to this many elements are made here; larger ones are left to onnxruntime.
+_MOST_FOLDED = 1 << 22
 # Of bias and scale that are one in exact arithmetic: a product of two float32.
 _TOLERANCE = 1e-5
 
@@ -82,6 +85,29 @@ def _product(node: NodeView, operand: str, x: Quantization) -> Step:
     spec = matmul_spec(node, weights, x, node.dims(0)[-1], transposed)
     bias, shift = _bias(node, spec.scale, spec.weights.rows)
     return _reading(node, operand, QuantizedMatmul(spec.weights, spec.scale, x.zero, bias, shift))
+
+
+def fold_dequantized(node: NodeView) -> None:
+    """Make constants of dequantized constants that the node reads, but for those of a layer with weights."""
+    graph = node.graph
+    if is_standard_op(node.proto, "Conv", "ConvTranspose", "Gemm", "MatMul"):
+        return
+    for name in node.proto.input:
+        reader = _dequantizer(graph, name, is_constant=True)
+        if reader is None or name in graph.constants:
+            continue
+        stored, scale, zero = (graph.values_of(part) if part else None for part in (*reader.input, "")[:3])
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in reader.attribute}
+        if stored is None or scale is None or scale.dtype != np.float32 or scale.ndim > 1 or stored.size > _MOST_FOLDED:
+            continue
+        if reader.input[2:] and zero is None:
+            continue
+        axis = int(attributes.get("axis", 1))
+        shape = [-1 if i == axis % max(stored.ndim, 1) else 1 for i in range(stored.ndim)] if scale.size > 1 else []
+        centred = stored.astype(np.float32)
+        if zero is not None:
+            centred = centred - zero.astype(np.float32).reshape(shape)
+        graph.constants[name] = gs.Constant(name, np.ascontiguousarray(centred * scale.reshape(shape), np.float32))
 
 
 def integer_layer(node: NodeView, found: IntegerMatch) -> Step:

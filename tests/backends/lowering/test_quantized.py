@@ -137,6 +137,32 @@ def test_what_the_optimizer_makes_of_integer_products() -> None:
     assert_close(steps, net.model())
 
 
+def test_functions_without_a_kernel_are_tables_between_bytes() -> None:
+    net = PrunedNet(opset=17)
+    point = net.constant(np.float32(0.03)), net.constant(np.uint8(120))
+    x = net.input("x", 2, 5, 8, declared=["n", 5, 8])
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, *point), *point)
+    y = net.op("Erf", net.op("Div", x, net.constant(np.float32(2**0.5))))
+    y = net.op("Mul", net.op("Mul", x, net.constant(np.float32(0.5))), net.op("Add", y, net.constant(np.float32(1))))
+    y = net.op("DequantizeLinear", net.op("QuantizeLinear", net.op("Exp", net.op("Neg", y)), *point), *point)
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", net.op("Abs", y), *point), *point))
+    steps = lowered(net.model())
+    assert kinds(steps) == [Quantize, ByteTable, Dequantize]
+    assert_close(steps, net.model())
+
+
+def test_a_function_whose_floats_are_read_elsewhere_is_no_table() -> None:
+    net = PrunedNet(opset=17)
+    point = net.constant(np.float32(0.03)), net.constant(np.uint8(120))
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", net.input("x", 2, 5, 8), *point), *point)
+    y = net.op("Erf", x, name="erf")
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", y, *point), *point))
+    net.output(y)
+    graph = GraphView(Model.load(net.model()))
+    groups, _ = find_node_groups(graph, lambda matrices: read_weights(matrices, 1))
+    assert [group.reason for group in groups if group.step is None] == ["no kernel for this operator"]
+
+
 def test_layers_of_integers_with_bias_cast_and_scale_are_one_step_each() -> None:
     model = integer_net()
     steps = lowered(model)
