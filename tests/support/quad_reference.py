@@ -42,7 +42,9 @@ def from_quads(words: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarra
     n, c, h, w = shape
     positions, quads = -(-n * h * w // BLOCK), -(-c // 4)
     blocks = words.view(np.uint8).reshape(positions, quads, BLOCK, 4).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(blocks.reshape(-1, quads * 4)[: n * h * w, :c].reshape(n, h, w, c).transpose(0, 3, 1, 2))
+    return np.ascontiguousarray(
+        blocks.reshape(-1, quads * 4)[: n * h * w, :c].reshape(n, h, w, c).transpose(0, 3, 1, 2)
+    )
 
 
 def quads_words(shape: tuple[int, int, int, int]) -> int:

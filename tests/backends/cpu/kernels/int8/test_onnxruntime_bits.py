@@ -202,8 +202,18 @@ def test_dynamic_quantization(pool: _kernels.ThreadPool, isa: str, layout: str, 
     groups = 3 if layout == "images16" else 1
     out = aligned_words(groups * 16 * 21 if layout == "images16" else 37 * 21)
     op.run(pool, shape, found, out)
-    rows = out.reshape(3, 21, 16).transpose(0, 2, 1).reshape(-1, 21)[:37] if layout == "images16" else out.reshape(37, 21)
+    rows = (
+        out.reshape(3, 21, 16).transpose(0, 2, 1).reshape(-1, 21)[:37] if layout == "images16" else out.reshape(37, 21)
+    )
     np.testing.assert_array_equal(rows, sums.astype(np.float32) * (scale * w_scale) + bias)
+
+
+def test_infinite_inputs_have_no_scale(pool: _kernels.ThreadPool) -> None:
+    x = np.zeros((1, 4), np.float32)
+    x[0, 1] = np.inf
+    found = aligned_words(16 + quads_words((1, 4, 1, 1)))
+    _kernels.DynamicQuantize().run(pool, (1, 4, 1, 1), x, found)
+    assert np.isinf(found[0])
 
 
 @pytest.mark.parametrize("isa", ISAS)
