@@ -21,7 +21,7 @@ def _sigmoid(x: _Values) -> _Values:
 
 
 def _gelu_tanh(x: _Values) -> _Values:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
 _FUNCTIONS: Mapping[str, Callable[[_Values, float, float], _Values]] = {

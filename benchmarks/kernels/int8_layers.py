@@ -65,6 +65,7 @@ MODELS = {
 
 
 def aligned(words: int) -> np.ndarray:
+    """Words of four bytes, at a multiple of 64."""
     raw = np.zeros(words + 16, np.float32)
     return raw[-raw.ctypes.data // 4 % 16 :][:words]
 
@@ -84,6 +85,7 @@ def pruned(layer: Layer, pattern: str, rng: np.random.Generator) -> np.ndarray:
 def ours(
     layer: Layer, weights: np.ndarray, batch: int, threads: int, isa: str, algorithm: str
 ) -> tuple[Callable[[], None], int]:
+    """The layer in our kernels, and the operations of its live quads."""
     quads = _kernels.QuadWeights(weights)
     pads = ((layer.kernel - 1) // 2,) * 4
     op = _kernels.QuantizedConv(

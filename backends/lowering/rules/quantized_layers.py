@@ -107,7 +107,8 @@ def fold_dequantized(node: NodeView) -> None:
         centred = stored.astype(np.float32)
         if zero is not None:
             centred = centred - zero.astype(np.float32).reshape(shape)
-        graph.constants[name] = gs.Constant(name, np.ascontiguousarray(centred * scale.reshape(shape), np.float32))
+        values = centred * scale.astype(np.float32).reshape(shape)
+        graph.constants[name] = gs.Constant(name, np.ascontiguousarray(values))
 
 
 def integer_layer(node: NodeView, found: IntegerMatch) -> Step:

@@ -50,6 +50,7 @@ void quantize_all(ThreadPool& pool, const Shape& shape, Layout source, Quantizat
 DynamicScale dynamic_scale(float least, float most) {
   const float scale = (most - least) / 255.0F;
   if (!(scale > 0)) return {.scale = 1, .zero_point = 0};
+  if (!std::isfinite(scale)) return {.scale = scale, .zero_point = 0};  // so that no result is a number either
   const float zero_point = std::nearbyint(std::clamp(0.0F - least / scale, 0.0F, 255.0F));
   return {.scale = scale, .zero_point = static_cast<std::int32_t>(zero_point)};
 }

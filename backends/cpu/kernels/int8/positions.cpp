@@ -80,6 +80,10 @@ WindowReader::WindowReader(const ConvGeometry& geometry, const Shape& in, const 
                                   std::abs(g.pad_left)}) {
     if (size > kMost) throw std::invalid_argument("quads: a window of more than 2**28 rows or columns");
   }
+  constexpr std::int64_t kMostTaps = std::int64_t{1} << 16;
+  if (g.kernel_h > kMostTaps || g.kernel_w > kMostTaps || g.kernel_h * g.kernel_w > kMostTaps) {
+    throw std::invalid_argument("quads: a window of more than 2**16 taps");
+  }
   for (std::int64_t y = 0; y < g.kernel_h; ++y) {
     for (std::int64_t x = 0; x < g.kernel_w; ++x) {
       tap_ys_.push_back(static_cast<std::int32_t>(y * g.dilation_h));

@@ -208,6 +208,14 @@ def test_dynamic_quantization(pool: _kernels.ThreadPool, isa: str, layout: str, 
     np.testing.assert_array_equal(rows, sums.astype(np.float32) * (scale * w_scale) + bias)
 
 
+def test_infinite_inputs_have_no_scale(pool: _kernels.ThreadPool) -> None:
+    x = np.zeros((1, 4), np.float32)
+    x[0, 1] = np.inf
+    found = aligned_words(16 + quads_words((1, 4, 1, 1)))
+    _kernels.DynamicQuantize().run(pool, (1, 4, 1, 1), x, found)
+    assert np.isinf(found[0])
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("layout", ["planes", "images16"])
 def test_integer_convolution(pool: _kernels.ThreadPool, isa: str, layout: str) -> None:

@@ -185,3 +185,9 @@ def test_another_number_of_channels_is_refused(pool: _kernels.ThreadPool) -> Non
     )
     with pytest.raises(ValueError, match="the weights' number of channels"):
         run_quads(pool, op, as_images(np.ones((1, 5), np.uint8)))
+
+
+def test_windows_of_too_many_taps_are_refused(pool: _kernels.ThreadPool) -> None:
+    op = _kernels.QuadMaxPool((2**10, 2**10), pads=(2**10,) * 4)
+    with pytest.raises(ValueError, match="more than 2\\*\\*16 taps"):
+        run_quads(pool, op, np.ones((1, 4, 1, 1), np.uint8))
