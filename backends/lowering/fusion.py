@@ -59,7 +59,7 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
         outputs: values that leave the region.
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
-    region = RegionSteps(list(steps), frozenset(outputs), pools_at_once)
+    region = RegionSteps(steps, outputs, pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool, *QUANTIZED_RULES):
         region.apply(rule)
     return with_dynamic_bytes([part for step in region.needed() for part in _unfolded(step)])
