@@ -73,7 +73,11 @@ struct Layer {
 };
 
 Layer random_layer(Random& random, const Shape& shape, std::int64_t groups) {
-  Layer layer{.geometry = {}, .rows = groups * random.between(1, 40), .groups = groups, .values = {}, .bias = {},
+  Layer layer{.geometry = {},
+              .rows = groups * random.between(1, 40),
+              .groups = groups,
+              .values = {},
+              .bias = {},
               .zero_point = random_byte(random)};
   ConvGeometry& g = layer.geometry;
   g.kernel_h = random.between(1, 3);

@@ -76,8 +76,7 @@ void gather_words(const GatherTapsArgs& args) {
     const std::int32_t y = args.tap_ys[tap];
     const std::int32_t x = args.tap_xs[tap];
     const __mmask16 rows = _mm512_cmplt_epu32_mask(_mm512_add_epi32(all_ys, _mm512_set1_epi32(y)), height);
-    const __mmask16 inside =
-        _mm512_mask_cmplt_epu32_mask(rows, _mm512_add_epi32(all_xs, _mm512_set1_epi32(x)), width);
+    const __mmask16 inside = _mm512_mask_cmplt_epu32_mask(rows, _mm512_add_epi32(all_xs, _mm512_set1_epi32(x)), width);
     // Lanes outside are not read: the first one's position may be outside of the tensor.
     const std::ptrdiff_t first = std::ptrdiff_t{args.positions[0]} + std::ptrdiff_t{y} * args.width + x;
     const auto from = reinterpret_cast<std::uintptr_t>(args.in) + static_cast<std::uintptr_t>(first * kQuad);
