@@ -51,8 +51,8 @@ struct Shape {
 // More floats than any tensor has, and few enough for arithmetic with their bytes.
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
 
-// Floats, or words of four bytes, that a tensor of this shape takes in `layout`; throws std::invalid_argument where there is no such tensor, so
-// that a shape whose product runs over does not pass for a small one.
+// Floats, or words of four bytes, that a tensor of this shape takes in `layout`; throws std::invalid_argument where
+// there is no such tensor, so that a shape whose product runs over does not pass for a small one.
 inline std::int64_t element_count(const Shape& shape, Layout layout) {
   std::int64_t room = kMostElements;
   for (const std::int64_t size : {shape.n, shape.c, shape.h, shape.w}) {

@@ -2,51 +2,41 @@
 //
 // Layouts. Activations are u8 in `quads`, [ceil(n h w / 16)][ceil(c / 4)][16][4] bytes: 16 positions, of all images one
 // after the other, side by side, each with four adjacent channels. Of a matrix (m, c, 1, 1) positions are rows. Lanes
-// past the last position, and bytes past the last channel, hold any value. A tensor in quads is counted in words of four
-// bytes, as large as a float: so are its place in a Sequence and sizes of arrays and scratch memory, and it is aligned
-// to 64 bytes (16 words). `dynamic_quads` has 16 words in front, which hold the scale and zero point that DynamicQuantize
-// has found. `bytes` is a plain u8 or s8 tensor [n][c][h][w], of ceil(n c h w / 4) words; a Sequence takes arrays of
-// uint8, int8 or float32 for it. s8 is u8 minus 128 in value: zero points of s8 tensors are passed plus 128.
+// past the last position, and bytes past the last channel, hold any value. A tensor in quads is counted in words of
+// four bytes, as large as a float: so are its place in a Sequence and sizes of arrays and scratch memory, and it is
+// aligned to 64 bytes (16 words). `dynamic_quads` has 16 words in front, which hold the scale and zero point that
+// DynamicQuantize has found. `bytes` is a plain u8 or s8 tensor [n][c][h][w], of ceil(n c h w / 4) words; a Sequence
+// takes arrays of uint8, int8 or float32 for it. s8 is u8 minus 128 in value: zero points of s8 tensors are passed plus
+// 128.
 //
 // Numbers. A byte stands for scale * (byte - zero_point). Sums are of 32 bits and exact, or wrap as onnxruntime's do.
-// Rounding is half to even, step by step as onnxruntime rounds, and the same in every instruction set and for any number
-// of threads.
+// Rounding is half to even, step by step as onnxruntime rounds, and the same in every instruction set and for any
+// number of threads.
 //
 //   QuadWeights(values int8 [rows, channels / groups, kh, kw] or [rows, channels], groups=1)
 //   QuantizedConv(weights, bias int32 | None, multipliers, ...)    quads -> quads          QLinearConv (+ QLinearAdd)
-//   DequantizedConv(weights, bias int32 | None, multipliers, ...)  quads or dynamic_quads -> floats  ConvInteger, Mul, Add
-//   Quantize, Dequantize, DynamicQuantize                          floats <-> quads
-//   ReorderBytes                                                   bytes <-> quads
+//   DequantizedConv(weights, bias int32 | None, multipliers, ...)  quads or dynamic_quads -> floats  ConvInteger, Mul,
+//   Add Quantize, Dequantize, DynamicQuantize                          floats <-> quads ReorderBytes bytes <-> quads
 //   QuadAdd, QuadTable, QuadChannels                               quads -> quads
 //   QuadMaxPool, QuadAveragePool, QuadGlobalAverage                quads -> quads
 //
 // `isa` is one of int8_isas(), a name of supported_isas(), which stands for the best of it, or "", the best of all.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "base/isa.h"
 #include "bind/binding_types.h"
 #include "bind/bindings.h"
-#include "int8/conversions.h"
-#include "int8/quad_elementwise.h"
-#include "int8/quad_pool.h"
+#include "bind/int8_types.h"
 #include "int8/quad_product.h"
 #include "int8/quad_weights.h"
 #include "int8/quantized_conv.h"
@@ -59,54 +49,6 @@ using namespace nb::literals;
 
 using SignedBytesIn = nb::ndarray<const std::int8_t, nb::c_contig, nb::device::cpu>;
 using SumsIn = ReadArray<nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
-using TableIn = nb::ndarray<const std::uint8_t, nb::shape<256>, nb::c_contig, nb::device::cpu>;
-// (scale, zero point)
-using QuantizationSpec = std::tuple<float, int>;
-using RangeSpec = std::tuple<int, int>;
-// (own, other, sum)
-using AdditionSpec = std::tuple<QuantizationSpec, QuantizationSpec, QuantizationSpec>;
-
-std::vector<std::string> int8_isas() {
-  // Asked once, and never destroyed, as in kernels_of.
-  static const auto& supported = *new std::vector<std::string>(isa::int8_isas_of(isa::cpu_features()));
-  return supported;
-}
-
-const Int8Kernels& int8_kernels_of(const std::string& isa) {
-  const std::vector<std::string> supported = int8_isas();
-  // A family of instruction sets -> those of its kernels that may be had.
-  const auto may_be = [&](const std::string& name) {
-    if (isa.empty() || isa == "avx512") return true;
-    if (isa == "avx2") return name != "avx512_vnni";
-    if (isa == "neon") return name == "portable";
-    return name == isa;
-  };
-  const auto best = std::ranges::find_if(supported, may_be);
-  const Int8Kernels* const kernels = best == supported.end() ? nullptr : find_int8_kernels(best->c_str());
-  if (kernels == nullptr) throw std::invalid_argument("this machine does not run instruction set '" + isa + "'");
-  return *kernels;
-}
-
-std::uint8_t byte_of(int value) {
-  if (value < 0 || value > 255) throw std::invalid_argument("a zero point or bound is not in [0, 255]");
-  return static_cast<std::uint8_t>(value);
-}
-
-Quantization quantization_of(const QuantizationSpec& spec) {
-  return {.scale = std::get<0>(spec), .zero_point = byte_of(std::get<1>(spec))};
-}
-
-ByteRange range_of(const RangeSpec& spec) {
-  const ByteRange range{.low = byte_of(std::get<0>(spec)), .high = byte_of(std::get<1>(spec))};
-  if (range.low > range.high) throw std::invalid_argument("a range's low bound is above its high one");
-  return range;
-}
-
-std::optional<ScaledAddition> addition_of(const std::optional<AdditionSpec>& spec) {
-  if (!spec) return std::nullopt;
-  const auto& [own, other, sum] = *spec;
-  return ScaledAddition{quantization_of(own), quantization_of(other), quantization_of(sum)};
-}
 
 std::optional<bool> generated_of(const std::string& algorithm) {
   if (algorithm == "auto") return std::nullopt;
@@ -121,7 +63,8 @@ QuadWeights* make_weights(const SignedBytesIn& values, std::int64_t groups) {
   const auto size = [&](std::size_t axis) {
     return axis < values.ndim() ? static_cast<std::int64_t>(values.shape(axis)) : 1;
   };
-  if (groups < 1 || groups > size(0)) throw std::invalid_argument("quad weights: groups do not divide rows and channels");
+  if (groups < 1 || groups > size(0))
+    throw std::invalid_argument("quad weights: groups do not divide rows and channels");
   const Unlocked unlocked;
   return new QuadWeights(size(0), size(1) * groups, size(2), size(3), groups, {values.data(), values.size()});
 }
@@ -140,9 +83,11 @@ void init_quantized(QuantizedConv* self, const QuadWeights& weights, const std::
                     const Shape4& pads, const std::string& algorithm, const std::string& isa) {
   const std::uint8_t in_zero = byte_of(input_zero_point);
   const std::uint8_t zero = byte_of(zero_point);
+  std::optional<ScaledAddition> added;
+  if (addition) added = addition_of(*addition);
   const Unlocked unlocked;
   new (self) QuantizedConv(product_of(weights, bias, stride, dilation, pads, algorithm, isa), vector_of(multipliers),
-                           in_zero, zero, range_of(range), addition_of(addition));
+                           in_zero, zero, range_of(range), added);
 }
 
 void init_dequantized(DequantizedConv* self, const QuadWeights& weights, const std::optional<SumsIn>& bias,
@@ -160,7 +105,8 @@ void init_dequantized(DequantizedConv* self, const QuadWeights& weights, const s
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void bind_convolutions(nb::module_& module) {
-  nb::class_<QuadWeights>(module, "QuadWeights", "Weights of eight bits, of which quads that are all zero are left out.")
+  nb::class_<QuadWeights>(module, "QuadWeights",
+                          "Weights of eight bits, of which quads that are all zero are left out.")
       .def(nb::new_(&make_weights), "values"_a, nb::kw_only(), "groups"_a = 1,
            "Values are int8, minus their zero point: [rows, channels / groups, kh, kw] or [rows, channels].")
       .def_prop_ro("rows", &QuadWeights::rows, "Output channels.")
@@ -175,14 +121,16 @@ void bind_convolutions(nb::module_& module) {
            "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "algorithm"_a = "auto", "isa"_a = "",
            "The bias is int32 per row, or None. Multipliers are float32 input scale * weight scale / output scale, one "
            "per row or one. Pads are (top, left, bottom, right), of the input's zero point. Results are clamped to the "
-           "range, (low, high). An addition ((scale, zero point) of this result, of the second operand, of the sum) adds "
+           "range, (low, high). An addition ((scale, zero point) of this result, of the second operand, of the sum) "
+           "adds "
            "the second operand as QLinearAdd does; the range is then the sum's, and zero_point must be this result's. "
            "Algorithms: 'auto', 'generated' code, 'lists'.")
       .def_prop_ro(
           "algorithm", [](const QuantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },
           "How rows are multiplied.");
 
-  nb::class_<DequantizedConv, Op>(module, "DequantizedConv", "ConvInteger or MatMulInteger, and what makes floats of it.")
+  nb::class_<DequantizedConv, Op>(module, "DequantizedConv",
+                                  "ConvInteger or MatMulInteger, and what makes floats of it.")
       .def("__init__", &init_dequantized, "weights"_a, "bias"_a, "multipliers"_a, "float_bias"_a = nb::none(),
            nb::kw_only(), "input_zero_point"_a, "low"_a = -kInfinity, "high"_a = kInfinity, "stride"_a = Pair{1, 1},
            "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, "layout"_a = "planes", "algorithm"_a = "auto",
@@ -190,113 +138,9 @@ void bind_convolutions(nb::module_& module) {
            "clamp((sum + bias) * multiplier + float_bias, low, high), in the layout of floats that is given. With an "
            "input_zero_point of None the input is in dynamic_quads: its scale multiplies the multipliers.")
       .def_prop_ro(
-          "algorithm", [](const DequantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },
+          "algorithm",
+          [](const DequantizedConv& conv) { return conv.product().is_generated() ? "generated" : "lists"; },
           "How rows are multiplied.");
-}
-
-void bind_conversions(nb::module_& module) {
-  nb::class_<Quantize, Op>(module, "Quantize", "QuantizeLinear, from floats to quads.")
-      .def(
-          "__init__",
-          [](Quantize* self, float scale, int zero_point, const std::string& source, const std::string& isa) {
-            new (self) Quantize(quantization_of({scale, zero_point}), named(kLayouts, source, "layout"),
-                                int8_kernels_of(isa));
-          },
-          "scale"_a, "zero_point"_a, nb::kw_only(), "source"_a = "planes", "isa"_a = "",
-          "`source` is the layout of the input.");
-
-  nb::class_<DynamicQuantize, Op>(module, "DynamicQuantize", "DynamicQuantizeLinear, from floats to dynamic_quads.")
-      .def(
-          "__init__",
-          [](DynamicQuantize* self, const std::string& source, const std::string& isa) {
-            new (self) DynamicQuantize(named(kLayouts, source, "layout"), int8_kernels_of(isa));
-          },
-          nb::kw_only(), "source"_a = "planes", "isa"_a = "",
-          "One scale and zero point for all of the input, which is therefore not to be cut into batches.");
-
-  nb::class_<Dequantize, Op>(module, "Dequantize", "DequantizeLinear, from quads to floats.")
-      .def(
-          "__init__",
-          [](Dequantize* self, float scale, int zero_point, const std::string& layout, const std::string& isa) {
-            new (self) Dequantize(quantization_of({scale, zero_point}), named(kLayouts, layout, "layout"),
-                                  int8_kernels_of(isa));
-          },
-          "scale"_a, "zero_point"_a, nb::kw_only(), "layout"_a = "planes", "isa"_a = "",
-          "`layout` is that of the output.");
-
-  nb::class_<ReorderBytes, Op>(module, "ReorderBytes", "Plain bytes to quads, or quads to plain bytes.")
-      .def(
-          "__init__",
-          [](ReorderBytes* self, bool to_quads, bool is_signed, const std::string& isa) {
-            new (self) ReorderBytes(to_quads, is_signed, int8_kernels_of(isa));
-          },
-          nb::kw_only(), "to_quads"_a, "is_signed"_a = false, "isa"_a = "",
-          "Plain bytes that are signed are s8, and quads 128 more.");
-}
-
-void bind_quadwise(nb::module_& module) {
-  nb::class_<QuadAdd, Op>(module, "QuadAdd", "QLinearAdd of the input and the second operand, of one shape.")
-      .def(
-          "__init__",
-          [](QuadAdd* self, const AdditionSpec& addition, const RangeSpec& range, const std::string& isa) {
-            const ByteRange bounds = range_of(range);
-            new (self) QuadAdd(*addition_of(addition), bounds.low, bounds.high, int8_kernels_of(isa));
-          },
-          "addition"_a, nb::kw_only(), "range"_a = RangeSpec{0, 255}, "isa"_a = "",
-          "(scale, zero point) of the input, of the second operand, and of the sum, which is clamped to the range.");
-
-  nb::class_<QuadTable, Op>(module, "QuadTable", "Each byte's entry in a table.")
-      .def(
-          "__init__",
-          [](QuadTable* self, const TableIn& table, const std::string& isa) {
-            std::array<std::uint8_t, 256> entries;
-            std::copy(table.data(), table.data() + entries.size(), entries.begin());
-            new (self) QuadTable(entries, int8_kernels_of(isa));
-          },
-          "table"_a, nb::kw_only(), "isa"_a = "", "256 entries of uint8: activations, or another scale and zero point.");
-
-  nb::class_<QuadChannels, Op>(module, "QuadChannels", "A range of channels to a range of the output's.")
-      .def(
-          "__init__",
-          [](QuadChannels* self, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t total) {
-            new (self) QuadChannels(begin, end, first, total);
-          },
-          "begin"_a, "end"_a, "first"_a, "total"_a,
-          "Channels [begin, end) to those from `first` on of `total`; the others stay as they are. Multiples of four are "
-          "copied faster.");
-}
-
-void bind_pools(nb::module_& module) {
-  nb::class_<QuadMaxPool, Op>(module, "QuadMaxPool", "MaxPool.")
-      .def(
-          "__init__",
-          [](QuadMaxPool* self, const Pair& kernel, const Pair& stride, const Pair& dilation, const Shape4& pads,
-             bool ceil_mode, const std::string& isa) {
-            new (self) QuadMaxPool(geometry_of(kernel, stride, dilation, pads), ceil_mode, int8_kernels_of(isa));
-          },
-          "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1}, "pads"_a = Shape4{0, 0, 0, 0}, nb::kw_only(),
-          "ceil_mode"_a = false, "isa"_a = "", "Pads are (top, left, bottom, right), and never the maximum.");
-
-  nb::class_<QuadAveragePool, Op>(module, "QuadAveragePool", "AveragePool, with other scales behind it.")
-      .def(
-          "__init__",
-          [](QuadAveragePool* self, const QuantizationSpec& in, const QuantizationSpec& out, const Pair& kernel,
-             const Pair& stride, const Pair& dilation, const Shape4& pads, bool ceil_mode, bool count_padding,
-             const std::string& isa) {
-            new (self) QuadAveragePool(geometry_of(kernel, stride, dilation, pads), ceil_mode, count_padding,
-                                       quantization_of(in), quantization_of(out), int8_kernels_of(isa));
-          },
-          "source"_a, "target"_a, "kernel"_a, "stride"_a = Pair{1, 1}, "dilation"_a = Pair{1, 1},
-          "pads"_a = Shape4{0, 0, 0, 0}, nb::kw_only(), "ceil_mode"_a = false, "count_padding"_a = false, "isa"_a = "",
-          "(scale, zero point) of input and output.");
-
-  nb::class_<QuadGlobalAverage, Op>(module, "QuadGlobalAverage", "QLinearGlobalAveragePool.")
-      .def(
-          "__init__",
-          [](QuadGlobalAverage* self, const QuantizationSpec& in, const QuantizationSpec& out, const std::string& isa) {
-            new (self) QuadGlobalAverage(quantization_of(in), quantization_of(out), int8_kernels_of(isa));
-          },
-          "source"_a, "target"_a, nb::kw_only(), "isa"_a = "", "(scale, zero point) of input and output.");
 }
 
 }  // namespace
@@ -304,9 +148,7 @@ void bind_pools(nb::module_& module) {
 void bind_int8(nb::module_& module) {
   module.def("int8_isas", &int8_isas, "Kernels of int8 that this machine runs, best first.");
   bind_convolutions(module);
-  bind_conversions(module);
-  bind_quadwise(module);
-  bind_pools(module);
+  bind_quads(module);
 }
 
 }  // namespace sift::cpu

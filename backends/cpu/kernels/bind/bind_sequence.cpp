@@ -153,7 +153,8 @@ void bind_sequence(nb::module_& module) {
            "A step is (op, shape of its input, input, (second operand, third operand, mask), output). Operands are "
            "places, (index of an array or -1 for scratch memory, offset in floats); None for those that are not there.")
       .def("run", &run_sequence, "pool"_a, "workspace"_a, "arrays"_a, nb::arg("seconds").noconvert() = nb::none(),
-           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe. Arrays are of "
+           "Run on `arrays`, outputs among them; the time of each step is added to `seconds`. Thread-safe. Arrays are "
+           "of "
            "float32, or of bytes (uint8, int8), whose sizes are counted in words of four, rounded up.")
       .def_prop_ro("scratch_size", &Sequence::scratch_size, "Floats of scratch memory.");
 }

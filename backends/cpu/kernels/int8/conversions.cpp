@@ -29,9 +29,8 @@ void for_blocks(ThreadPool& pool, const Shape& shape, const Body& body) {
   constexpr std::int64_t kPieceBytes = 16384;
   const std::int64_t blocks = block_count(shape);
   const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / std::max<std::int64_t>(block_bytes(shape), 1), 1);
-  pool.parallel_for(ceil_div(blocks, piece), [&](std::int64_t task) {
-    body(task * piece, std::min(blocks, (task + 1) * piece));
-  });
+  pool.parallel_for(ceil_div(blocks, piece),
+                    [&](std::int64_t task) { body(task * piece, std::min(blocks, (task + 1) * piece)); });
 }
 
 void quantize_all(ThreadPool& pool, const Shape& shape, Layout source, Quantization quantization,

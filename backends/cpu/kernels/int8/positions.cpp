@@ -76,8 +76,8 @@ WindowReader::WindowReader(const ConvGeometry& geometry, const Shape& in, const 
   constexpr std::int64_t kMost = std::int64_t{1} << 28;
   check_positions(in);
   check_positions(out);
-  for (const std::int64_t size : {(g.kernel_h - 1) * g.dilation_h, (g.kernel_w - 1) * g.dilation_w, std::abs(g.pad_top),
-                                  std::abs(g.pad_left)}) {
+  for (const std::int64_t size :
+       {(g.kernel_h - 1) * g.dilation_h, (g.kernel_w - 1) * g.dilation_w, std::abs(g.pad_top), std::abs(g.pad_left)}) {
     if (size > kMost) throw std::invalid_argument("quads: a window of more than 2**28 rows or columns");
   }
   constexpr std::int64_t kMostTaps = std::int64_t{1} << 16;

@@ -40,9 +40,8 @@ void QuadAdd::run(ThreadPool& pool, const Shape& shape, const float* in, const O
 void QuadTable::run(ThreadPool& pool, const Shape& shape, const float* in, const Others&, float* out) const {
   const auto* const from = reinterpret_cast<const std::uint8_t*>(in);
   auto* const to = reinterpret_cast<std::uint8_t*>(out);
-  for_pieces(pool, shape, [&](std::int64_t at, std::int64_t bytes) {
-    kernels_.look_up(from + at, table_.data(), bytes, to + at);
-  });
+  for_pieces(pool, shape,
+             [&](std::int64_t at, std::int64_t bytes) { kernels_.look_up(from + at, table_.data(), bytes, to + at); });
 }
 
 QuadChannels::QuadChannels(std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t total)

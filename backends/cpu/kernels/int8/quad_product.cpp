@@ -203,7 +203,8 @@ void QuadProduct::run_with(ThreadPool& pool, const Shape& shape, const std::uint
       operands = own;
     }
     const std::int64_t block_sums = group_rows_ * kQuadBlock;
-    auto* const sums = reinterpret_cast<std::int32_t*>(scratch.sums.floats(static_cast<std::size_t>(count * block_sums)));
+    auto* const sums =
+        reinterpret_cast<std::int32_t*>(scratch.sums.floats(static_cast<std::size_t>(count * block_sums)));
     for (std::int64_t group = groups * chunk / sharing.chunks; group < groups * (chunk + 1) / sharing.chunks; ++group) {
       const std::int64_t row = group * group_rows_;
       const std::int64_t end = std::min(row + group_rows_, rows_);

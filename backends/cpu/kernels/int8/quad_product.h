@@ -22,8 +22,8 @@ namespace sift::cpu {
 // Of some rows at one block of positions.
 struct QuadSums {
   std::int64_t block;
-  std::int64_t first_row;  // a multiple of 4
-  std::int64_t rows;       // up to QuadProduct::kMostRows
+  std::int64_t first_row;    // a multiple of 4
+  std::int64_t rows;         // up to QuadProduct::kMostRows
   const std::int32_t* sums;  // [rows][16], aligned to 64 bytes
 };
 
@@ -50,9 +50,7 @@ class QuadProduct {
   template <typename Consume>
   void run(ThreadPool& pool, const Shape& shape, const std::uint8_t* in, std::uint8_t zero_point,
            const Consume& consume, const QuadOutput* quads = nullptr) const {
-    const auto call = [](const void* context, const QuadSums& sums) {
-      (*static_cast<const Consume*>(context))(sums);
-    };
+    const auto call = [](const void* context, const QuadSums& sums) { (*static_cast<const Consume*>(context))(sums); };
     run_with(pool, shape, in, zero_point, {.context = &consume, .call = call, .quads = quads});
   }
 

@@ -20,8 +20,8 @@ QuadWeights::QuadWeights(std::int64_t rows, std::int64_t channels, std::int64_t 
   const std::int64_t of_group = channels / groups;
   const auto count = static_cast<std::int64_t>(values.size());
   // The second comparison first rules out sizes whose product runs over.
-  if (kernel_h > count || kernel_w > count || of_group * kernel_h > count ||
-      of_group * kernel_h * kernel_w > count || count / rows != of_group * kernel_h * kernel_w || count % rows != 0) {
+  if (kernel_h > count || kernel_w > count || of_group * kernel_h > count || of_group * kernel_h * kernel_w > count ||
+      count / rows != of_group * kernel_h * kernel_w || count % rows != 0) {
     throw std::invalid_argument("quad weights: not as many values as rows, channels of a group and taps");
   }
   if (channel_quads() * taps() >= kMost || count / 4 >= kMost) {

@@ -17,8 +17,8 @@ struct ByteRange {
   std::uint8_t high = 255;
 };
 
-// clamp(round(multiplier sum) + zero_point), as onnxruntime's QLinearConv; with an addition, the second operand is added
-// as by QLinearAdd, and the range is that of the result.
+// clamp(round(multiplier sum) + zero_point), as onnxruntime's QLinearConv; with an addition, the second operand is
+// added as by QLinearAdd, and the range is that of the result.
 class QuantizedConv final : public Op {
  public:
   // multipliers: input scale * weight scale / output scale, of each row or one for all.

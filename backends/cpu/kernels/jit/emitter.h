@@ -73,8 +73,8 @@ concept Emitter =
       code.multiply_add_vector(vector, vector, address);
       // first += the products of four adjacent bytes: u8 of the second, s8 of the word at the address
       code.dot_product(vector, vector, address);
-      code.multiply(vector, vector, address);            // by the float at the address
-      code.multiply_then_add(vector, vector, address);   // first = first * the float at the address + second
+      code.multiply(vector, vector, address);           // by the float at the address
+      code.multiply_then_add(vector, vector, address);  // first = first * the float at the address + second
       code.clear(vector);
       code.set_mask(mask, std::uint16_t{});  // the lanes in it; overwrites `positions`
       // Lane i is that of the last if it is in the mask, of the one before if not. `cross` takes lane i ^ step of

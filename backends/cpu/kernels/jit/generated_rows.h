@@ -22,9 +22,9 @@ namespace sift::cpu {
 
 inline constexpr std::int64_t kCodeRows = 28;  // of 32 registers; the other four hold operands
 
-// What a weight of code is: a float, or four s8 of a quad, which multiply as many u8 of an operand and are added to sums
-// of 32-bit integers (see simd/int8/kernel_table.h). A quad takes the place of a channel then; the caller sees to it
-// that the machine has the instruction.
+// What a weight of code is: a float, or four s8 of a quad, which multiply as many u8 of an operand and are added to
+// sums of 32-bit integers (see simd/int8/kernel_table.h). A quad takes the place of a channel then; the caller sees to
+// it that the machine has the instruction.
 enum class CodeWeight : std::uint8_t { single, quad };
 
 // A non-zero of a group of rows: its column, which is a tap and a channel, and its row in the group.

@@ -67,9 +67,7 @@ class X86Emitter {
     vector({kMap0F, kNone, 0x5D, sizeof(float), true}, to, a, b);
   }
   // vcvtdq2ps, vcvtps2dq
-  void to_floats(VectorRegister to, VectorRegister from) {
-    vector({kMap0F, kNone, 0x5B, kVectorBytes}, to, 0, from);
-  }
+  void to_floats(VectorRegister to, VectorRegister from) { vector({kMap0F, kNone, 0x5B, kVectorBytes}, to, 0, from); }
   void to_ints(VectorRegister to, VectorRegister from) { vector({kMap0F, k66, 0x5B, kVectorBytes}, to, 0, from); }
   // vpaddd, and with m32{1to16}; vpandd
   void add_ints(VectorRegister to, VectorRegister a, VectorRegister b) {

@@ -73,7 +73,11 @@ struct Layer {
 };
 
 Layer random_layer(Random& random, const Shape& shape, std::int64_t groups) {
-  Layer layer{.geometry = {}, .rows = groups * random.between(1, 40), .groups = groups, .values = {}, .bias = {},
+  Layer layer{.geometry = {},
+              .rows = groups * random.between(1, 40),
+              .groups = groups,
+              .values = {},
+              .bias = {},
               .zero_point = random_byte(random)};
   ConvGeometry& g = layer.geometry;
   g.kernel_h = random.between(1, 3);
@@ -188,10 +192,19 @@ void test_conversions(Random& random, ThreadPool& pool, const Int8Kernels& kerne
   channels.run(pool, shape, in.data(), {}, wider.data());
 }
 
+void test_instruction_sets() {
+  using Names = std::vector<std::string>;
+  check(isa::int8_isas_of({"avx2", "fma", "avx_vnni"}) == Names{"avx_vnni", "avx2_madd", "portable"}, "avx_vnni");
+  check(isa::int8_isas_of({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"}) ==
+            Names{"avx2_madd", "portable"},
+        "AVX-512 without dot products");
+}
+
 }  // namespace
 
 void test_int8(Random& random, ThreadPool& pool) {
   constexpr int kRounds = 12;
+  test_instruction_sets();
   for (const std::string& isa : isa::int8_isas_of(isa::cpu_features())) {
     const Int8Kernels& kernels = *find_int8_kernels(isa.c_str());
     for (int round = 0; round < kRounds; ++round) {

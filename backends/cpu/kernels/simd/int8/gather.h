@@ -10,8 +10,7 @@ namespace sift::cpu::SIFT_ISA {
 struct TapSources {
   alignas(64) std::int32_t lanes[kQuadBlock];
   std::int32_t first;  // of those inside, which ascend
-  std::int32_t last;     // negative where there is none
-  std::uint32_t inside;  // bit by lane
+  std::int32_t last;   // negative where there is none
 };
 
 // Unsigned: negative rows and columns are large ones, and positions outside of the image may run over.
@@ -42,7 +41,6 @@ struct TapSources {
 #endif
   sources.first = inside == 0 ? 0 : sources.lanes[__builtin_ctz(inside)];
   sources.last = inside == 0 ? -1 : sources.lanes[31 - __builtin_clz(inside)];
-  sources.inside = inside;
   return sources;
 }
 
@@ -55,33 +53,53 @@ struct TapSources {
   return (bits | bits << 1) & 0x55555555U;
 }
 
+template <int Step>
+[[gnu::always_inline]] inline bool has_step(const GatherTapsArgs& args) {
+  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i steps = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(Step));
+  const __m512i expected = _mm512_add_epi32(steps, _mm512_set1_epi32(args.positions[0]));
+  return _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(args.positions), expected) == 0xffff;
+}
+
 // Images of one quad of channels, as first layers read: their positions are adjacent words, of which lanes take every
-// one or every second. False where lanes are in several rows.
-[[gnu::always_inline]] inline bool gather_words(const GatherTapsArgs& args, std::int32_t y, std::int32_t x,
-                                                std::uint32_t inside, __m512i fill, std::uint8_t* out) {
-  const std::int32_t span = args.positions[kQuadBlock - 1] - args.positions[0];
-  if (span != kQuadBlock - 1 && span != 2 * (kQuadBlock - 1)) return false;
-  // A position outside of the tensor is not read: the first lane's may be one.
-  const std::ptrdiff_t first = std::ptrdiff_t{args.positions[0]} + std::ptrdiff_t{y} * args.width + x;
-  const std::uint8_t* const from = args.in + first * kQuad;
-  __m512i words;
-  if (span == kQuadBlock - 1) {
-    words = _mm512_mask_loadu_epi32(fill, static_cast<__mmask16>(inside), from);
-  } else {
-    const std::uint32_t bits = spread_bits(inside);
-    const __m512i low = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits), from);
-    const __m512i high = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits >> 16), from + kBlockBytes);
-    const __m512i every_second =
-        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    const __m512i read = _mm512_permutex2var_epi32(low, every_second, high);
-    words = _mm512_mask_blend_epi32(static_cast<__mmask16>(inside), fill, read);
+// one (Step 1) or every second.
+template <int Step>
+void gather_words(const GatherTapsArgs& args) {
+  const __m512i all_ys = _mm512_loadu_si512(args.ys);
+  const __m512i all_xs = _mm512_loadu_si512(args.xs);
+  const __m512i height = _mm512_set1_epi32(args.height);
+  const __m512i width = _mm512_set1_epi32(args.width);
+  const __m512i fill = _mm512_set1_epi32(static_cast<int>(args.fill * 0x01010101U));
+  const __m512i every_second = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  std::uint8_t* out = args.out;
+  for (std::size_t tap = 0; tap < args.tap_ys.size(); ++tap, out += kBlockBytes) {
+    const std::int32_t y = args.tap_ys[tap];
+    const std::int32_t x = args.tap_xs[tap];
+    const __mmask16 rows = _mm512_cmplt_epu32_mask(_mm512_add_epi32(all_ys, _mm512_set1_epi32(y)), height);
+    const __mmask16 inside = _mm512_mask_cmplt_epu32_mask(rows, _mm512_add_epi32(all_xs, _mm512_set1_epi32(x)), width);
+    // Lanes outside are not read: the first one's position may be outside of the tensor.
+    const std::ptrdiff_t first = std::ptrdiff_t{args.positions[0]} + std::ptrdiff_t{y} * args.width + x;
+    const auto from = reinterpret_cast<std::uintptr_t>(args.in) + static_cast<std::uintptr_t>(first * kQuad);
+    const auto* const words = reinterpret_cast<const std::uint8_t*>(from);
+    if constexpr (Step == 1) {
+      _mm512_store_si512(out, _mm512_mask_loadu_epi32(fill, inside, words));
+    } else {
+      const std::uint32_t bits = inside == 0xffff ? 0x55555555U : spread_bits(inside);
+      const __m512i low = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits), words);
+      const auto* const next = reinterpret_cast<const std::uint8_t*>(from + kBlockBytes);
+      const __m512i high = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits >> 16), next);
+      const __m512i read = _mm512_permutex2var_epi32(low, every_second, high);
+      _mm512_store_si512(out, _mm512_mask_blend_epi32(inside, fill, read));
+    }
   }
-  _mm512_store_si512(out, words);
-  return true;
 }
 #endif
 
 inline void gather_taps(const GatherTapsArgs& args) {
+#if defined(__AVX512F__)
+  if (args.quads == 1 && has_step<1>(args)) return gather_words<1>(args);
+  if (args.quads == 1 && has_step<2>(args)) return gather_words<2>(args);
+#endif
   std::uint8_t* out = args.out;
   const std::ptrdiff_t block_bytes = args.quads * kBlockBytes;
   const Words fill = splat(args.fill * 0x01010101U);
@@ -89,7 +107,6 @@ inline void gather_taps(const GatherTapsArgs& args) {
     const TapSources sources = sources_of(args, args.tap_ys[tap], args.tap_xs[tap]);
 #if defined(__AVX512F__)
     const auto no_value = reinterpret_cast<__m512i>(fill);
-    if (args.quads == 1 && gather_words(args, args.tap_ys[tap], args.tap_xs[tap], sources.inside, no_value, out)) continue;
     const __m512i lanes = _mm512_load_si512(sources.lanes);
     const __m512i blocks = _mm512_srai_epi32(lanes, 4);
     bool filled = false;  // whether `out` is what earlier blocks have left

@@ -21,8 +21,8 @@ inline constexpr std::int64_t kBlockBytes = 64;  // of a quad's
 // Rows [row_begin, row_end) of lists of live quads, times `blocks` blocks of operands. Sums are
 // [blocks][group_rows][16]; the first is that of row_begin.
 struct QuadRowsArgs {
-  const std::uint8_t* panel;     // the first block's operands, aligned to 64 bytes
-  std::ptrdiff_t block_bytes;    // from one block's operands to the next
+  const std::uint8_t* panel;   // the first block's operands, aligned to 64 bytes
+  std::ptrdiff_t block_bytes;  // from one block's operands to the next
   std::int64_t blocks;
   const std::uint32_t* starts;   // [rows + 1]
   const std::uint32_t* columns;  // operands of 64 bytes from the block's first

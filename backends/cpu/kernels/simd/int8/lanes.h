@@ -35,26 +35,23 @@ typedef float UnalignedFloats __attribute__((vector_size(kWordBytes), aligned(4)
 // sums + the products of four adjacent bytes, u8 of `operand` and s8 of `weights`, exactly.
 [[gnu::always_inline]] inline Ints dot(Ints sums, Words operand, Words weights) {
 #if defined(__AVX512VNNI__)
-  return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums),
-                                                    reinterpret_cast<__m512i>(operand),
+  return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(operand),
                                                     reinterpret_cast<__m512i>(weights)));
 #elif defined(__AVXVNNI__)
-  return reinterpret_cast<Ints>(_mm256_dpbusd_avx_epi32(reinterpret_cast<__m256i>(sums),
-                                                        reinterpret_cast<__m256i>(operand),
-                                                        reinterpret_cast<__m256i>(weights)));
+  return reinterpret_cast<Ints>(_mm256_dpbusd_avx_epi32(
+      reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(operand), reinterpret_cast<__m256i>(weights)));
 #elif defined(__AVX2__)
   // Adding two products in 16 bits would saturate: even and odd bytes are widened.
   const auto x = reinterpret_cast<__m256i>(operand);
   const auto w = reinterpret_cast<__m256i>(weights);
-  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)),
-                                         _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
+  const __m256i even =
+      _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(w, 8));
   return sums + reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
 #elif defined(__SSE2__)
   const auto x = reinterpret_cast<__m128i>(operand);
   const auto w = reinterpret_cast<__m128i>(weights);
-  const __m128i even =
-      _mm_madd_epi16(_mm_and_si128(x, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(w, 8), 8));
+  const __m128i even = _mm_madd_epi16(_mm_and_si128(x, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(w, 8), 8));
   const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(x, 8), _mm_srai_epi16(w, 8));
   return sums + reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
 #else

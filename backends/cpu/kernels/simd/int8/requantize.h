@@ -6,8 +6,8 @@
 
 namespace sift::cpu::SIFT_ISA {
 
-// Four bytes of each position, from numbers that differ from them by `zero_point`: where each is in [0, 255] in the end,
-// no carry goes from one to the next.
+// Four bytes of each position, from numbers that differ from them by `zero_point`: where each is in [0, 255] in the
+// end, no carry goes from one to the next.
 struct PackedBytes {
   Words words;
 

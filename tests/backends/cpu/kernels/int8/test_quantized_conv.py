@@ -122,6 +122,30 @@ def test_depthwise_is_groups_of_one_channel(pool: _kernels.ThreadPool, form: tup
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
+@pytest.mark.parametrize(
+    ("size", "stride", "pads", "kernel"),
+    [
+        ((20, 32), (2, 2), (3, 3, 3, 3), 7),
+        ((9, 48), (1, 1), (1, 1, 1, 1), 3),
+        # The last of 16 positions lies 30 behind the first, as with a stride of 2, but those between do not.
+        ((16, 6), (1, 3), (0, 1, 0, 1), 1),
+    ],
+)
+def test_first_layers(
+    pool: _kernels.ThreadPool,
+    form: tuple[str, str],
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    kernel: int,
+) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 256, (2, 3, *size), np.uint8)
+    weights = sparse(rng, (20, 3, kernel, kernel), 1.0)
+    check(pool, form, x, weights, stride=stride, pads=pads, zero_point=114)
+
+
+@pytest.mark.parametrize("form", FORMS, ids="-".join)
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_the_same_bits_for_any_number_of_threads(form: tuple[str, str], threads: int) -> None:
     rng = np.random.default_rng(1)
