@@ -1,4 +1,4 @@
-# make demo    install, then export ResNet-18, widen it at the same FLOPs, check it and time it
+# make demo    install, then the whole way: transform, train, compare, time, simulate; within four minutes
 # make test    install, then run the tests that take a few minutes in all
 # make test-all    the tests that take longer as well: documents, sanitizers, other compilers, whole architectures
 # make reproduce    repeat figures and tables of the paper on Fashion-MNIST, within 90 minutes; DATA=DIR has its IDX files
@@ -19,26 +19,17 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backe
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/train.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[train]'
+$(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[train,report,dev]'
-	@touch $@ $(VENV)/train.stamp
+	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
+	@touch $@ $(VENV)/demo.stamp
 
-define sift
-@printf '\n$$ sift-onnx %s\n' '$(1)'
-@cd build/demo && $(BIN)/sift-onnx $(1)
-endef
-
-demo: $(VENV)/train.stamp
-	@mkdir -p build/demo
-	$(call sift,models export resnet18 resnet18.onnx --force)
-	$(call sift,transform resnet18.onnx resnet18-wide.onnx --wide 0.9 --force)
-	$(call sift,check resnet18-wide.onnx)
-	$(call sift,inspect resnet18-wide.onnx)
-	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
+# FOLDER=somewhere make demo puts its files elsewhere.
+demo: $(VENV)/demo.stamp
+	PATH="$(BIN):$$PATH" docs/demo/demo.sh $(or $(FOLDER),build/demo)
 
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
 # with it what they are all made of.

@@ -15,12 +15,14 @@ from sift_onnx.records.record import Record
 from sift_onnx.records.simulate import SimulationReport
 from sift_onnx.records.train import TrainReport
 from sift_onnx.records.transform import TransformReport
+from sift_onnx.report.answers import answers
 from sift_onnx.report.charts.masks import MaskPicture
 from sift_onnx.report.documents import Document, documents_of, sparsities
 from sift_onnx.report.numbers import si
 from sift_onnx.report.page.frame import Section, document
 from sift_onnx.report.page.markup import Markup, join, tag
 from sift_onnx.report.page.table import Table, table_html
+from sift_onnx.report.sections.answers import answers_html
 from sift_onnx.report.sections.model import check_html, inspect_html, mask_html, transform_html, transform_words
 from sift_onnx.report.sections.runs import benchmark_html, profile_html
 from sift_onnx.report.sections.simulation import bounds_html, simulation_html, simulation_words
@@ -44,7 +46,7 @@ def results_page(documents: Sequence[Document[Record]], masks: Sequence[tuple[st
     """
     known = sparsities(documents)
     models = list(dict.fromkeys(d.model for d in documents if d.kind != "benchmark"))
-    sections = [Section("Results", _overview(documents))]
+    sections = [Section("Results", join(answers_html(answers(documents)), _overview(documents)))]
 
     def add(title: str, content: Markup | None) -> None:
         if content:
