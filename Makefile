@@ -3,7 +3,7 @@
 # make test-all    the tests that take longer as well: documents, sanitizers, other compilers, whole architectures
 # make reproduce    repeat figures and tables of the paper on Fashion-MNIST, within 90 minutes; DATA=DIR has its IDX files
 # make ci      what continuous integration runs
-# make api     pages of the Python interface in build/api, from its docstrings
+# make docs    the documents as a site in build/site
 #
 # PYTHON=python3.12 make test    with another interpreter (before .venv exists)
 
@@ -13,7 +13,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/* backends/cpu/kernels/*/*/*)
 
-.PHONY: demo test test-all lint types walls package-check fuzz api reproduce ci clean
+.PHONY: demo test test-all lint types walls package-check fuzz docs reproduce ci clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -67,10 +67,10 @@ package-check: $(VENV)/dev.stamp
 fuzz: $(VENV)/dev.stamp
 	PYTHONPATH=tests:tests/support OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --files $(or $(FILES),20000) --jobs 2
 
-# Stops at a name or an annotation that does not resolve.
-api: $(VENV)/dev.stamp
-	rm -rf build/api
-	$(BIN)/python docs/build_api.py build/api
+# The documents as a site in build/site, with a reference of verbs and of Python; a broken link is an error.
+docs: $(VENV)/dev.stamp
+	$(BIN)/python docs/site/lay_out.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/mkdocs.yml
 
 # Tables and figures of the paper, to benchmarks/reproduce/results/standard; within 90 minutes on two cores.
 reproduce: $(VENV)/dev.stamp

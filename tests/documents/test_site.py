@@ -1,0 +1,48 @@
+"""The site builds without a warning, has a page for every verb and every public name, and no broken link."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents.test_api_pages import PUBLIC
+
+from sift_onnx.cli.app import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build" / "site"
+
+pytestmark = pytest.mark.slow
+for needed in ("mkdocs", "torch", "olive", "onnx_ir", "onnxscript", "qonnx"):
+    pytest.importorskip(needed)
+
+
+def build() -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", "build/mkdocs.yml"]
+    environment = dict(os.environ, NO_MKDOCS_2_WARNING="1")
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_site_has_everything_and_a_broken_link_is_an_error() -> None:
+    subprocess.run([sys.executable, "docs/site/lay_out.py"], cwd=ROOT, check=True)
+    done = build()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for name in PUBLIC:
+        text = (SITE / "reference" / "python" / f"{name}.html").read_text(encoding="utf-8")
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            if public != "__version__" and not inspect.ismodule(getattr(module, public)):
+                assert f'id="{name}.{public}"' in text, f"{name}.{public}"
+        assert not re.search(r":(?:func|class|meth|mod|data):|`~", text)
+    for verb in VERBS:
+        assert f">{verb}" in (SITE / "reference" / "verbs" / f"{verb}.html").read_text(encoding="utf-8")
+
+    with (ROOT / "build" / "site-source" / "docs" / "glossary.md").open("a", encoding="utf-8") as page:
+        page.write("\n[gone](gone.md)\n")
+    assert build().returncode != 0
