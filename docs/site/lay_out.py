@@ -75,6 +75,10 @@ def _copy_module(path: Path, target: Path) -> None:
     target.write_text(text.replace("``", "`"), encoding="utf-8")
 
 
+def _as_code(role: re.Match[str]) -> str:
+    return f"`{role[2].rpartition('.')[2] if role[1] else role[2]}`"
+
+
 def _write(name: str, text: str) -> str:
     path = SOURCE / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Iterator
 
-__all__ = ["PUBLIC", "python_pages"]
+__all__ = ["PUBLIC", "place_of", "python_pages"]
 
 # What pipelines of others import: every name in the ``__all__`` of these is public.
 PUBLIC = (
@@ -46,6 +47,20 @@ PUBLIC = (
 def python_pages() -> Iterator[tuple[str, str]]:
     """Name and Markdown of each public module; mkdocstrings fills them."""
     for name in PUBLIC:
-        members = ", ".join(public for public in importlib.import_module(name).__all__ if public != "__version__")
-        options = f"    options:\n      members: [{members}]\n      show_root_heading: false\n      heading_level: 2\n"
-        yield name, f"# {name}\n\n::: {name}\n{options}"
+        public = [entry for entry in importlib.import_module(name).__all__ if entry != "__version__"]
+        own = [entry for entry in public if not _is_hidden(name, entry)]
+        alone = "    options:\n      heading_level: 3\n"
+        hidden = [f"::: {place_of(name, entry)}\n{alone}" for entry in public if entry not in own]
+        members = f"      members: [{', '.join(own)}]\n"
+        options = f"    options:\n{members}      show_root_heading: false\n      heading_level: 2\n"
+        yield name, "\n".join([f"# {name}\n\n::: {name}\n{options}", *hidden])
+
+
+def place_of(module: str, name: str) -> str:
+    """The name under which a page has a public name: where it is defined, if a module of that name hides it."""
+    return f"{module}.{name}.{name}" if _is_hidden(module, name) else f"{module}.{name}"
+
+
+def _is_hidden(module: str, name: str) -> bool:
+    value = getattr(importlib.import_module(module), name)
+    return not inspect.ismodule(value) and getattr(value, "__module__", "") == f"{module}.{name}"

@@ -17,7 +17,8 @@ Value = TypeVar("Value")
 
 # Each is an option of a verb, and a keyword in Python.
 SETTINGS = (
-    "activation", "attention", "budget", "data", "device", "distribution", "fidelity", "force", "html", "init",
+    "activation", "attention", "budget", "data", "device", "distribution", "fidelity", "force", "full", "html",
+    "init",
     "input_shapes", "keep_dense", "only", "pattern", "resize_output", "resume", "storage", "strict", "weights",
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ def answer_table(found: Sequence[Answer]) -> Iterator[RenderableType]:
     """A row for each answer; nothing without any."""
     if not found:
         return
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(style="bold", min_width=24)
     table.add_column()

@@ -131,13 +131,13 @@ def _simulated(report: SimulationReport) -> Iterator[Answer]:
         if value is None:
             continue
         low, high = getattr(speedup.bands, key) or (value, value)
-        band = f" Between {low:.2f}x and {high:.2f}x by what is not published of the machine." if low != high else ""
+        band = f" {low:.2f} to {high:.2f} times its speed, by what is not published of it." if low != high else ""
         how = factor_text(1 / value)
         yield Answer(
             topic="simulated",
             figure=f"{how} {than}" if how != "as fast" else f"as fast {than.replace('than', 'as', 1)}",
             detail=(
-                f"{Path(report.model).name}, {what} at batch {report.batch} on {report.preset}: a model of the "
-                f"machine, not the machine.{band}"
+                f"{Path(report.model).name}, {what} at batch {report.batch} on a model of the machine "
+                f"{report.preset}.{band}"
             ),
         )

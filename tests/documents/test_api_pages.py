@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,17 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 
 
-def _public_modules() -> tuple[str, ...]:
+def python_pages() -> ModuleType:
+    """The script of that name."""
     spec = importlib.util.spec_from_file_location("python_pages", ROOT / "docs" / "site" / "python_pages.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    names: tuple[str, ...] = module.PUBLIC
-    return names
+    return module
 
 
-PUBLIC = _public_modules()
+PUBLIC: tuple[str, ...] = python_pages().PUBLIC
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from sift_onnx.report.charts.canvas import Canvas, Chart
-from sift_onnx.report.charts.rows import log_axis, name_rows, rows_height
+from sift_onnx.report.charts.rows import log_axis, name_rows
 from sift_onnx.report.charts.theme import DENSE, FOREGROUND, SERIES, SOFT, label
 from sift_onnx.report.numbers import si
 from sift_onnx.report.page.table import Table
@@ -97,7 +97,7 @@ def _draw_over_cost(
 def _draw_rows(canvas: Canvas, groups: Sequence[Group]) -> None:
     """A row for each model, the best on top: an axis of costs would spread out differences that are rounding."""
     rows = sorted(groups, key=lambda g: -g.mean)
-    canvas.height(rows_height(len(rows)) + 12 * len(rows))
+    canvas.height(110 + 46 * len(rows))
     axes = canvas.axes()
     colours = _colours(groups)
     best_dense = max((g.mean for g in groups if g.dense), default=None)
