@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -22,6 +23,8 @@ CONFIG = ROOT / "build" / "mkdocs.yml"
 ALONE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CITATION.cff")
 FOLDERS = ("docs", "benchmarks")
 SUFFIXES = (".md", ".svg", ".css", ".json")
+# Where a document goes that mkdocs.yml does not list.
+_UNLISTED = "How-to"
 # A fence that names its file, as document_blocks.py has it.
 _NAMED_FENCE = re.compile(r"^```(\w+) ([\w./-]+)$", re.MULTILINE)
 
@@ -53,8 +56,22 @@ def lay_out() -> None:
     for section in entries:
         for title, pages in section.items():
             section[title] = [_filled(page, made) for page in pages] if isinstance(pages, list) else pages
+    listed = {path for section in entries for pages in section.values() for path in _paths(pages)}
+    unlisted = sorted(str(p.relative_to(SOURCE)) for p in (SOURCE / "docs").rglob("*.md"))
+    next(s for s in entries if _UNLISTED in s)[_UNLISTED] += [path for path in unlisted if path not in listed]
     paths = head.replace(": build/", ": ").replace("[build/", "[")
     CONFIG.write_text(f"{paths}\n{yaml.safe_dump({'nav': entries}, sort_keys=False)}", encoding="utf-8")
+
+
+def _paths(pages: object) -> Iterator[str]:
+    """All paths of a part of the navigation."""
+    if isinstance(pages, str):
+        yield pages
+    elif isinstance(pages, dict):
+        pages = list(pages.values())
+    if isinstance(pages, list):
+        for page in pages:
+            yield from _paths(page)
 
 
 def _copy(path: Path) -> None:

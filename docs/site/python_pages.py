@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Iterator
 
-__all__ = ["PUBLIC", "place_of", "python_pages"]
+__all__ = ["PUBLIC", "documented_names", "place_of", "python_pages"]
 
 # What pipelines of others import: every name in the ``__all__`` of these is public.
 PUBLIC = (
@@ -47,13 +47,20 @@ PUBLIC = (
 def python_pages() -> Iterator[tuple[str, str]]:
     """Name and Markdown of each public module; mkdocstrings fills them."""
     for name in PUBLIC:
-        public = [entry for entry in importlib.import_module(name).__all__ if entry != "__version__"]
+        public = documented_names(name)
         own = [entry for entry in public if not _is_hidden(name, entry)]
         alone = "    options:\n      heading_level: 3\n"
         hidden = [f"::: {place_of(name, entry)}\n{alone}" for entry in public if entry not in own]
         members = f"      members: [{', '.join(own)}]\n"
         options = f"    options:\n{members}      show_root_heading: false\n      heading_level: 2\n"
         yield name, "\n".join([f"# {name}\n\n::: {name}\n{options}", *hidden])
+
+
+def documented_names(module: str) -> list[str]:
+    """The public names of a module that its page has: all but what is of another package, and the version."""
+    found = importlib.import_module(module)
+    homes = {name: getattr(getattr(found, name), "__module__", module) for name in found.__all__}
+    return [name for name, home in homes.items() if str(home).startswith("sift_onnx") and name != "__version__"]
 
 
 def place_of(module: str, name: str) -> str:

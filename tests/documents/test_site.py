@@ -33,13 +33,12 @@ def test_the_site_has_everything_and_a_broken_link_is_an_error() -> None:
     subprocess.run([sys.executable, "docs/site/lay_out.py"], cwd=ROOT, check=True)
     done = build()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    place_of = python_pages().place_of
+    pages = python_pages()
     for name in PUBLIC:
         text = (SITE / "reference" / "python" / f"{name}.html").read_text(encoding="utf-8")
-        module = importlib.import_module(name)
-        for public in module.__all__:
-            if public != "__version__" and not inspect.ismodule(getattr(module, public)):
-                assert f'id="{place_of(name, public)}"' in text, f"{name}.{public}"
+        for public in pages.documented_names(name):
+            if not inspect.ismodule(getattr(importlib.import_module(name), public)):
+                assert f'id="{pages.place_of(name, public)}"' in text, f"{name}.{public}"
         assert not re.search(r":(?:func|class|meth|mod|data):|`~", text)
     for verb in VERBS:
         assert f">{verb}" in (SITE / "reference" / "verbs" / f"{verb}.html").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sift_onnx.records.simulate import GridMap
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.theme import SOFT
+from sift_onnx.report.numbers import rate
 from sift_onnx.report.page.table import Table
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def heat_chart(grid: GridMap) -> Chart:
     rows, columns = grid.shape
     shares = np.frombuffer(base64.b64decode(grid.shares), np.uint8).reshape(rows, columns) / 255
     most = grid.largest
-    text = f"{most:.1%}" if "share" in grid.title else f"{most:,.4g}"
+    text = f"{most:.1%}" if "share" in grid.title else rate(most)
 
     def draw(canvas: Canvas) -> None:
         width = 330 if canvas.narrow else 700
