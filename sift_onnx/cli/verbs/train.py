@@ -19,6 +19,7 @@ from sift_onnx.cli.candidates import files, folders, words
 from sift_onnx.cli.options import (
     WrittenPath,
     count_option,
+    data_option,
     file_option,
     force_option,
     in_out_arguments,
@@ -39,13 +40,15 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     completes=files(".yaml", ".yml"),
     help="Settings under the key 'training', in YAML: loss, optimizer, schedule, sparsity and so on.",
 )
+@data_option(
+    "A function that returns a DataLoader or any iterable of (inputs..., target); arrays by the names of the "
+    "model's inputs, and 'target', with 'val_' in front for validation; a folder of images; or a data set of Hugging "
+    "Face's.",
+)
 @click.option(
-    "--data",
-    required=True,
-    metavar="FILE.py:FUNCTION|FILE.npz|FOLDER",
-    shell_complete=files(".npz", ".py"),
-    help="A function that returns a DataLoader or any iterable of (inputs..., target); arrays by the names of the "
-    "model's inputs, and 'target', with 'val_' in front for validation; or a folder of images.",
+    "--augment",
+    type=click.Choice(["none", "crop", "crop-flip", "resized-crop-flip"]),
+    help="Random changes of images to train on, by torchvision; whatever the recipe says.",
 )
 @count_option("--epochs", help="Passes over the data, whatever the recipe says.")
 @file_option("--resume", completes=folders, metavar="DIR", help="Go on from the newest checkpoint in DIR.")
@@ -90,6 +93,8 @@ def train(
     target: Path,
     recipe_file: Path | None,
     data: str,
+    normalize: str | None,
+    augment: Literal["none", "crop", "crop-flip", "resized-crop-flip"] | None,
     epochs: int | None,
     resume: Path | None,
     checkpoints: Path | None,
@@ -132,8 +137,8 @@ def train(
         settings = TrainingSettings.of_recipe(recipe.training, str(recipe_file))
     if epochs is not None:
         settings = dataclasses.replace(settings, epochs=epochs, steps=None)
-    if parallelism is not None:
-        settings = dataclasses.replace(settings, parallelism=parallelism)
+    said: dict[str, Any] = {"parallelism": parallelism, "normalize": normalize, "augment": augment}
+    settings = dataclasses.replace(settings, **{name: value for name, value in said.items() if value is not None})
     if click.get_current_context().get_parameter_source("seed") is ParameterSource.COMMANDLINE:
         settings = dataclasses.replace(settings, seed=seed)
     # Of several ranks the first one speaks.

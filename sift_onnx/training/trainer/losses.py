@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from sift_onnx.datasets.user_functions import load_function
 from sift_onnx.errors import UsageError
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.user_code import load_function
 
 __all__ = ["Loss", "check_targets", "correct_share", "make_loss"]
 

@@ -11,14 +11,23 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
+from sift_onnx.datasets.normalization import Normalization
 from sift_onnx.errors import UsageError
 from sift_onnx.settings import convert
 
-__all__ = ["KernelSetting", "OptimizerSettings", "ScheduleSettings", "TrainingSettings", "first_difference"]
+__all__ = [
+    "Augmentation",
+    "KernelSetting",
+    "OptimizerSettings",
+    "ScheduleSettings",
+    "TrainingSettings",
+    "first_difference",
+]
 
 # What a resumed run may have otherwise: it does not change what is computed, but for rounding by other kernels.
 _FREE = ("kernels", "log_every", "checkpoint_every", "keep_checkpoints")
 
+Augmentation = Literal["none", "crop", "crop-flip", "resized-crop-flip"]
 KernelSetting = Literal["auto", "sparse", "dense"]
 
 _LARGEST = sys.float_info.max
@@ -94,6 +103,10 @@ class TrainingSettings:
         steps: optimizer steps.
         batch_size: of ``.npz`` data and folders of images, examples per optimizer step, of all ranks and accumulated
             parts together.
+        normalize: of images, ``none``, ``imagenet`` or ``MEAN/STD``, see
+            :class:`~sift_onnx.datasets.normalization.Normalization`.
+        augment: of images to train on, by torchvision: ``crop`` shifts them by up to an eighth, ``crop-flip`` also
+            mirrors half of them, ``resized-crop-flip`` cuts out a part of any size as for ImageNet.
         accumulate: parts whose gradients make one step: of such data, parts of ``batch_size``; of a loader,
             batches.
         optimizer: see :class:`OptimizerSettings`.
@@ -117,6 +130,8 @@ class TrainingSettings:
     epochs: _AtLeastOne | None = None
     steps: _AtLeastOne | None = None
     batch_size: _AtLeastOne = 64
+    normalize: str = "none"
+    augment: Augmentation = "none"
     accumulate: _AtLeastOne = 1
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -134,6 +149,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         _check(self)
+        Normalization.parse(self.normalize)
         if self.loss not in ("classification", "next-token") and ".py:" not in self.loss:
             raise UsageError(f"loss is {self.loss!r}; choose classification, next-token, or write FILE.py:FUNCTION")
 
