@@ -41,7 +41,7 @@ class _Entry:
 
 
 def evaluate(
-    model: Evaluated | Sequence[Evaluated],
+    model: Evaluated | Sequence[Evaluated] | Mapping[str, Evaluated],
     data: DataLike,
     *,
     backend: str | Sequence[str] = "cpu",
@@ -60,7 +60,7 @@ def evaluate(
     nothing is.
 
     Args:
-        model: a path, a ModelProto or a Model; or several.
+        model: a path, a ModelProto or a Model; or several, or a mapping from names to them.
         data: what ``sift-onnx train --data`` takes: ``FILE.npz``, a folder of images, ``hf:NAME`` or
             ``FILE.py:FUNCTION``; or an iterable of ``(inputs..., target)``.
         backend: ``cpu``, ``onnxruntime``, or ``FILE.py:CLASS``; or several.
@@ -80,15 +80,16 @@ def evaluate(
         BackendError: a back end refuses a model.
     """
     start = time.perf_counter()
-    models = [model] if isinstance(model, (str, os.PathLike, onnx.ModelProto, Model)) else list(model)
+    models = _named(model)
     backends = [backend] if isinstance(backend, str) else list(backend)
     names = [metric] if isinstance(metric, str) else list(metric)
     for name in names:
         if ".py:" not in name and name not in METRICS:
             make_metric(name, None)  # says which there are
-    everything = [(m, False) for m in models] + ([(baseline, True)] if baseline is not None else [])
+    everything = [(name, own, False) for name, own in models]
+    everything += [(*named, True) for named in _named(baseline)] if baseline is not None else []
     chosen: dict[str, Backend] = {name: get_backend(name) for name in dict.fromkeys(backends)}
-    specs = _common_inputs([each for each, _ in everything])
+    specs = _common_inputs([(name, own) for name, own, _ in everything])
     size = _run_size(specs, batch)
     part = read_part(data, specs, "validation", batch=size, samples=samples, normalize=normalize, seed=seed)
     entries: list[_Entry] = []
@@ -133,15 +134,22 @@ def evaluate(
     )
 
 
-def _common_inputs(models: Sequence[Evaluated]) -> tuple[TensorSpec, ...]:
+def _named(model: Evaluated | Sequence[Evaluated] | Mapping[str, Evaluated]) -> list[tuple[str, Evaluated]]:
+    if isinstance(model, Mapping):
+        return list(model.items())
+    models = [model] if isinstance(model, (str, os.PathLike, onnx.ModelProto, Model)) else list(model)
+    return [(_name_of(own), own) for own in models]
+
+
+def _common_inputs(models: Sequence[tuple[str, Evaluated]]) -> tuple[TensorSpec, ...]:
     """The inputs of the first model; the others must take the same names, sizes and types."""
-    first, *others = [graph_inputs(Model.load(model).origin) for model in models]
+    first, *others = [graph_inputs(Model.load(model).origin) for _, model in models]
     if not first:
         raise UsageError("the model has no input; there is nothing to evaluate it on")
-    for model, specs in zip(models[1:], others, strict=True):
+    for (name, _), specs in zip(models[1:], others, strict=True):
         if [(s.name, s.dtype) for s in specs] != [(s.name, s.dtype) for s in first]:
             listed = [", ".join(f"{s.name} ({s.dtype})" for s in each) for each in (first, specs)]
-            raise UsageError(f"{_name_of(models[0])} takes {listed[0]}, and {_name_of(model)} takes {listed[1]}")
+            raise UsageError(f"{models[0][0]} takes {listed[0]}, and {name} takes {listed[1]}")
     # A model that fixes the batch decides for all.
     fixed = next((specs for specs in (first, *others) if _fixed_batch(specs) is not None), None)
     return fixed or first
@@ -160,11 +168,11 @@ def _run_size(specs: Sequence[TensorSpec], batch: int | None) -> int | None:
 
 
 def _compiled(
-    models: Sequence[tuple[Evaluated, bool]], backends: Mapping[str, Backend], options: CompileOptions
+    models: Sequence[tuple[str, Evaluated, bool]], backends: Mapping[str, Backend], options: CompileOptions
 ) -> list[_Entry]:
     return [
-        _Entry(_name_of(model), is_baseline, name, backend.compile(_source(model), options), {})
-        for model, is_baseline in models
+        _Entry(label, is_baseline, name, backend.compile(_source(model), options), {})
+        for label, model, is_baseline in models
         for name, backend in backends.items()
     ]
 

@@ -10,12 +10,16 @@ import numpy.typing as npt
 from sift_onnx.datasets.batches import ArrayBatch
 from sift_onnx.errors import UsageError
 
-__all__ = ["Predictions", "Task", "differences_of", "predictions_of", "task_of"]
+__all__ = ["NoTaskError", "Predictions", "Task", "differences_of", "predictions_of", "task_of"]
 
 Task = Literal["classification", "next-token", "regression"]
 
 # Targets that are left out, as torch's cross entropy does by default.
 _IGNORED = -100
+
+
+class NoTaskError(UsageError):
+    """Outputs and targets do not say what they have to do with each other."""
 
 
 class Predictions:
@@ -46,7 +50,7 @@ def task_of(output: npt.NDArray[Any], batch: ArrayBatch) -> Task:
     * ``regression``: targets of the output's shape that are no integers.
 
     Raises:
-        UsageError: it is none of these.
+        NoTaskError: it is none of these.
     """
     target = batch.target
     sequence = batch.inputs[0] if target is None else target
@@ -58,7 +62,7 @@ def task_of(output: npt.NDArray[Any], batch: ArrayBatch) -> Task:
     if sequence.dtype.kind in "iu" and output.ndim == 3 and output.shape[:2] == sequence.shape:
         return "next-token"
     has = "no target" if target is None else f"targets {target.dtype} {list(target.shape)}"
-    raise UsageError(
+    raise NoTaskError(
         f"the model's first output is {list(output.shape)} and the data has {has}: this is neither classification nor "
         "prediction of the next token nor regression; give a metric of your own with `metric='FILE.py:NAME'`"
     )
