@@ -27,6 +27,8 @@ for seed in 1 2 3; do
       --seed $seed --threads 1 --json $seed/${name%:*}.json --force
   done
 done
+sift evaluate 1/wide-trained.onnx --data digits.py:held_out --baseline 1/dense-trained.onnx --backend cpu \
+  --backend onnxruntime --json evaluate.json
 
 printf '\n== What it takes to run\n'
 sift models export resnet18 resnet18.onnx --force
@@ -36,6 +38,6 @@ sift benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend cpu --backe
 sift simulate resnet18-wide.onnx --batch 64 --baseline resnet18.onnx --json simulate.json
 
 printf '\n== What came of it\n'
-sift report 1/transform.json ?/dense.json ?/wide.json transform.json benchmark.json simulate.json \
+sift report 1/transform.json ?/dense.json ?/wide.json evaluate.json transform.json benchmark.json simulate.json \
   --model 1/wide-trained.onnx --html report.html --force
 printf '\nThe page with charts: %s/report.html\n' "$PWD"

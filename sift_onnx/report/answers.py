@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sift_onnx.errors import listing
 from sift_onnx.records.benchmark import BenchmarkReport, BenchmarkRun
+from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.record import Record
 from sift_onnx.records.simulate import SimulationReport
 from sift_onnx.records.train import TrainReport
 from sift_onnx.records.transform import TransformReport
 from sift_onnx.report.documents import Document, documents_of
+from sift_onnx.report.evaluation import difference_text
 from sift_onnx.report.trained_models import best_gain, group_points, points_of
 
 __all__ = ["Answer", "answers", "factor_text"]
@@ -38,6 +41,7 @@ def answers(documents: Sequence[Document[Record]]) -> list[Answer]:
     found = [
         *_cost(documents_of(TransformReport, documents)),
         *_accuracy(documents_of(TrainReport, documents)),
+        *(answer for d in documents_of(EvaluationReport, documents) for answer in _evaluated(d.data)),
         *(answer for d in documents_of(BenchmarkReport, documents) for answer in _latency(d.data)),
         *(answer for d in documents_of(SimulationReport, documents) for answer in _simulated(d.data)),
     ]
@@ -87,6 +91,24 @@ def _accuracy(documents: Sequence[Document[TrainReport]]) -> Iterator[Answer]:
             f"{best.cost:,} and {dense.cost:,} MACs an example; {runs}."
         ),
     )
+
+
+def _evaluated(report: EvaluationReport) -> Iterator[Answer]:
+    """The first metric of each model that was compared with a baseline, back ends that agree in one answer."""
+    metric = next((name for run in report.runs for name in run.metrics), None)
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for difference in report.differences:
+        if difference.metric == metric:
+            key = difference_text(difference), difference.model, difference.baseline
+            found.setdefault(key, []).append(difference.backend)
+    for (text, model, baseline), backends in found.items():
+        yield Answer(
+            topic="accuracy",
+            figure=text,
+            detail=(
+                f"{model} against {baseline}, on {listing(backends, 3)}; {report.examples:,} examples of {report.data}."
+            ),
+        )
 
 
 def _latency(report: BenchmarkReport) -> Iterator[Answer]:

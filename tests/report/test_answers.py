@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
+from sift_onnx.records.evaluation import EvaluationReport, EvaluationRun, MetricDifference
 from sift_onnx.records.train import TrainReport
 from sift_onnx.report.answers import answers, factor_text
 from sift_onnx.report.documents import Document, read_document
+from sift_onnx.report.results_page import results_page
 from sift_onnx.report.trained_models import Group, best_gain
 
 OLDER = Path(__file__).with_name("older_results")
@@ -21,8 +24,6 @@ def trained(name: str, accuracy: float, macs: int, *, masked: bool, steps: int =
     data["cost"] = {"params": 9, "nnz": 9, "macs": macs, "effective_macs": macs, "attention_macs": 0}
     algorithms = [{"algorithm": "rigl"}] if masked else []
     data["sparsity"] = {"layers": 1, "nnz": 25 if masked else 100, "numel": 100, "algorithms": algorithms}
-    from msgspec import convert
-
     return Document(f"{name}.json", "train", convert(data, TrainReport))
 
 
@@ -81,3 +82,27 @@ def test_the_best_gain_is_the_largest_difference() -> None:
     gain = best_gain(groups)
     assert gain is not None
     assert (gain[0].name, gain[1].name) == ("a", "c")
+
+
+def test_an_evaluation_says_how_far_a_model_is_from_the_baseline_once_for_back_ends_that_agree() -> None:
+    backends = ("cpu", "onnxruntime")
+    report = EvaluationReport(
+        data="d.npz", task="classification", examples=9, batch=3,
+        runs=tuple(
+            EvaluationRun(model=model, baseline=model == "net.onnx", backend=b, threads=1, metrics={"top1": 0.5})
+            for model in ("wide.onnx", "net.onnx")
+            for b in backends
+        ),
+        differences=tuple(
+            MetricDifference(model="wide.onnx", baseline="net.onnx", backend=b, metric="top1", difference=0.02)
+            for b in backends
+        ),
+    )  # fmt: skip
+    document = Document("e.json", "evaluate", report)
+    (answer,) = answers([document])
+    assert (answer.topic, answer.figure) == ("accuracy", "top-1 2.00 points higher")
+    assert "cpu" in answer.detail
+    assert "onnxruntime" in answer.detail
+    text = results_page([document])
+    assert "9 examples of d.npz." in text
+    assert "wide.onnx on cpu, against net.onnx: top-1 2.00 points higher." in text

@@ -137,7 +137,8 @@ def _draw_bars(
 
 def _colours(curves: Sequence[Curve]) -> dict[str, str]:
     """A colour for each way to run; what was measured first has that of its role, others have more."""
-    colours, spare = {}, list(_MORE)
+    colours: dict[str, str] = {}
+    spare = list(_MORE)
     for curve in curves:
         colour = _STYLES[curve.role][0]
         if curve.role == "measured" and colour in colours.values():

@@ -82,7 +82,7 @@ def test_files_that_are_no_data(tmp_path: Path) -> None:
         assert "cannot read" in refused(tmp_path, f"{tmp_path}/{name}.npz")
     np.savez(tmp_path / "half.npz", val_x=X)
     assert "has no 'x'" in refused(tmp_path, f"{tmp_path}/half.npz")
-    assert "write FILE.npz, a folder of images, or FILE.py:FUNCTION" in refused(tmp_path, "digits")
+    assert "write FILE.npz, a folder of images, hf:NAME, or FILE.py:FUNCTION" in refused(tmp_path, "digits")
 
 
 @pytest.mark.parametrize(
