@@ -70,7 +70,7 @@ fuzz: $(VENV)/dev.stamp
 # The documents as a site in build/site, with a reference of verbs and of Python; a broken link is an error.
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/site/lay_out.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file build/mkdocs.yml
 
 # Tables and figures of the paper, to benchmarks/reproduce/results/standard; within 90 minutes on two cores.
 reproduce: $(VENV)/dev.stamp

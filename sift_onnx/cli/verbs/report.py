@@ -70,8 +70,8 @@ def report(
 ) -> None:
     """Show results of other verbs on one self-contained page of HTML: RUN.json are files that their --json wrote.
 
-    Results of transform, prune, densify, inspect, check, train, evaluate, benchmark, profile and simulate, in any number and
-    order, of one model or of several. What each section shows, and what it is made of, is in docs/report.md.
+    Results of transform, prune, densify, inspect, check, train, evaluate, benchmark, profile and simulate, in any
+    number and order, of one model or of several. What each section shows, and what it is made of, is in docs/report.md.
 
     Examples:
         sift-onnx report transform.json benchmark.json --html report.html
