@@ -26,7 +26,7 @@ from sift_onnx.passes import (
     Wide,
     get_pass,
 )
-from sift_onnx.passes.base import get_pass, pass_names
+from sift_onnx.passes.base import pass_names
 from sift_onnx.passes.declared_settings import declared_settings, field_hints, make
 
 
