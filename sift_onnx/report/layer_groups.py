@@ -86,7 +86,10 @@ def shown_simulated(layers: Sequence[SimulatedLayer], full: bool = False) -> Seq
 def remark(layers: int, rows: int) -> Iterator[str]:
     """How a table is read that has fewer rows than there are layers; nothing of others."""
     if rows < layers:
-        yield f"{layers} layers in {rows} rows: figures are sums, shapes those of one layer; `full=True` lists all."
+        yield (
+            f"{layers} layers in {rows} rows: figures are sums, shapes those of one layer; `full=True` lists all, and so "
+            "does the result's field 'layers'."
+        )
 
 
 def _groups(layers: Sequence[Layer], key: Callable[[Layer], Hashable]) -> list[list[Layer]]:
