@@ -87,8 +87,8 @@ def remark(layers: int, rows: int) -> Iterator[str]:
     """How a table is read that has fewer rows than there are layers; nothing of others."""
     if rows < layers:
         yield (
-            f"{layers} layers in {rows} rows: figures are sums, shapes those of one layer; `full=True` lists all, and so "
-            "does the result's field 'layers'."
+            f"{layers} layers in {rows} rows: figures are sums, shapes those of one layer; `full=True` lists all, and "
+            "so does the result's field 'layers'."
         )
 
 
