@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ __all__ = ["PUBLIC", "documented_names", "place_of", "python_pages"]
 # What pipelines of others import: every name in the ``__all__`` of these is public.
 PUBLIC = (
     "sift_onnx",
+    "sift_onnx.api.pages",
     "sift_onnx.errors",
     "sift_onnx.model",
     "sift_onnx.passes",
@@ -58,6 +60,8 @@ def python_pages() -> Iterator[tuple[str, str]]:
 
 def documented_names(module: str) -> list[str]:
     """The public names of a module that its page has: all but what is of another package, and the version."""
+    # A package that is also a function of that name: which one is found first must not decide.
+    importlib.import_module("sift_onnx.report")
     found = importlib.import_module(module)
     homes = {name: getattr(getattr(found, name), "__module__", module) for name in found.__all__}
     return [name for name, home in homes.items() if str(home).startswith("sift_onnx") and name != "__version__"]
@@ -65,9 +69,13 @@ def documented_names(module: str) -> list[str]:
 
 def place_of(module: str, name: str) -> str:
     """The name under which a page has a public name: where it is defined, if a module of that name hides it."""
-    return f"{module}.{name}.{name}" if _is_hidden(module, name) else f"{module}.{name}"
+    if not _is_hidden(module, name):
+        return f"{module}.{name}"
+    value = getattr(importlib.import_module(module), name)
+    return f"{value.__module__}.{value.__qualname__}"
 
 
 def _is_hidden(module: str, name: str) -> bool:
     value = getattr(importlib.import_module(module), name)
-    return not inspect.ismodule(value) and getattr(value, "__module__", "") == f"{module}.{name}"
+    is_package = hasattr(importlib.import_module(module), "__path__")
+    return not inspect.ismodule(value) and is_package and importlib.util.find_spec(f"{module}.{name}") is not None
