@@ -170,7 +170,8 @@ def quantize_model(
             raise UnsupportedError("nothing to quantize: onnxruntime's quantizer has left every weight layer as it was")
         # The files are gone behind this block.
         quantized = Model.load(quantized.to_proto()) if large <= _PROTOBUF_LIMIT else quantized
-        accuracy, said = None, ()
+        accuracy: EvaluationReport | None = None
+        said: tuple[str, ...] = ()
         if measure and data is not None:
             accuracy, said = _accuracy({label: quantized}, original, data, backend, threads, normalize, seed)
     report = QuantizationReport(
