@@ -83,7 +83,7 @@ def prune(
         UnsupportedError: there is nothing to prune.
     """
     made = Prune(
-        sparsity,  # type: ignore[arg-type]
+        sparsity,
         method=method,
         pattern=pattern,
         distribution=distribution,

@@ -17,7 +17,7 @@ __all__ = ["asked_to_stop", "command_again"]
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
+def asked_to_stop(verbosity: int = 0) -> Iterator[Callable[[], bool]]:
     """Whether the user has asked the run to stop, by Ctrl-C; a second one stops it at once.
 
     Under torchrun, and off the main thread, Ctrl-C is left as it is: ranks would not stop at the same step.
@@ -30,6 +30,8 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, frame: Any) -> None:
         asked.set()
+        if verbosity >= 0:
+            click.echo("Stopping after this step; Ctrl-C again stops at once.", err=True)
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, note)

@@ -168,11 +168,12 @@ def quantize_model(
         integers = [layer for layer in layers if layer.live_quads is not None or layer.type == "int8"]
         if not integers:
             raise UnsupportedError("nothing to quantize: onnxruntime's quantizer has left every weight layer as it was")
-        # The files are gone behind this block.
-        quantized = Model.load(quantized.to_proto()) if large <= _PROTOBUF_LIMIT else quantized
-        accuracy, said = None, ()
+        quantized.path = None  # a file that is gone behind this block; its data is read on
+        accuracy: EvaluationReport | None = None
+        said: tuple[str, ...] = ()
         if measure and data is not None:
-            accuracy, said = _accuracy({label: quantized}, original, data, backend, threads, normalize, seed)
+            baseline = model if isinstance(model, (str, Path)) else original
+            accuracy, said = _accuracy({label: quantized}, baseline, data, backend, threads, normalize, seed)
     report = QuantizationReport(
         model=str(original.path or "the model"),
         out=None,
@@ -247,7 +248,7 @@ def _as_before(quantized: Model, original: Model) -> None:
 
 def _accuracy(
     quantized: Mapping[str, Model],
-    original: Model,
+    original: Model | str | Path,
     data: DataLike,
     backend: str,
     threads: int | None,

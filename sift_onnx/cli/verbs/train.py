@@ -161,8 +161,8 @@ def train(
     verbosity = verbosity if os.environ.get("RANK", "0") == "0" else -1
     trackers = (*track, *([] if tensorboard is None else [f"tensorboard:{tensorboard}"]))
     with (
-        _named_on_interrupt(target, resume or checkpoints),
-        asked_to_stop() as stopping,
+        _named_on_interrupt(),
+        asked_to_stop(verbosity) as stopping,
         _log_lines(log, trackers, verbosity) as report,
         progress_bar(verbosity) as bar,
     ):
@@ -206,19 +206,18 @@ def _leave_at_once() -> None:
 
 
 @contextlib.contextmanager
-def _named_on_interrupt(target: Path, folder: Path | None) -> Iterator[None]:
+def _named_on_interrupt() -> Iterator[None]:
     """Say where an interrupted run has its checkpoint, and by which command it goes on."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        from sift_onnx.training.trainer.checkpoint import checkpoints_in
-
-        folder = folder or Path(f"{target}.checkpoints")
-        kept = checkpoints_in(folder) if folder.is_dir() else []
-        if kept:
-            context = click.get_current_context()
-            note(f"{str(stop) or 'interrupted'}; the newest checkpoint is {kept[-1]}".capitalize())
-            note(f"Go on with: {command_again(context, resume=str(folder), checkpoints=None)}")
+        step, kept = getattr(stop, "step", None), getattr(stop, "checkpoint", None)
+        if kept is not None:
+            note(f"Interrupted after step {step}; the newest checkpoint is {kept}")
+            again = command_again(click.get_current_context(), resume=str(kept.parent), checkpoints=None)
+            note(f"Go on with: {again}")
+        elif step is not None:
+            note(f"Interrupted after step {step}; no checkpoint is kept beside those of another run (--checkpoints)")
         raise
 
 

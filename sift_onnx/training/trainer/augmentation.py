@@ -10,6 +10,7 @@ import torch
 
 from sift_onnx.datasets.examples import Augment
 from sift_onnx.errors import MissingExtraError
+from sift_onnx.plugins import first_line
 from sift_onnx.training.trainer.settings import Augmentation
 
 __all__ = ["make_augment"]
@@ -33,6 +34,11 @@ def make_augment(name: Augmentation) -> Augment | None:
     except ImportError as error:
         raise MissingExtraError(
             f"`augment={name!r}` needs torchvision: pip install torchvision, or drop the setting"
+        ) from error
+    except RuntimeError as error:  # of its operators
+        raise MissingExtraError(
+            f"`augment={name!r}`: the installed torchvision is not of this torch ({first_line(error)}); "
+            f"install the one that belongs to torch {torch.__version__}"
         ) from error
 
     def augment(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

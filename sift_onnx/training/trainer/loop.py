@@ -58,11 +58,12 @@ class InterruptedRun(KeyboardInterrupt):
 
     Attributes:
         step: after which it did.
+        checkpoint: that it goes on from; None where there was no folder for one.
     """
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, checkpoint: Path | None) -> None:
         super().__init__(f"interrupted after step {step}")
-        self.step = step
+        self.step, self.checkpoint = step, checkpoint
 
 
 class Trainer:
@@ -300,8 +301,7 @@ class Trainer:
             if self._settings.checkpoint_every and self.step % self._settings.checkpoint_every == 0:
                 self._save()
             if self._stopping() and self.step < self.total:
-                self._save()
-                raise InterruptedRun(self.step)
+                raise InterruptedRun(self.step, self._save())
         if self._step_in_epoch == 0:
             raise UsageError(f"the data gives no batch in epoch {self._epoch}; an iterator is read once only")
         if self.step < self.total or self._step_in_epoch == self._steps_per_epoch:
@@ -457,10 +457,11 @@ class Trainer:
         """The same of the optimizer."""
         return full_optimizer_state(self.optimizer, self.module)
 
-    def _save(self) -> None:
+    def _save(self) -> Path | None:
+        """Keep a checkpoint, and say where."""
         # Where tensors are sharded, all ranks take part.
         if self._checkpoints is None or not (self._ranks.leads or self._shared.is_sharded):
-            return
+            return None
         if self._ranks.leads:
             prepare_folder(self._checkpoints)
         state = {
@@ -478,9 +479,11 @@ class Trainer:
             "best": self._best.saved(),
             "average": None if self._average is None else self._average.saved(),
         }
-        if self._ranks.leads:
-            path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
-            self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
+        if not self._ranks.leads:
+            return None
+        path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
+        self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
+        return path
 
     def _warn(self, text: str) -> None:
         self._report({"event": "warning", "text": text})

@@ -137,7 +137,8 @@ def train_file(
             ranks,
             report=noted,
             progress=progress,
-            checkpoints=folder,
+            # Of another run there may be some that this one would be resumed from.
+            checkpoints=folder if keeps or found is not None or not checkpoints_in(folder) else None,
             teacher=taught,
             stopping=stopping,
             saved_kernels=None if state is None else state.get("kernels"),

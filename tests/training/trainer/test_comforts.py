@@ -157,9 +157,12 @@ def test_a_run_that_is_asked_to_stop_goes_on_with_the_same_bits(folder: Path, ch
         asked.append(1)
         return len(asked) == 7
 
-    with pytest.raises(InterruptedRun, match="interrupted after step 7"):
+    with pytest.raises(InterruptedRun, match="interrupted after step 7") as stopped:
         run(folder, "o.onnx", epochs=3, sparsity=RIGL, stopping=stopping, **changes)
-    assert [path.name for path in checkpoints_in(folder / "o.onnx.checkpoints")] == ["step-00000007.pt"]
+    assert checkpoints_in(folder / "o.onnx.checkpoints") == [stopped.value.checkpoint]
+    with pytest.raises(InterruptedRun) as stopped:
+        run(folder, "o.onnx", epochs=3, stopping=lambda: True)
+    assert stopped.value.checkpoint is None  # which would stand beside that of another run
     run(folder, "o.onnx", epochs=3, sparsity=RIGL, resume=folder / "o.onnx.checkpoints", **changes)
     assert (folder / "o.onnx").read_bytes() == (folder / "whole.onnx").read_bytes()
 
