@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 SETTINGS = (
     "activation", "attention", "augment", "batch", "budget", "data", "device", "distribution", "dynamic", "fidelity",
     "force", "full", "html", "init", "input_shapes", "keep_dense", "keep_float", "metric", "normalize", "only",
-    "pattern", "resize_output", "resume", "storage", "strict", "weights",
+    "pattern", "resize_output", "resume", "storage", "strict", "teacher", "weights",
 )  # fmt: skip
 
 # The second form is one more value of the setting before it.

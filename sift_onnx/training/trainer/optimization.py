@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
@@ -13,17 +12,10 @@ from torch import nn
 from sift_onnx.errors import UsageError
 from sift_onnx.plugins import first_line
 from sift_onnx.training.sparse.parameters.compact import compact_weights
+from sift_onnx.training.trainer.optimizer_classes import class_of
 from sift_onnx.training.trainer.settings import OptimizerSettings, ScheduleSettings
 
 __all__ = ["make_optimizer", "rate_factor", "set_rate"]
-
-# Optimizers of torch that this loop or masked weights do not go with.
-_REFUSED = {
-    "Adafactor": "keeps sums over rows and columns of a weight, which masks do not go with",
-    "LBFGS": "computes the loss several times in a step, which this loop does not",
-    "Muon": "takes matrices alone",
-    "SparseAdam": "takes sparse gradients, and weights with masks have dense ones",
-}
 
 
 def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -32,7 +24,7 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
     Raises:
         UsageError: the module has no parameter, or torch has no such optimizer or none with these options.
     """
-    kind = _class_of(settings.type)
+    kind = class_of(settings.type)
     params = [param for param in module.parameters() if param.requires_grad]
     if not params:
         raise UsageError("the model has no parameters; name the initializers to train under 'trainable'")
@@ -53,22 +45,6 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
         return kind(groups, lr=settings.lr, **{**own, **settings.options})
     except (TypeError, ValueError) as error:
         raise UsageError(f"optimizer {settings.type!r}: {first_line(error)}; see torch.optim.{kind.__name__}") from None
-
-
-def _class_of(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """A class of ``torch.optim`` by its name, in capitals or not."""
-    classes = {
-        each.lower(): kind
-        for each, kind in vars(torch.optim).items()
-        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
-    }
-    if name.lower() not in classes:
-        known = ", ".join(sorted(kind.__name__ for key, kind in classes.items() if kind.__name__ not in _REFUSED))
-        raise UsageError(f"optimizer {name!r} is unknown; torch has {known}")
-    kind = classes[name.lower()]
-    if kind.__name__ in _REFUSED:
-        raise UsageError(f"optimizer {name!r} {_REFUSED[kind.__name__]}; choose another one")
-    return kind
 
 
 def rate_factor(settings: ScheduleSettings, step: int, total: int) -> float:

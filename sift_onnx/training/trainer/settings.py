@@ -14,6 +14,7 @@ from msgspec import Meta
 from sift_onnx.datasets.normalization import Normalization
 from sift_onnx.errors import UsageError
 from sift_onnx.settings import convert
+from sift_onnx.training.trainer.optimizer_classes import class_of
 
 __all__ = [
     "LOSSES",
@@ -67,6 +68,7 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         _check(self)
+        class_of(self.type)
         if self.type not in ("sgd", "adamw"):
             own = ("momentum", "nesterov", "betas", "eps")
             given = [f.name for f in dataclasses.fields(self) if f.name in own and getattr(self, f.name) != f.default]
