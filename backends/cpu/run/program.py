@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,11 @@ from sift_onnx.backends.base import (
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
+from sift_onnx.backends.cpu.lower.lowered_model import LoweredModel, ModelMetadata, RegionWeights, weights_of
 from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Plan, Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import Rates, rates_of
+from sift_onnx.backends.cpu.packed.cache import PackedCache
 from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime, Shapes
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
@@ -65,18 +67,6 @@ class CpuBackend(Backend):
         return CpuProgram(model, options)
 
 
-@dataclass(frozen=True)
-class ModelMetadata:
-    """What the file says about itself, under onnxruntime's names."""
-
-    graph_name: str
-    producer_name: str
-    domain: str
-    description: str
-    version: int
-    custom_metadata_map: dict[str, str]
-
-
 class CpuProgram(Program):
     """A compiled model; runs on several threads at once.
 
@@ -105,45 +95,71 @@ class CpuProgram(Program):
         self._peak = Peak(self._pool.kernels, self.isa)
         self._workspace = _kernels.Workspace()
         self._arrays = _kernels.ArrayPool()
-        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
-        self.metadata = _metadata(loaded)
-        graph = GraphView(loaded)
-        check_constant_sizes(graph)
-        rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
-        setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
-        is_timed = not options.deterministic and may_be_opened(graph)
-        plan = lower(graph, self.threads, setting, is_timed)
+        lowered, graph = self._lowered(model)
+        plan = lowered.plan
+        self.metadata = lowered.metadata
         self._placements = plan.placements
         self._trials: Trials | None = None
         if plan.parts:
-            self.inputs = graph_inputs(graph.proto)
-            self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
-            self._parts = self._in_order([self._program(part) for part in plan.parts])
-            if is_timed:
-                self._trials = self._weighed(model, graph, plan, rates)
+            self.inputs, self.outputs = lowered.inputs, lowered.outputs
+            programs = [self._program(*part) for part in zip(plan.parts, lowered.weights, strict=True)]
+            self._parts = self._in_order(programs)
+            if lowered.is_timed:
+                self._trials = self._weighed(model, graph, plan)
         else:
             # As it came: onnxruntime knows best how to read its data.
-            source = loaded.to_proto() if isinstance(model, Model) else model
+            source = model.to_proto() if isinstance(model, Model) else model
             whole = OnnxRuntimeProgram(source, options)
             self.inputs, self.outputs = whole.inputs, whole.outputs
             self._parts = self._in_order([whole])
         self._latest = Route(self._parts)
         self._known: dict[tuple[Any, ...], Route] = {}
-        if sum(nbytes_of(constant) for constant in graph.constants.values()) >= _LARGE_BYTES:
+        if graph and sum(nbytes_of(constant) for constant in graph.constants.values()) >= _LARGE_BYTES:
             # The graph is full of cycles and may hold the whole file: it would stay until Python happens to look.
-            del loaded, graph, plan
+            del graph, lowered, plan
             gc.collect()
 
-    def _program(self, part: Region | Subgraph) -> RegionProgram | OnnxRuntimeProgram:
+    def _lowered(self, model: ModelSource | Model) -> tuple[LoweredModel, GraphView | None]:
+        """The model lowered, and the graph that it was read to; None where it was found in a cache."""
+        options = self._options
+        cache = None if options.packed_cache is None else PackedCache.at(options.packed_cache)
+        if cache is None:
+            return self._read(model)
+        key = cache.key(model, options, self.isa)
+        found = cache.find(key, self.threads)
+        if found is not None:
+            return found, None
+        lowered, graph = self._read(model)
+        cache.add(key, lowered)
+        return lowered, graph
+
+    def _read(self, model: ModelSource | Model) -> tuple[LoweredModel, GraphView]:
+        loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        graph = GraphView(loaded)
+        check_constant_sizes(graph)
+        rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
+        setting = Setting(rates, sizes_to_expect(graph, self._options.batch, self._options.input_shapes))
+        is_timed = not self._options.deterministic and may_be_opened(graph)
+        plan = lower(graph, self.threads, setting, is_timed)
+        inputs: tuple[TensorSpec, ...] = ()
+        outputs: tuple[TensorSpec, ...] = ()
+        if plan.parts:
+            inputs = graph_inputs(graph.proto)
+            outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
+        weights = tuple(map(weights_of, plan.parts))
+        return LoweredModel(plan, weights, inputs, outputs, _metadata(loaded), is_timed), graph
+
+    def _program(self, part: Region | Subgraph, weights: RegionWeights) -> RegionProgram | OnnxRuntimeProgram:
         if isinstance(part, Region):
-            return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
+            return RegionProgram(part, weights, self._pool.kernels, self._workspace, self._arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self._options, part.arrays, stays_awake=False)
 
     def _in_order(self, programs: Sequence[PartProgram]) -> Parts:
         return Parts(programs, [spec.name for spec in self.outputs])
 
-    def _weighed(self, model: ModelSource | Model, graph: GraphView, plan: Plan, rates: Rates) -> Trials:
+    def _weighed(self, model: ModelSource | Model, graph: GraphView | None, plan: Plan) -> Trials:
         """Trials against onnxruntime."""
+        rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
         regions = sum(isinstance(part, Region) for part in plan.parts)
         sessions = len(plan.parts) - regions
         clear = all(is_certain(plan_estimate(own, regions, sessions, rates)) for own in plan.estimates)

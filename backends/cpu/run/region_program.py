@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.lower.weights import packed_weights
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
@@ -86,21 +86,18 @@ class RegionProgram:
     def __init__(
         self,
         region: Region,
+        weights: RegionWeights,
         pool: _kernels.ThreadPool,
         workspace: _kernels.Workspace,
         arrays: _kernels.ArrayPool,
         isa: str,
     ) -> None:
-        """Pack the weights of ``region``, and release what they were packed from."""
+        """Take the packed ``weights`` of ``region``, and release what they were packed from."""
         self.pool = pool
         self._workspace = workspace
         self._arrays = arrays
         self.isa = isa
-        self._weights = {
-            i: packed_weights(step.spec.weights)
-            for i, step in enumerate(region.steps)
-            if isinstance(step.spec, LinearLayer)
-        }
+        self._weights = dict(weights)
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
