@@ -137,7 +137,7 @@ class PackedFile:
             array = np.empty(sizes, dtype)
         except (IndexError, TypeError, ValueError) as error:
             raise DamagedFile(f"array {index}: {error}") from error
-        view = memoryview(_bytes_of(array))
+        view = _bytes_of(array)
         done = 0
         while done < nbytes:
             count = _read_at(self._file.fileno(), view[done:], self._begin + place + done)
@@ -158,8 +158,8 @@ def _begin(head: int) -> int:
     return -(-(_FIXED.size + head) // _ALIGNMENT) * _ALIGNMENT
 
 
-def _bytes_of(array: Array) -> npt.NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
+def _bytes_of(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _read_at(descriptor: int, view: memoryview, place: int) -> int:

@@ -13,7 +13,7 @@ from sparse_nets import SparseNet
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.packed import cache as cache_module
-from sift_onnx.backends.cpu.run import program
+from sift_onnx.backends.cpu.run import opening
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.errors import ModelReadError, OutputError, UsageError
 
@@ -38,6 +38,12 @@ def folder(tmp_path):
     return tmp_path / "packed"
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_shared(monkeypatch):
+    """Each session opens what it runs."""
+    monkeypatch.setattr(opening._shared, "get", lambda *_: None)
+
+
 @pytest.fixture
 def is_not_read(monkeypatch):
     """Fail where a model is read."""
@@ -46,7 +52,7 @@ def is_not_read(monkeypatch):
         def load(source):
             raise AssertionError(f"{source} was read")
 
-        monkeypatch.setattr(program.Model, "load", load)
+        monkeypatch.setattr(opening.Model, "load", load)
 
     return fail
 
@@ -156,13 +162,13 @@ def test_other_options_are_other_plans(folder):
 def test_a_model_that_changes_while_it_is_read_is_not_kept(folder, tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     onnx.save(net().model(), path)
-    load = program.Model.load
+    load = opening.Model.load
 
     def load_another(source):
         onnx.save(net(1).model(), path)
         return load(source)
 
-    monkeypatch.setattr(program.Model, "load", load_another)
+    monkeypatch.setattr(opening.Model, "load", load_another)
     session(path, folder)
     assert not list(folder.glob("*.packed"))
 
