@@ -35,7 +35,7 @@ _RULES.add_table({
     "MatMul": matrix.matmul,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
-    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu"), elementwise.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
     "PRelu": elementwise.parametric_relu,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
