@@ -141,10 +141,10 @@ def _branches(graph: GraphView, stack: str) -> tuple[_Branch, ...]:
         producer = graph.producers.get(name)
         if producer is None or not is_standard_op(graph.nodes[producer], "Unsqueeze"):
             return ()
-        image = graph.nodes[producer].input[0]
-        if graph.dims(image) != (dims[0], *dims[2:]) or graph.dims(name) != (dims[0], 1, *dims[2:]):
+        source = graph.nodes[producer].input[0]
+        if graph.dims(source) != (dims[0], *dims[2:]) or graph.dims(name) != (dims[0], 1, *dims[2:]):
             return ()
-        branches.append(_Branch(image))
+        branches.append(_Branch(source))
     return tuple(branches) if len(branches) == dims[1] else ()
 
 

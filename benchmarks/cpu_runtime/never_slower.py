@@ -3,11 +3,11 @@
     python benchmarks/cpu_runtime/never_slower.py [--threads 2] [--sparsity 0.8] [--batch 1 16] [--seconds 1]
     python benchmarks/cpu_runtime/never_slower.py --results benchmarks/cpu_runtime/never_slower.json
 
-    python benchmarks/cpu_runtime/never_slower.py --models pruned/*.onnx --results benchmarks/cpu_runtime/zoo_pruned.json
+    python benchmarks/cpu_runtime/never_slower.py --models PRUNED.onnx ... --results FILE
 
-Every generated model, or every file of ``--models``, runs in a session of each, which take turns in slices. A row has the median of the ratios of
-slices, where the model runs, and what was timed for that; the last lines have the worst and the geometric mean. "First
-run" is the first run of a class of shapes over a later one: it may have timed both ways.
+Every generated model, or every file of ``--models``, runs in a session of each, which take turns in slices. A row has
+the median of the ratios of slices, where the model runs, and what was timed for that; the last lines have the worst and
+the geometric mean. "First run" is the first run of a class of shapes over a later one: it may have timed both ways.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ _WINDOWS = {"kernel_shape": 1, "strides": 1, "dilations": 1}
 # What needs images, and what can be done to rows as well, and is done to images where operands are some already.
 _OF_IMAGES = frozenset({"AveragePool", "BatchNormalization", "Conv", "MaxPool"})
 _OF_EITHER = frozenset({
-    "Abs", "Add", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "Relu", "Selu", "Sigmoid",
-    "Sub", "Tanh",
+    "Abs", "Add", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "Relu", "Selu",
+    "Sigmoid", "Sub", "Tanh",
 })  # fmt: skip
 
 
