@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -279,7 +279,7 @@ class RegionProgram:
             result = result_dims(spec, *operands[:2])
             if not all(isinstance(size, int) for size in result):
                 raise _unfit(step, name_of_step, operands, result)
-            made = concrete(result)
+            made = cast("tuple[int, ...]", result)
             if not are_operands_of(spec, operands, made):
                 raise _unfit(step, name_of_step, operands, result)
             if 0 in made[1:] and 0 not in operands[0][1:]:
