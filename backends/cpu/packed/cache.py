@@ -114,7 +114,7 @@ class PackedCache:
             return LoweredModel(weights=weights, metadata=metadata, **told)
         except FileNotFoundError:
             return None
-        except (DamagedFile, LookupError, TypeError, ValueError) as error:
+        except (DamagedFile, ImportError, LookupError, TypeError, ValueError) as error:
             warnings.warn(f"packed_cache: {path} is not used, and is written anew: {error}", UserWarning, stacklevel=4)
             return None
 

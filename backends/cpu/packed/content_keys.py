@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -63,12 +63,10 @@ class FileStamp:
 
 def setting_key(options: CompileOptions, isa: str) -> str:
     """Of what a plan depends on besides the model: this package, the processor, the options."""
-    told = (
-        _code_stamp(), sys.byteorder, platform.machine(), isa, _kernels.detected_isa(), generates_code(isa),
-        options.threads, options.batch, sorted((name, list(sizes)) for name, sizes in options.input_shapes.items()),
-        options.deterministic,
-    )  # fmt: skip
-    return hashlib.sha256(msgspec.msgpack.encode(told)).hexdigest()
+    how = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "packed_cache"}
+    machine = (sys.byteorder, platform.machine(), isa, _kernels.detected_isa(), generates_code(isa))
+    told = (_code_stamp(), machine, sorted(how.items()))
+    return hashlib.sha256(msgspec.msgpack.encode(told, order="deterministic")).hexdigest()
 
 
 @cache

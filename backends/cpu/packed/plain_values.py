@@ -1,10 +1,14 @@
-"""Plans as plain values and arrays, and back. Only classes that are listed here are made again."""
+"""Plans as plain values and arrays, and back.
+
+Only frozen dataclasses of the rooms that describe plans, and the few classes that are listed here, are made again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +16,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from sift_onnx.backends.base import Placement
-from sift_onnx.backends.cpu.lower.costs import Estimate
-from sift_onnx.backends.cpu.lower.plan import Plan, Region
 from sift_onnx.backends.lowering.element_types import DType
-from sift_onnx.backends.lowering.resampling import Padding, Sampling, Slicing
-from sift_onnx.backends.lowering.rules import Step
-from sift_onnx.backends.lowering.specs import Geometry, Range, Spec
-from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.backends.lowering.weights import Reading, WeightMatrix
 from sift_onnx.shapes.tensor_specs import TensorSpec
 
@@ -26,13 +24,12 @@ __all__ = ["NotStored", "from_plain", "to_plain"]
 
 Array = npt.NDArray[Any]
 
-_CLASSES: dict[str, Callable[..., Any]] = {
-    known.__name__: known
-    for known in (
-        *get_args(Spec), Estimate, Geometry, Padding, Placement, Plan, Range, Region, Sampling, Slicing, Step, Subgraph,
-        TensorSpec,
-    )
-}  # fmt: skip
+# Where the classes of plans are.
+_ROOMS = ("sift_onnx.backends.lowering.", "sift_onnx.backends.cpu.lower.")
+_OTHERS: dict[str, Callable[..., Any]] = {"TensorSpec": TensorSpec, "Placement": Placement}
+# What is stored of weights besides their values; anything else has to be as it is by default.
+_OF_WEIGHTS = ("rows", "columns", "transposed", "dtype")
+_LEFT_OUT = (*_OF_WEIGHTS, "constant", "scale", "reading")
 
 
 class NotStored(Exception):  # noqa: N818 - an answer: the plan is made anew each time
@@ -54,8 +51,7 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
         if isinstance(part, (tuple, list)):
             return [plain(item) for item in part]
         if isinstance(part, WeightMatrix):
-            told = (part.name, part.rows, part.columns, part.transposed, part.dtype, part.nnz, part.is_finite)
-            return {"weights": plain(told)}
+            return {"weights": plain((part.name, part.nnz, part.is_finite, *_told(part)))}
         if isinstance(part, np.ndarray) and part.dtype.kind in "bifu" and _is_numpy(part.dtype):
             arrays.append(part)
             return {"array": len(arrays) - 1}
@@ -67,12 +63,14 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
             return {"model": part.SerializeToString()}
         if isinstance(part, np.generic):
             return plain(part.item())
-        name = type(part).__name__
-        if _CLASSES.get(name) is type(part):
+        if isinstance(part, (set, frozenset)):
+            return {"set": sorted(plain(item) for item in part)}
+        name = _name_of(type(part))
+        if name:
             return {"class": name, "fields": {field: plain(getattr(part, field)) for field in _fields_of(part)}}
         if isinstance(part, Mapping):
             return {"map": [[plain(key), plain(item)] for key, item in part.items()]}
-        raise NotStored(f"{name} has no stored form")
+        raise NotStored(f"{type(part).__name__} has no stored form")
 
     return plain(value)
 
@@ -91,16 +89,17 @@ def from_plain(plain: Any, array: Callable[[int], Array]) -> Any:
             return part
         match part:
             case {"class": str(name), "fields": dict(fields)}:
-                return _CLASSES[name](**{field: made(item) for field, item in fields.items()})
+                return _class_of(name)(**{field: made(item) for field, item in fields.items()})
             case {"array": int(index)}:
                 return array(index)
             case {"map": list(items)}:
                 return {made(key): made(item) for key, item in items}
-            case {"weights": [name, rows, columns, transposed, dtype, nnz, is_finite]}:
-                element = made(dtype)
-                nothing = gs.Constant(name, np.empty(0, element.numpy))
-                reading = Reading(nnz, is_finite)
-                return WeightMatrix(nothing, rows, columns, transposed, dtype=element, reading=reading)
+            case {"set": list(items)}:
+                return frozenset(made(item) for item in items)
+            case {"weights": [name, nnz, is_finite, *told]}:
+                fields = dict(zip(_OF_WEIGHTS, map(made, told), strict=True))
+                nothing = gs.Constant(name, np.empty(0, fields["dtype"].numpy))
+                return WeightMatrix(nothing, **fields, reading=Reading(nnz, is_finite))
             case {"element": str(name)}:
                 return DType[name]
             case {"dtype": str(text)}:
@@ -110,6 +109,44 @@ def from_plain(plain: Any, array: Callable[[int], Array]) -> Any:
         raise ValueError(f"{sorted(map(str, part))} is nothing that is stored")
 
     return made(plain)
+
+
+def _told(weights: WeightMatrix) -> tuple[Any, ...]:
+    """Fields of weights, in the order of ``_OF_WEIGHTS``.
+
+    Raises:
+        NotStored: they are held in a way that has no stored form.
+    """
+    for field in dataclasses.fields(weights):
+        value = getattr(weights, field.name)
+        is_usual = value is field.default or (isinstance(value, (str, int)) and value == field.default)
+        if field.name not in _LEFT_OUT and not is_usual:
+            raise NotStored(f"the weights {weights.name!r} are held with {field.name}, which has no stored form")
+    return tuple(getattr(weights, name) for name in _OF_WEIGHTS)
+
+
+def _name_of(kind: type) -> str:
+    """What a class is stored as; empty if its values are not."""
+    if _OTHERS.get(kind.__name__) is kind:
+        return kind.__name__
+    return f"{kind.__module__}:{kind.__name__}" if _is_of_plans(kind) else ""
+
+
+def _class_of(name: str) -> Callable[..., Any]:
+    module, _, own = name.partition(":")
+    if module in _OTHERS:
+        return _OTHERS[module]
+    if not module.startswith(_ROOMS):
+        raise ValueError(f"{name!r} is no class of plans")
+    found = getattr(import_module(module), own, None)
+    if not isinstance(found, type) or not _is_of_plans(found):
+        raise ValueError(f"{name!r} is no class of plans")
+    return found
+
+
+def _is_of_plans(kind: type) -> bool:
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return kind.__module__.startswith(_ROOMS) and parameters is not None and bool(parameters.frozen)
 
 
 def _is_numpy(dtype: np.dtype[Any]) -> bool:

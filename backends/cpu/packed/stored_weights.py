@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
+from sift_onnx.backends.cpu.packed.plain_values import NotStored
 
 __all__ = ["made_weights", "plain_weights"]
 
@@ -20,11 +21,17 @@ _SHORT = 1 << 16
 
 
 def plain_weights(weights: Sequence[RegionWeights], arrays: list[Array]) -> Any:
-    """Weights of each part as plain values; their arrays are appended to ``arrays``."""
+    """Weights of each part as plain values; their arrays are appended to ``arrays``.
+
+    Raises:
+        NotStored: they are of another form.
+    """
     parts = []
     for part in weights:
         listed = []
         for index, matrix in part.items():
+            if not isinstance(matrix, _kernels.SparseWeights):
+                raise NotStored(f"{type(matrix).__name__} has no stored form")
             counts, columns, values = matrix.stored()
             if matrix.columns <= _SHORT:
                 columns = columns.astype(np.uint16)
