@@ -40,11 +40,12 @@ ways. The ratio is to onnxruntime's time to open.
         """
 ## Many callers
 
-Requests per second of all callers, in units of one caller's, and percentiles of latencies. Each way has the best of
-four slices.
+Requests per second of all callers, in units of one caller's, of time and of processor time, and percentiles of
+latencies. Each way has the best of four slices.
 """,
         {
             "model": "model", "way": "who calls", "requests_per_second": "requests/s", "of_one_caller": "of one caller",
+            "processor_of_one": "per second of processor time",
             "p50_ms": "p50, ms", "p90_ms": "p90", "p99_ms": "p99", "p99_of_p50": "p99 : p50",
         },
     ),
@@ -68,7 +69,8 @@ def section(document: dict[str, Any], text: str, columns: dict[str, str]) -> str
     """A section: what it is of, where it was measured and how, and a table."""
     rows = document["rows"]
     threads = ", ".join(str(n) for n in sorted({row["threads"] for row in rows}))
-    head = f"{text}\n{pages.measured_on(document)} Threads: {threads}.\n\n    {document['command']}\n\n"
+    said = f" {document['remarks']}" if "remarks" in document else ""
+    head = f"{text}\n{pages.measured_on(document)} Threads: {threads}.{said}\n\n    {document['command']}\n\n"
     return head + pages.table(list(columns.values()), [[str(row[key]) for key in columns] for row in rows])
 
 
