@@ -6,6 +6,7 @@ python benchmarks/serving/page.py
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def section(document: dict[str, Any], text: str, columns: dict[str, str]) -> str
     """A section: what it is of, where it was measured and how, and a table."""
     rows = document["rows"]
     threads = ", ".join(str(n) for n in sorted({row["threads"] for row in rows}))
-    said = f" {document['remarks']}" if "remarks" in document else ""
-    head = f"{text}\n{pages.measured_on(document)} Threads: {threads}.{said}\n\n    {document['command']}\n\n"
+    said = f"{pages.measured_on(document)} Threads: {threads}. {document.get('remarks', '')}"
+    head = f"{text}\n{textwrap.fill(said.strip(), 120)}\n\n    {document['command']}\n\n"
     return head + pages.table(list(columns.values()), [[str(row[key]) for key in columns] for row in rows])
 
 
