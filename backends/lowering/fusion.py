@@ -25,6 +25,7 @@ from sift_onnx.backends.lowering.quantized_fusion import QUANTIZED_RULES, with_d
 from sift_onnx.backends.lowering.region_steps import Merged, RegionSteps, merged
 from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.rules.flat_images import APART, TOGETHER
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Activation,
@@ -59,10 +60,22 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
         outputs: values that leave the region.
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
-    region = RegionSteps(steps, outputs, pools_at_once)
+    region = RegionSteps(_without_detours(steps, outputs), outputs, pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool, *QUANTIZED_RULES):
         region.apply(rule)
     return with_dynamic_bytes([part for step in region.needed() for part in _unfolded(step)])
+
+
+def _without_detours(steps: Sequence[Step], outputs: Collection[str]) -> list[Step]:
+    """Readers of what was an image of height one, and is made one again, read the first one."""
+    sources: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for step in steps:
+        if step.spec == Reshaped(TOGETHER) and step.view == "image":
+            sources[step.output] = step.inputs[0]
+        elif step.spec == Reshaped(APART) and step.inputs[0] in sources:
+            names[step.output] = sources[step.inputs[0]]
+    return [replace(step, inputs=tuple(names.get(name, name) for name in step.inputs)) for step in steps]
 
 
 def _unfolded(step: Step) -> list[Step]:

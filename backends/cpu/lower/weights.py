@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.lowering.specs import QuantizedConv, QuantizedMatmul
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["LIVE_BELOW", "SPARSE_BELOW", "packed_weights", "read_weights"]
+__all__ = ["LIVE_BELOW", "SPARSE_BELOW", "packed_weights", "quad_weights", "read_weights"]
 
 # Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
 # weights, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
@@ -60,3 +61,13 @@ def _packed_from_active(matrix: WeightMatrix, weight: SparseWeight) -> _kernels.
         order = np.argsort(rows.astype(np.uint16) if matrix.rows <= 1 << 16 else rows, kind="stable")
         indices, active = (rows * matrix.columns + columns)[order], active[order]
     return _kernels.SparseWeights.from_indices(matrix.rows, matrix.columns, indices, active)
+
+
+def quad_weights(spec: QuantizedMatmul) -> _kernels.QuadWeights:
+    """The weights of a layer as the kernels take them: quads that are all zero are left out."""
+    weights = spec.weights
+    values = weights.values()
+    if not isinstance(spec, QuantizedConv):
+        return _kernels.QuadWeights(values.reshape(weights.rows, weights.channels))
+    shaped = values.reshape(weights.rows, weights.channels, *spec.geometry.kernel)
+    return _kernels.QuadWeights(shaped, groups=spec.groups)

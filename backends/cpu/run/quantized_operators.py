@@ -9,7 +9,7 @@ import numpy as np
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import Layout
-from sift_onnx.backends.lowering.quantization import IntegerMatrix, Quantization
+from sift_onnx.backends.lowering.quantization import Quantization
 from sift_onnx.backends.lowering.specs import (
     ByteTable,
     Dequantize,
@@ -25,21 +25,11 @@ from sift_onnx.backends.lowering.specs import (
     Spec,
 )
 
-__all__ = ["build_quantized", "quad_weights"]
+__all__ = ["build_quantized"]
 
 _POINT = Geometry((1, 1))
 # Scale and zero point.
 _Pair = tuple[float, int]
-
-
-def quad_weights(spec: QuantizedMatmul) -> _kernels.QuadWeights:
-    """The weights of a layer as the kernels take them: quads that are all zero are left out."""
-    weights: IntegerMatrix = spec.weights
-    values = weights.values()
-    if not isinstance(spec, QuantizedConv):
-        return _kernels.QuadWeights(values.reshape(weights.rows, weights.channels))
-    shaped = values.reshape(weights.rows, weights.channels, *spec.geometry.kernel)
-    return _kernels.QuadWeights(shaped, groups=spec.groups)
 
 
 def build_quantized(spec: Spec, layout: Layout, weights: _kernels.QuadWeights | None, isa: str) -> _kernels.Op:

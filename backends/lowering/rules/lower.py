@@ -20,6 +20,7 @@ from sift_onnx.backends.lowering.rules import (
     resize,
     slicing,
 )
+from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
 from sift_onnx.backends.lowering.rules.quantized_layers import dequantized_layer, fold_dequantized
 from sift_onnx.backends.lowering.rules.step import QUANTIZED, NodeView, NotLowered, Step, View
 from sift_onnx.backends.lowering.specs import LinearResize
@@ -40,7 +41,7 @@ _RULES.add_table({
     "MatMul": matrix.matmul,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
-    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu"), elementwise.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
     "PRelu": elementwise.parametric_relu,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
@@ -108,6 +109,8 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
         raise NotLowered("no kernel for this operator")
     try:
         fold_dequantized(node)
+        if is_flat(node):
+            return steps_on_images(node, rule)
         steps = _of_bytes(node, rule) or dequantized_layer(node) or rule(node)
     except NotLowered:
         raise
