@@ -1,0 +1,27 @@
+"""What a row of results says of a grown model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+__all__ = ["EXACT", "TOLERANCE", "Verdict", "verdict"]
+
+# How far outputs may be from the original's, relative to the largest of them; and in double precision, where rounding
+# in single precision moves the outputs of the original as far.
+TOLERANCE, EXACT = 1e-4, 1e-9
+# Where layers of less than this share of the multiply-accumulates grow, most of the model has kept its width.
+_MOST = 0.5
+
+Verdict = Literal["grown", "in part", "refused", "wrong"]
+
+
+def verdict(row: Mapping[str, Any]) -> Verdict:
+    """Whether a model has grown, most of it, and computes what it did at the same cost."""
+    if "refused" in row:
+        return "refused"
+    if "defect" in row or row["macs"] != row["macs_after"]:
+        return "wrong"
+    if not (row["error"] <= TOLERANCE or row.get("error64", 1.0) <= EXACT):
+        return "wrong"
+    return "grown" if row["share"] >= _MOST else "in part"
