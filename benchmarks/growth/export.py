@@ -1,4 +1,4 @@
-"""Export the models of ``models.py``, each with the three exporters of the zoo.
+"""Export the models of ``small_models.py``, each with the three exporters of the zoo.
 
     python benchmarks/growth/export.py --folder build/growth --model 'resnet*'
 
@@ -12,6 +12,7 @@ import contextlib
 import io
 import logging
 import signal
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
@@ -20,11 +21,12 @@ from typing import Any
 
 import click
 import torch
-from models import MODELS, GrowthModel
+from small_models import MODELS, GrowthModel
 
-# Of the folder of the zoo, which `models` finds.
-from export_one import cause_of, let_torchvision_load, randomize  # isort: skip
-from settings import EXPORTERS  # isort: skip
+sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
+
+from export_one import cause_of, let_torchvision_load, randomize
+from settings import EXPORTERS
 
 __all__ = ["main"]
 

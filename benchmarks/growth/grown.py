@@ -35,8 +35,8 @@ def grow(path: Path, feeds: Sequence[Feeds], sparsity: str, scratch: Path) -> di
         scratch: where the grown model is written.
 
     Returns:
-        ``error``, the largest relative difference of an output in onnxruntime; ``error64``, the same in double precision
-        where single precision says little; ``growth``, the multiply-accumulates without masks by the original's;
+        ``error``, the largest relative difference of an output in onnxruntime; ``error64``, the same in double
+        precision, where single precision says little; ``growth``, how many times the multiply-accumulates without masks;
         ``share`` of these in layers that grew; ``kept``, what keeps its width and why; or ``refused``, or ``defect``.
     """
     start = time.perf_counter()

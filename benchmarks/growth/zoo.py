@@ -8,6 +8,7 @@ What the results have is not run again; ``--again`` repeats what did not come ou
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -17,14 +18,16 @@ from typing import Any
 import click
 import numpy as np
 from grown import grow
-from models import MODELS, GrowthModel
+from small_models import MODELS, GrowthModel
 from verdicts import verdict
 
 from sift_onnx.shapes.random_inputs import Feeds
 
-# Of the folders that `models` names.
-import pages  # isort: skip
-from settings import EXPORTERS  # isort: skip
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
+
+import pages
+from settings import EXPORTERS
 
 __all__ = ["main"]
 

@@ -6,14 +6,9 @@ Parameters and statistics of normalizations get the values that training would g
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
-
-# `pages`, and what exporters the zoo knows.
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "zoo")]
 
 __all__ = ["FAMILIES", "MODELS", "Family", "GrowthModel"]
 
@@ -46,11 +41,26 @@ class GrowthModel:
     inputs: Mapping[str, tuple[int, ...]]
 
 
-def _timm(family: Family, name: str, pixels: int = 64, **settings: Any) -> GrowthModel:
+def _timm(family: Family, name: str, pixels: int = 64, blocks: int | None = None, **settings: Any) -> GrowthModel:
     def build() -> Any:
         import timm
 
-        return timm.create_model(name, pretrained=False, num_classes=_CLASSES, **settings)
+        model = timm.create_model(name, pretrained=False, num_classes=_CLASSES, **settings)
+        if blocks is not None:
+            model.blocks = model.blocks[:blocks]
+        return model
+
+    return GrowthModel(name, "timm", family, build, {"x": (1, 3, pixels, pixels)})
+
+
+def _timm_class(family: Family, path: str, pixels: int = 64, **settings: Any) -> GrowthModel:
+    """An architecture whose named models take no other sizes."""
+    module, name = path.split(".")
+
+    def build() -> Any:
+        import importlib
+
+        return getattr(importlib.import_module(f"timm.models.{module}"), name)(num_classes=_CLASSES, **settings)
 
     return GrowthModel(name, "timm", family, build, {"x": (1, 3, pixels, pixels)})
 
@@ -84,7 +94,8 @@ def _transformers(
                 self.model = getattr(transformers, model)(settings)
 
             def forward(self, x: torch.Tensor) -> torch.Tensor:
-                first: torch.Tensor = self.model(**{argument: x}).to_tuple()[0]
+                mask = {"attention_mask": torch.ones_like(x)} if argument == "input_ids" else {}
+                first: torch.Tensor = self.model(**{argument: x}, **mask).to_tuple()[0]
                 return first
 
         return First()
@@ -154,8 +165,6 @@ MODELS: tuple[GrowthModel, ...] = (
     _timm("per-channel", "gernet_s"),
     _timm("per-channel", "regnetz_b16"),
     _timm("per-channel", "nf_resnet26"),
-    _timm("per-channel", "levit_128s", 96),
-    _timm("per-channel", "efficientformer_l1", 96),
     _timm("per-channel", "efficientformerv2_s0", img_size=64),
     _timm("per-channel", "fastvit_t8"),
     _timm("per-channel", "repvit_m0_9"),
@@ -166,9 +175,11 @@ MODELS: tuple[GrowthModel, ...] = (
     _timm("per-channel", "starnet_s1"),
     _timm("per-channel", "inception_next_atto"),
     _timm("per-channel", "botnet26t_256", img_size=64),
-    _timm("per-channel", "halonet26t", img_size=64),
     _timm("per-channel", "lambda_resnet26t", img_size=64),
-    _timm("per-channel", "resmlp_12_224", embed_dim=96, img_size=64, num_blocks=2),
+    _timm("per-channel", "levit_128s", 96, img_size=96),
+    _timm("per-channel", "efficientformer_l1", 224),
+    _timm("per-channel", "halonet26t", 128, img_size=128),
+    _timm("per-channel", "resmlp_12_224", blocks=2, img_size=64),
     # A normalization over features before each part.
     _timm("pre-norm", "vit_tiny_patch16_224", depth=2, img_size=64),
     _timm("pre-norm", "deit_tiny_distilled_patch16_224", depth=2, img_size=64),
@@ -184,23 +195,11 @@ MODELS: tuple[GrowthModel, ...] = (
     _timm("pre-norm", "convnextv2_atto"),
     _timm("pre-norm", "twins_svt_small", depths=(1, 1, 1, 1)),
     _timm("pre-norm", "pvt_v2_b0"),
-    _timm("pre-norm", "poolformer_s12", dims=_NARROW, depths=(1, 1, 2, 1)),
-    _timm("pre-norm", "caformer_s18", dims=(32, 64, 128, 192), depths=(1, 1, 2, 1)),
-    _timm("pre-norm", "mixer_s32_224", embed_dim=96, img_size=64, num_blocks=2),
-    _timm("pre-norm", "gmlp_s16_224", embed_dim=96, img_size=64, num_blocks=2),
-    _timm("pre-norm", "nest_tiny", 128, img_size=128, depths=(1, 1, 1), embed_dims=(48, 96, 192)),
-    _timm("pre-norm", "crossvit_tiny_240", img_size=96),
     _timm("pre-norm", "tnt_s_patch16_224", embed_dim=96, num_heads_outer=4, depth=2, img_size=64),
     _timm("pre-norm", "coat_lite_tiny", img_size=64),
     _timm("pre-norm", "pit_ti_224", img_size=64),
-    _timm("pre-norm", "volo_d1_224", img_size=64, layers=(1, 1, 1, 1)),
-    _timm("pre-norm", "focalnet_tiny_srf", depths=(1, 1, 2, 1), embed_dim=32),
     _timm("pre-norm", "davit_tiny", depths=(1, 1, 1, 1), embed_dims=(32, 64, 96, 128), num_heads=(1, 2, 3, 4)),
-    _timm("pre-norm", "gcvit_xxtiny", img_size=64, window_ratio=(4, 4, 2, 1)),
-    _timm("pre-norm", "mvitv2_tiny", img_size=64, depths=(1, 1, 1, 1)),
-    _timm("pre-norm", "hiera_tiny_224", img_size=64),
     _timm("pre-norm", "sequencer2d_s", layers=(1, 1, 1, 1), embed_dims=(48, 96, 96, 96), hidden_sizes=(12, 24, 24, 24)),
-    _timm("pre-norm", "tiny_vit_5m_224", img_size=64, window_sizes=(2, 4, 2, 2)),
     _timm("pre-norm", "edgenext_xx_small"),
     _timm("pre-norm", "mobilevit_xxs"),
     _timm("pre-norm", "mobilevitv2_050"),
@@ -209,6 +208,19 @@ MODELS: tuple[GrowthModel, ...] = (
     _timm("pre-norm", "test_coatnet", img_size=64),
     _timm("pre-norm", "test_maxvit", img_size=64),
     _timm("pre-norm", "flexivit_small", 60, img_size=60, depth=2, embed_dim=96, num_heads=4),
+    _timm("pre-norm", "poolformer_s12"),
+    _timm("pre-norm", "mixer_s32_224", blocks=2, img_size=64),
+    _timm("pre-norm", "gmlp_ti16_224", blocks=2, img_size=64),
+    _timm("pre-norm", "crossvit_tiny_240", 240),
+    _timm("pre-norm", "gcvit_xxtiny", img_size=64),
+    _timm("pre-norm", "tiny_vit_5m_224"),
+    _timm_class("pre-norm", "nest.Nest", img_size=64, embed_dims=(32, 64, 96), num_heads=(2, 4, 4), depths=(1, 1, 2)),
+    _timm_class(
+        "pre-norm", "volo.VOLO", layers=(1, 1, 1, 1), img_size=64, embed_dims=(48, 96, 96, 96), num_heads=(3, 6, 6, 6)
+    ),
+    _timm_class("pre-norm", "focalnet.FocalNet", depths=(1, 1, 2, 1), embed_dim=32),
+    _timm_class("pre-norm", "metaformer.MetaFormer", depths=(1, 1, 2, 1), dims=(32, 64, 96, 128)),
+    _timm_class("pre-norm", "hiera.Hiera", img_size=(64, 64), embed_dim=48, stages=(1, 1, 2, 1)),
     _transformers(
         "pre-norm", "GPT2LMHeadModel", "GPT2Config", n_embd=96, n_head=4, n_layer=2, vocab_size=128, use_cache=False
     ),
