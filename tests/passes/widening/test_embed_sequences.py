@@ -292,7 +292,15 @@ def number_of_channels(net: Net) -> None:
     net.images_end(net.op("Mul", x, count), WIDTH)
 
 
-@pytest.mark.parametrize("block", [looked_up, tied, class_token, number_of_channels])
+def first_state(net: Net) -> None:
+    """Zeros as many as there are features, as exporters write the state that a recurrence starts from."""
+    x = net.op("Add", net.tokens(WIDTH, LENGTH), bias(net, WIDTH))
+    state = net.op("ConstantOfShape", net.constant([1, 1, WIDTH]))
+    x = net.op("Concat", state, x, net.op("Expand", net.constant(0.0), net.constant([1, 2, WIDTH])), axis=1)
+    net.tokens_end(layer_norm(net, x), WIDTH)
+
+
+@pytest.mark.parametrize("block", [looked_up, tied, class_token, number_of_channels, first_state])
 def test_a_block_keeps_its_outputs(block: Callable[[Net], None]) -> None:
     net = net_of(block)
     embedded(net.model(), net.feeds)
