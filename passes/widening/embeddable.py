@@ -49,10 +49,9 @@ def growing_layers(selection: Selection, analysis: AxisAnalysis) -> list[WeightL
     for name, reason in excluded.items():
         if reason == KEPT_DENSE:
             layer = analysis.layers[name]
+            cause = Cause(layer.uses[0].node, layer.uses[0].op, f"{_WITH_ORIGINAL}: {reason}")
             for axis in layer.axes:
-                analysis.system.pin(
-                    axis.size, Cause(layer.uses[0].node, layer.uses[0].op, f"{_WITH_ORIGINAL}: {reason}")
-                )
+                analysis.system.pin(axis.size, cause)
     return [layer for name, layer in analysis.layers.items() if name not in excluded and name not in analysis.fixed]
 
 
