@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-__all__ = ["FAMILIES", "MODELS", "Family", "GrowthModel"]
+from verdicts import Family
 
-Family = Literal["pre-norm", "per-channel", "other"]
+__all__ = ["MODELS", "GrowthModel"]
+
+# Outputs of classifiers.
 _CLASSES = 16
-# What a family is, for the page.
-FAMILIES: Mapping[Family, str] = {
-    "pre-norm": "LayerNorm or RMSNorm over features, before what it feeds",
-    "per-channel": "BatchNorm, affine scales or nothing: each channel by itself",
-    "other": "norms on the residual stream itself (BERT), groups, several kinds",
-}
 
 
 @dataclass(frozen=True)

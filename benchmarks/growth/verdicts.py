@@ -1,11 +1,19 @@
-"""What a row of results says of a grown model."""
+"""Families of models, and what a row of results says of a grown one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["EXACT", "TOLERANCE", "Verdict", "verdict"]
+__all__ = ["EXACT", "FAMILIES", "TOLERANCE", "Family", "Verdict", "verdict"]
+
+Family = Literal["pre-norm", "per-channel", "other"]
+# What a family is, for the page.
+FAMILIES: Mapping[Family, str] = {
+    "pre-norm": "LayerNorm or RMSNorm over features, before what it feeds",
+    "per-channel": "BatchNorm, affine scales or nothing: each channel by itself",
+    "other": "norms on the residual stream itself (BERT), groups, several kinds",
+}
 
 # How far outputs may be from the original's, relative to the largest of them; and in double precision, where rounding
 # in single precision moves the outputs of the original as far.
