@@ -30,6 +30,9 @@ from settings import EXPORTERS
 
 __all__ = ["main"]
 
+# Examples that statistics are of.
+_BATCH = 16
+
 
 @click.command()
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("build/growth"), help="Where the files go.")
@@ -81,11 +84,31 @@ def limit(seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
+def make_trained_like(module: torch.nn.Module, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Give parameters values as training would, so that outputs depend on inputs.
+
+    What starts at zero is drawn; statistics of BatchNorm are those of a batch.
+    """
+    randomize(module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim != 1 and not parameter.any():
+                parameter.uniform_(-0.1, 0.1) if parameter.ndim else parameter.uniform_(0.5, 1.5)
+        norms = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+        if not norms:
+            return
+        for norm in norms:
+            norm.momentum = 1.0
+        module.train()
+        module(*(torch.randn(_BATCH, *shape[1:]) for shape in shapes))
+        module.eval()
+
+
 def export(model: GrowthModel, exporter: str, target: Path) -> None:
     """Write the file as a user of ``torch.onnx.export`` would; it gets its name once it is complete."""
     torch.manual_seed(0)
     module = model.build().eval()
-    randomize(module)
+    make_trained_like(module, list(model.inputs.values()))
     kind, opset = EXPORTERS[exporter]
     arguments = tuple(
         torch.zeros(shape, dtype=torch.int64) if name == "ids" else torch.zeros(shape)

@@ -35,9 +35,10 @@ def grow(path: Path, feeds: Sequence[Feeds], sparsity: str, scratch: Path) -> di
         scratch: where the grown model is written.
 
     Returns:
-        ``error``, the largest relative difference of an output in onnxruntime; ``error64``, the same in double
+        ``error``, the largest relative difference of an output in onnxruntime; ``moves``, the same between the original
+        and itself on inputs that are moved by one element: where it is small, agreement says little; ``error64``, the same in double
         precision, where single precision says little; ``growth``, the multiply-accumulates without masks as a multiple
-        of the original's; ``share`` of these in layers that grew; ``kept``, what keeps its width and why; or
+        of the original's; ``share`` of those of learned weights in layers that grew; ``kept``, what keeps its width and why; or
         ``refused``, or ``defect``.
     """
     start = time.perf_counter()
@@ -49,6 +50,7 @@ def grow(path: Path, feeds: Sequence[Feeds], sparsity: str, scratch: Path) -> di
         result.model.save(scratch, force=True)
         row |= _costs(path, scratch, shapes, result.report)
         row["error"] = max(_difference(run(path, f), run(scratch, f)) for f in feeds)
+        row["moves"] = max(_difference(run(path, f), run(path, _moved(f))) for f in feeds)
         if not row["error"] <= TOLERANCE:
             row["error64"] = max(_difference(_run_double(path, f), _run_double(scratch, f)) for f in feeds)
     except UnsupportedError as error:
@@ -66,6 +68,10 @@ def run(path: Path, feeds: Feeds) -> Outputs:
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return [np.asarray(output) for output in session.run(None, feeds)]
+
+
+def _moved(feeds: Feeds) -> Feeds:
+    return {name: np.roll(array, 1, axis=-1) if array.ndim else array for name, array in feeds.items()}
 
 
 def _run_double(path: Path, feeds: Feeds) -> Outputs:
@@ -99,7 +105,8 @@ def _costs(path: Path, grown: Path, shapes: Shapes, report: Mapping[str, Any]) -
     """Multiply-accumulates as the grown file itself has them, and what its report says of widths."""
     before, after = inspect(path, shapes).layers, inspect(grown, shapes).layers
     macs = sum(layer.macs for layer in before)
-    grew = sum(layer["macs_before"] for layer in report["layers"] if layer["status"] == "sparse")
+    learned = [layer for layer in report["layers"] if not layer["reason"].startswith("a fixed function")]
+    grew = sum(layer["macs_before"] for layer in learned if layer["status"] == "sparse")
     kept = {
         f"{entry['node']} ({entry['op']}) {entry['reason'].split(': it ', 1)[-1]}"
         for entry in report["pinned"]
@@ -110,7 +117,7 @@ def _costs(path: Path, grown: Path, shapes: Shapes, report: Mapping[str, Any]) -
         # A weight that is zero and not masked costs as much as any other, as it did before.
         "macs_after": sum(layer.effective_macs if layer.search_space else layer.macs for layer in after),
         "growth": round(sum(layer.macs for layer in after) / macs, 3),
-        "share": round(grew / macs, 4),
+        "share": round(grew / max(1, sum(layer["macs_before"] for layer in learned)), 4),
         "centred": len(report["centred"] or ()),
         "kept": sorted(kept),
     }

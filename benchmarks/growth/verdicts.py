@@ -15,8 +15,8 @@ FAMILIES: Mapping[Family, str] = {
     "other": "norms on the residual stream itself (BERT), groups, several kinds",
 }
 
-# How far outputs may be from the original's, relative to the largest of them; and in double precision, where rounding
-# in single precision moves the outputs of the original as far.
+# How far outputs may be from the original's, relative to the largest of them and to what another input changes; and in
+# double precision, where rounding in single precision moves the outputs of the original as far.
 TOLERANCE, EXACT = 1e-4, 1e-9
 # Where layers of less than this share of the multiply-accumulates grow, most of the model has kept its width.
 _MOST = 0.5
@@ -30,6 +30,8 @@ def verdict(row: Mapping[str, Any]) -> Verdict:
         return "refused"
     if "defect" in row or row["macs"] != row["macs_after"]:
         return "wrong"
-    if not (row["error"] <= TOLERANCE or row.get("error64", 1.0) <= EXACT):
+    # An output that hardly depends on the input would agree whatever became of the model.
+    scale = min(1.0, row["moves"])
+    if not (row["error"] <= TOLERANCE * scale or row.get("error64", 1.0) <= EXACT * scale) or not scale:
         return "wrong"
     return "grown" if row["share"] >= _MOST else "in part"
