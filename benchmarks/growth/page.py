@@ -5,7 +5,8 @@ python benchmarks/growth/page.py        # needs `pip install matplotlib`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ number of multiply-accumulates, to the last one. The [tutorial](../../docs/tutor
 
 ## A zoo of small models
 
-{count} models of timm, torchvision and transformers with random weights, and random parameters and statistics of
-normalizations, exported by TorchScript (opset 17) and dynamo. "Grown" means that layers with at least half of the
-multiply-accumulates of learned weights grew, that outputs in onnxruntime are the original's to 1e-4 of the largest (or to
-1e-9 in double precision, where single precision says little), and that active weights multiply exactly as often as the
-original's. {zoo_origin}
+{count} models of timm, torchvision and transformers with random weights, and parameters and statistics of normalizations
+as training leaves them, in {exports}. "Grown" means that layers with at least half of the multiply-accumulates of
+learned weights grew, and that active weights multiply exactly as often as the original's. Outputs in onnxruntime are the
+original's to 1e-4 of the largest, and to 1e-4 of how far the same input, moved by one element, changes them (or to 1e-9
+in double precision, where single precision says little). {zoo_origin}
 
 {families}
 {family_notes}
@@ -53,10 +54,10 @@ Files as they lie in wheels, on pictures of text, photographs, sounds and bytes.
 {shipped_reasons}
 ## Trained on
 
-A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates, both of two layers, 24 features and four
-heads, learn for 1,000 and 800 steps, grow at 0.75, and go on for as many steps with RigL; a second training goes on with
-the original, from the same file, with the same examples and the same schedule. Losses are in nats, in onnxruntime, on
-text and pictures that no training saw; mean ± standard deviation over {seeds} seeds. {trained_origin}
+A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates, both of two layers, 24 features and
+four heads, learn for 1,000 and 800 steps, grow at 0.75, and go on for as many steps with RigL. A second training goes
+on with the original, from the same file, with the same examples and the same schedule. Losses are in nats, in
+onnxruntime, on text and pictures that no training saw; mean ± standard deviation over {seeds} seeds. {trained_origin}
 
 {continued}
 ![losses of each seed](chart.svg)
@@ -84,6 +85,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     tasks = {_TASKS[name].split(",")[0]: results[name]["rows"] for name in _TASKS}
     text = _PAGE.format(
         count=len({row["model"] for row in zoo["rows"]}),
+        exports=_exports(zoo["rows"]),
         families=families_table(zoo["rows"]),
         family_notes="".join(f"- {family}: {meaning}.\n" for family, meaning in FAMILIES.items()),
         reasons=reasons_table([row for row in zoo["rows"] if row.get("kept") or verdict(row) != "grown"]),
@@ -100,6 +102,12 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         **{f"{name}_command": results[name]["command"] for name in RESULTS},
     )
     return text.rstrip("\n") + "\n"
+
+
+def _exports(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many exports there are of each exporter."""
+    files = Counter(exporter for _, exporter in {(row["model"], row["exporter"]) for row in rows})
+    return " and ".join(f"{count} exports by `{exporter}`" for exporter, count in files.most_common())
 
 
 def chart_key(results: Mapping[str, Mapping[str, Any]]) -> str:
