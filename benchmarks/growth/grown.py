@@ -35,11 +35,12 @@ def grow(path: Path, feeds: Sequence[Feeds], sparsity: str, scratch: Path) -> di
         scratch: where the grown model is written.
 
     Returns:
-        ``error``, the largest relative difference of an output in onnxruntime; ``moves``, the same between the original
-        and itself on inputs that are moved by one element: where it is small, agreement says little; ``error64``, the same in double
-        precision, where single precision says little; ``growth``, the multiply-accumulates without masks as a multiple
-        of the original's; ``share`` of those of learned weights in layers that grew; ``kept``, what keeps its width and why; or
-        ``refused``, or ``defect``.
+        ``error``, the largest relative difference of an output in onnxruntime.
+        ``moves``, the same between the original and itself on inputs that are moved by one element.
+        ``error64``, the error in double precision, where single precision says little.
+        ``growth``, the multiply-accumulates without masks as a multiple of the original's.
+        ``share`` of those of learned weights in layers that grew.
+        ``kept``, what keeps its width and why. In place of all this ``refused`` or ``defect``, and why.
     """
     start = time.perf_counter()
     row: dict[str, Any] = {"sparsity": sparsity}

@@ -30,11 +30,11 @@ number of multiply-accumulates, to the last one. The [tutorial](../../docs/tutor
 
 ## A zoo of small models
 
-{count} models of timm, torchvision and transformers with random weights, and parameters and statistics of normalizations
-as training leaves them, in {exports}. "Grown" means that layers with at least half of the multiply-accumulates of
-learned weights grew, and that active weights multiply exactly as often as the original's. Outputs in onnxruntime are the
-original's to 1e-4 of the largest, and to 1e-4 of how far the same input, moved by one element, changes them (or to 1e-9
-in double precision, where single precision says little). {zoo_origin}
+{count} models of timm, torchvision and transformers with random weights, and parameters and statistics of
+normalizations as training leaves them, in {exports}. "Grown" means that layers with at least half of the
+multiply-accumulates of learned weights grew, and that active weights multiply exactly as often as the original's.
+Outputs in onnxruntime are the original's to 1e-4 of the largest, and to 1e-4 of how far the same input, moved by one
+element, changes them (or to 1e-9 in double precision, where single precision says little). {zoo_origin}
 
 {families}
 {family_notes}

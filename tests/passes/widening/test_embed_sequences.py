@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from embedded_models import embedded, kept_for, net_of
+from embedded_models import embedded, net_of
 from nets import MICROSOFT, Net
 
 from sift_onnx.graphs.constants import array_of
