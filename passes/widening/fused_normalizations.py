@@ -24,8 +24,6 @@ _LAYER_NORMALIZATION, _AXES_OF_MEANS, _AXES_OF_SUMS, _FROM_THE_END = 17, 18, 13,
 # What the fused operators take where no epsilon is stated.
 _EPSILON = 1e-12
 
-_Tensor = gs.Variable | gs.Constant
-
 
 def spell_fused_normalizations(graph: gs.Graph) -> None:
     """Replace every SkipLayerNormalization and EmbedLayerNormalization; in place, with the same tensor names."""
@@ -80,7 +78,9 @@ def _spell_embed(builder: NodeBuilder, inputs: Sequence[Any], outputs: Sequence[
         _as(builder.node("Cast", [tokens], like=counted, name=name, attrs={"to": onnx.TensorProto.INT32}), counted)
 
 
-def _placed(builder: NodeBuilder, ids: _Tensor, positions: _Tensor, places: _Tensor, like: gs.Variable) -> gs.Variable:
+def _placed(
+    builder: NodeBuilder, ids: gs.Tensor, positions: gs.Tensor, places: gs.Tensor, like: gs.Variable
+) -> gs.Variable:
     """Rows of the table of positions: those that are asked for, or the first ones."""
     name = f"{like.name}_positions"
     if not places.is_empty():
@@ -93,7 +93,7 @@ def _placed(builder: NodeBuilder, ids: _Tensor, positions: _Tensor, places: _Ten
 
 
 def _normalize(
-    builder: NodeBuilder, x: _Tensor, scale: _Tensor, shift: _Tensor, epsilon: float, normalized: gs.Variable
+    builder: NodeBuilder, x: gs.Tensor, scale: gs.Tensor, shift: gs.Tensor, epsilon: float, normalized: gs.Variable
 ) -> None:
     """``normalized`` is ``x``, normalized over its last axis."""
     name = normalized.name
@@ -119,7 +119,7 @@ def _normalize(
 
 
 def _reduced(
-    builder: NodeBuilder, op: str, x: _Tensor, axis: int, keeps: bool, like: gs.Variable, axes_are_input: int
+    builder: NodeBuilder, op: str, x: gs.Tensor, axis: int, keeps: bool, like: gs.Variable, axes_are_input: int
 ) -> gs.Variable:
     attributes: dict[str, Any] = {"keepdims": int(keeps)}
     read = [x]
