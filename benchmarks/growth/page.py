@@ -34,9 +34,9 @@ number of multiply-accumulates, to the last one. The [tutorial](../../docs/tutor
 normalizations as training leaves them, in {exports}. "Grown" means that layers with at least half of the
 multiply-accumulates of learned weights grew, and that active weights multiply exactly as often as the original's.
 Outputs in onnxruntime are the original's to 1e-4 of the largest, and to 1e-4 of how far the same input, moved by one
-element, changes them (or to 1e-9 in double precision, where single precision says little). What has not been measured is not counted, and an empty cell
-below. Statistics of BatchNorm are drawn for a part of these exports; `export.py` now takes those of a batch for all.
-{zoo_origin}
+element, changes them (or to 1e-9 in double precision, where single precision says little). What has not been measured
+is not counted, and is an empty cell below. Statistics of BatchNorm are drawn for a part of these exports; `export.py`
+now takes those of a batch for all. {zoo_origin}
 
 {families}
 {family_notes}
@@ -57,8 +57,8 @@ Files as they lie in wheels, on pictures of text, photographs, sounds and bytes.
 ## Trained on
 
 A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates an example, both of two layers, 24
-features and four heads, learn for 1,000 and 800 steps, grow at 0.75, and go on for as many steps with RigL. A second training goes
-on with the original, from the same file, with the same examples and the same schedule. Losses are in nats, in
+features and four heads, learn for 1,000 and 800 steps, grow at 0.75, and go on for as many steps with RigL. A second
+training goes on with the original, from the same file, with the same examples and the same schedule. Losses are in nats, in
 onnxruntime, on text and pictures that no training saw; mean ± standard deviation over {seeds} seeds. {trained_origin}
 
 {continued}
