@@ -58,8 +58,8 @@ Files as they lie in wheels, on pictures of text, photographs, sounds and bytes.
 
 A GPT of {gpt_macs} and a vision transformer of {vit_macs} multiply-accumulates an example, both of two layers, 24
 features and four heads, learn for 1,000 and 800 steps, grow at 0.75, and go on for as many steps with RigL. A second
-training goes on with the original, from the same file, with the same examples and the same schedule. Losses are in nats,
-in onnxruntime, on text and pictures that no training saw; mean ± standard deviation over {seeds} seeds.
+training goes on with the original, from the same file, with the same examples and the same schedule. Losses are in
+nats, in onnxruntime, on text and pictures that no training saw; mean ± standard deviation over {seeds} seeds.
 {trained_origin}
 
 {continued}
