@@ -30,6 +30,7 @@ VERBS = {
     "inspect": "Shape, non-zeros and MACs of each weight layer",
     "check": "Whether a model is sound, and computes what another does",
     "benchmark": "Time models, and compare them with a baseline",
+    "generate": "Tokens of a decoder, one at a time",
     "train": "Train a model with masks that stay or evolve",
     "simulate": "Cycles and energy on a machine that skips zeros",
     "profile": "Time each node of a model, and say where it runs",
