@@ -67,6 +67,7 @@ class GraphView:
             for name in dict.fromkeys(names_read(node)):
                 self.readers[name].append(i)
         self.not_finite: set[str] = set()
+        self._learned: dict[str, Dims] = {}
 
     @cached_property
     def opset(self) -> int:
@@ -90,7 +91,14 @@ class GraphView:
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1])
+        return Sizes(self.nodes, self._inferred_dims, self.constants, self._inference[1], self._learned)
+
+    def learn(self, name: str, dims: Dims) -> None:
+        """Take ``dims`` for the sizes of a value, which inference cannot know; others follow from them."""
+        if self.dims(name) != dims:
+            self._learned[name] = dims
+            for derived in ("_sizes", "_folder", "size_nodes"):
+                self.__dict__.pop(derived, None)
 
     def _inferred_dims(self, name: str) -> Dims | None:
         if name in self.constants:

@@ -68,6 +68,7 @@ class Sizes:
         inferred: Callable[[str], Dims | None],
         constants: Mapping[str, gs.Constant],
         evaluated: Mapping[str, npt.NDArray[Any]],
+        learned: Mapping[str, Dims] | None = None,
     ) -> None:
         """Follow sizes through a graph.
 
@@ -76,6 +77,7 @@ class Sizes:
             inferred: sizes that ONNX's inference has found, by name.
             constants: by name.
             evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
+            learned: sizes of values that are known otherwise.
         """
         self._dims: dict[str, Dims] = {}
         self._vectors: dict[str, tuple[Dim, ...]] = {}
@@ -83,6 +85,7 @@ class Sizes:
         self._inferred_dims = inferred
         self._constants = constants
         self._evaluated = evaluated
+        self._learned = learned or {}
         self._fixed: dict[str, int] = {}
         while True:
             fixed = len(self._fixed)
@@ -134,7 +137,7 @@ class Sizes:
             for output, dims in zip(node.output, self._dims_of_parts(node, attributes), strict=False):
                 self._know(output, dims)
             return
-        self._know(name, self._dims_of_result(node, attributes))
+        self._know(name, self._learned.get(name) or self._dims_of_result(node, attributes))
         vector = self._vector_of_result(node, attributes)
         if vector is not None and len(vector) <= _MOST_ELEMENTS:
             self._vectors[name] = vector

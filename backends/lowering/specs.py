@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
+from sift_onnx.backends.lowering.decoder_specs import CachedAttention, Rotated, TableRows
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound, broadcast, names_in, product, quotient, window
 from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
 from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
@@ -373,6 +374,9 @@ Spec = (
     | LayerNormalization
     | GroupNormalization
     | Attention
+    | CachedAttention
+    | Rotated
+    | TableRows
     | Moving
 )
 
@@ -412,6 +416,11 @@ def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
             return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
         case Attention():
             return (*dims[:-1], spec.value_depth)
+        case CachedAttention():
+            return (*dims[:-1], spec.value_depth * (1 if spec.is_parted else spec.heads))
+        case TableRows():
+            rows = dims if spec.kind == "positions" else (*dims, spec.tokens)
+            return (*rows, spec.table.shape[1])
         case Reshaped(axes=axes) if axes is not None:
             target = [product(dims[slice(*axis)]) if _is_pair(axis) else axis for axis in axes]
             rest = quotient(product(dims), product(size for size in target if size != -1))

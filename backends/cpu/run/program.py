@@ -28,7 +28,7 @@ from sift_onnx.backends.cpu.lower.costs import Estimate, plan_estimate
 from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME, Plan, Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting, is_certain, sizes_to_expect
 from sift_onnx.backends.cpu.lower.rates import Rates, rates_of
-from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime, Shapes
+from sift_onnx.backends.cpu.run.parts import PartProgram, Parts, PartTime, Shapes, SizesRead
 from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.pool import ThreadPool, pool_of
 from sift_onnx.backends.cpu.run.profiling import profile_region, with_shares
@@ -118,7 +118,10 @@ class CpuProgram(Program):
         if plan.parts:
             self.inputs = graph_inputs(graph.proto)
             self.outputs = tuple(_output_spec(graph, info) for info in graph.proto.graph.output)
-            self._parts = self._in_order([self._program(part) for part in plan.parts])
+            sized = {
+                name: one for part in plan.parts if isinstance(part, Subgraph) for name, one in part.shapes.items()
+            }
+            self._parts = self._in_order([self._program(part) for part in plan.parts], sized)
             if is_timed:
                 self._trials = self._weighed(model, graph, plan, rates)
         else:
@@ -139,8 +142,8 @@ class CpuProgram(Program):
             return RegionProgram(part, self._pool.kernels, self._workspace, self._arrays, self.isa)
         return OnnxRuntimeProgram(part.model, self._options, part.arrays, stays_awake=False)
 
-    def _in_order(self, programs: Sequence[PartProgram]) -> Parts:
-        return Parts(programs, [spec.name for spec in self.outputs])
+    def _in_order(self, programs: Sequence[PartProgram], shapes: Mapping[str, SizesRead] | None = None) -> Parts:
+        return Parts(programs, [spec.name for spec in self.outputs], shapes)
 
     def _weighed(self, model: ModelSource | Model, graph: GraphView, plan: Plan, rates: Rates) -> Trials:
         """Trials against onnxruntime."""
@@ -160,8 +163,14 @@ class CpuProgram(Program):
         """Estimates of requests, as many times those of ``rates`` as this machine is slower in multiply-adds."""
         return lambda shapes: self._parts.estimate(shapes, rates).times(rates.kernels.peak_gflops / self._peak.gflops)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""
+    def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them.
+
+        Args:
+            feeds: as there.
+            into: arrays that kernels may write caches to, by the names of outputs. They may be longer parts of the
+                memory that the past is in: then only what is new is written. What is returned says which were used.
+        """
         request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
         route = self._known.get(request)
         if route is None:
@@ -173,7 +182,7 @@ class CpuProgram(Program):
             if outputs is not None:
                 return outputs
         self._latest = route
-        return route.way.run(feeds)
+        return route.way.run(feeds, into or {})
 
     def _route(self, feeds: Mapping[str, Array]) -> tuple[Route, dict[str, Array] | None]:
         route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds)
@@ -184,6 +193,12 @@ class CpuProgram(Program):
         """As :meth:`run`, and how long each part took, and each step of the regions."""
         _check(self.inputs, feeds)
         return self._route(feeds)[0].way.run_timed(feeds)
+
+    @property
+    def caches(self) -> frozenset[str]:
+        """Names of outputs that :meth:`run` can write into arrays of the caller's."""
+        regions = (part.region for part in self.parts if isinstance(part, RegionProgram))
+        return frozenset(name for region in regions for cache in region.caches for name in cache.written)
 
     @property
     def parts(self) -> tuple[PartProgram, ...]:
