@@ -69,16 +69,16 @@ def find_cached_attentions(graph: GraphView) -> list[CachedMatch]:
     """All occurrences whose intermediate values no other node reads."""
     matches = []
     for index, node in enumerate(graph.nodes):
-        if is_standard_op(node, "Softmax"):
+        if is_standard_op(node, "Softmax", "Attention"):
             try:
-                matches.append(_match(graph, index))
+                matches.append((_of_softmax if node.op_type == "Softmax" else _of_operator)(graph, index))
             except (NoMatch, ArithmeticError, LookupError, TypeError, ValueError):
                 # But for the first, nodes that contradict themselves; onnxruntime says what is wrong with them.
                 continue
     return matches
 
 
-def _match(graph: GraphView, softmax: int) -> CachedMatch:
+def _of_softmax(graph: GraphView, softmax: int) -> CachedMatch:
     found = scores_before(graph, softmax)
     weighed, nan_to_zero, lower = weighed_behind(graph, softmax)
     scored = found.product
@@ -86,36 +86,79 @@ def _match(graph: GraphView, softmax: int) -> CachedMatch:
     queries, of_queries = unscaled(graph, graph.nodes[scored].input[0], nodes)
     keys, of_keys = _appended(graph, graph.nodes[scored].input[1])
     values, of_values = _appended(graph, graph.nodes[weighed].input[1])
-    batch, heads, tokens, depth = graph.dims(queries) or ()
+    if of_values != 1 or found.is_reshaped:
+        raise NoMatch
+    masks = (*(MaskPart(name) for name, _ in found.masks), *(MaskPart(*part) for part in found.hidden))
+    scale = found.scale * of_queries * of_keys
+    match = _Found(queries, keys, values, masks, scale, softmax, nodes, is_turned=True, nan_to_zero=nan_to_zero)
+    return _checked(graph, match, weighed)
+
+
+def _of_operator(graph: GraphView, index: int) -> CachedMatch:
+    """Attention of opset 23 to keys and values that were concatenated before it, as torch exports it."""
+    node = graph.nodes[index]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    inputs = [*node.input, *[""] * 7][:7]
+    used = any(name and (graph.readers.get(name) or name in graph.outputs) for name in node.output[1:])
+    if any(inputs[4:]) or used or attributes.get("softcap") or attributes.get("is_causal"):
+        raise NoMatch
+    if attributes.get("softmax_precision", 1) != 1:
+        raise NoMatch
+    keys, of_keys = _appended(graph, inputs[1])
+    values, of_values = _appended(graph, inputs[2])
+    depth = (graph.dims(inputs[0]) or ("",))[-1]
+    if of_values != 1 or not isinstance(depth, int):
+        raise NoMatch
+    scale = of_keys * (attributes.get("scale") or depth**-0.5)
+    masks = (MaskPart(inputs[3]),) if inputs[3] else ()
+    match = _Found(inputs[0], keys, values, masks, scale, index, {index}, is_turned=False)
+    return _checked(graph, match, index)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found of an attention: operands, masks, scale, the node it is named after, and all of its nodes."""
+
+    queries: str
+    keys: _Appended
+    values: _Appended
+    masks: tuple[MaskPart, ...]
+    scale: float
+    named: int
+    nodes: set[int]
+    is_turned: bool
+    nan_to_zero: bool = False
+
+
+def _checked(graph: GraphView, found: _Found, last: int) -> CachedMatch:
+    """The match, whose result node ``last`` makes, if its sizes fit and no other node reads what is between."""
+    keys, values, nodes = found.keys, found.values, found.nodes
+    batch, heads, tokens, depth = graph.dims(found.queries) or ()
     _, key_heads, _, key_depth = keys.dims
     _, value_heads, _, value_depth = values.dims
-    sizes = (heads, depth, key_heads, key_depth, value_depth)
-    if not all(isinstance(size, int) for size in sizes) or of_values != 1 or found.is_reshaped:
+    if not (isinstance(heads, int) and isinstance(key_heads, int) and isinstance(value_depth, int)):
         raise NoMatch
-    assert isinstance(heads, int) and isinstance(depth, int)
-    assert isinstance(key_heads, int) and isinstance(value_depth, int)
-    if key_heads != value_heads or key_depth != depth or heads % key_heads:
+    if not isinstance(depth, int) or (key_heads, key_depth) != (value_heads, depth) or heads % key_heads:
         raise NoMatch
-    for appended, is_turned in ((keys, True), (values, False)):
+    for appended, is_turned in ((keys, found.is_turned), (values, False)):
         if not _repeats(graph, appended, heads, is_turned):
             raise NoMatch
         new = graph.dims(appended.new)
         if new is None or len(new) != 4 or new[1] != key_heads or new[2] != tokens or batch != new[0]:
             raise NoMatch
         nodes.update(appended.nodes)
-    for index in nodes - {weighed}:
+    for index in nodes - {last}:
         for name in graph.nodes[index].output:
             if name not in (keys.present, values.present) and not is_inside(graph, name, nodes):
                 raise NoMatch
-    masks = (*(MaskPart(name) for name, _ in found.masks), *(MaskPart(*part) for part in found.hidden))
-    if any(not 1 <= len(graph.dims(part.name) or ()) <= 4 or part.name in graph.constants for part in masks):
+    ranks = [len(graph.dims(part.name) or ()) for part in found.masks]
+    if any(not 1 <= rank <= 4 for rank in ranks) or any(part.name in graph.constants for part in found.masks):
         raise NoMatch
-    scale = found.scale * of_queries * of_keys
-    spec = CachedAttention(heads, key_heads, depth, value_depth, scale, nan_to_zero=nan_to_zero)
-    cache = CacheNames(keys.past, values.past, keys.present, values.present, masks)
+    spec = CachedAttention(heads, key_heads, depth, value_depth, found.scale, nan_to_zero=found.nan_to_zero)
+    cache = CacheNames(keys.past, values.past, keys.present, values.present, found.masks)
     # After a mask of unknown sizes, the graph does not know how many tokens there are.
-    graph.learn(graph.nodes[weighed].output[0], (batch, heads, tokens, value_depth))
-    return CachedMatch(spec, (queries, keys.new, values.new), cache, softmax, tuple(sorted(nodes)))
+    graph.learn(graph.nodes[last].output[0], (batch, heads, tokens, value_depth))
+    return CachedMatch(spec, (found.queries, keys.new, values.new), cache, found.named, tuple(sorted(nodes)))
 
 
 def _appended(graph: GraphView, name: str) -> tuple[_Appended, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from sift_onnx.backends.lowering.dims import Dim
 from sift_onnx.backends.lowering.weights import Floats
 
@@ -83,11 +85,12 @@ class MaskPart:
 
     Attributes:
         name: of an array of floats; or of booleans, which say what counts.
-        hidden: what is added where a boolean is false.
+        hidden: what is added where a boolean is false. As in onnxruntime it is finite: a query that sees nothing, such
+            as one of padding, gets no NaN, which would reach others through its values.
     """
 
     name: str
-    hidden: float = float("-inf")
+    hidden: float = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)

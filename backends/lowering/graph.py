@@ -127,7 +127,7 @@ class GraphView:
 
     @cached_property
     def size_nodes(self) -> dict[int, list[onnx.NodeProto]]:
-        """For a node that reads the sizes of a value, nodes that make the same of the graph's inputs.
+        """For a node that reads sizes of a value, or takes one, nodes that make the same of the graph's inputs.
 
         Without them, what onnxruntime computes of sizes would wait for values that kernels make.
         """
@@ -136,11 +136,19 @@ class GraphView:
             places.update((size, (name, axis)) for axis, size in enumerate(self.dims(name) or ()) if size not in places)
         found = {}
         for index, node in enumerate(self.nodes):
-            if is_standard_op(node, "Shape") and node.input[0] in self.producers:
-                sizes = self.vector(node.output[0])
+            if self._reads_sizes(node):
+                output = node.output[0]
+                sizes = self.vector(output)
                 if sizes and all(isinstance(size, int) or size in places for size in sizes):
-                    found[index] = _size_nodes(node.output[0], sizes, places)
+                    found[index] = _size_nodes(output, sizes, places, is_number=self.dims(output) == ())
         return found
+
+    def _reads_sizes(self, node: onnx.NodeProto) -> bool:
+        """Whether a node gives the sizes of a value that others make, or one of them by a constant index."""
+        if is_standard_op(node, "Gather") and node.input[1] in self.constants:
+            index = self.producers.get(node.input[0])
+            return index is not None and self._reads_sizes(self.nodes[index])
+        return is_standard_op(node, "Shape") and node.input[0] in self.producers
 
     def fold(self, name: str) -> bool:
         """Make a constant of a value that follows from constants and sizes; whether it is one now.
@@ -193,8 +201,13 @@ class GraphView:
         return array_of(self.constants[name]) if name in self.constants else None
 
 
-def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]]) -> list[onnx.NodeProto]:
-    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs."""
+def _size_nodes(
+    output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]], is_number: bool = False
+) -> list[onnx.NodeProto]:
+    """Nodes that make a tensor of ``sizes``, where those that are no numbers are at ``places`` of inputs.
+
+    With ``is_number``, it has no axis.
+    """
     nodes, parts = [], []
     for number, size in enumerate(sizes):
         part = f"{output}:{number}"
@@ -206,6 +219,8 @@ def _size_nodes(output: str, sizes: Dims, places: Mapping[Dim, tuple[str, int]])
             nodes.append(onnx.helper.make_node("Shape", [places[size][0]], [shape]))
             nodes.append(onnx.helper.make_node("Gather", [shape, part], [part := f"{part}:size"]))
         parts.append(part)
+    if is_number:
+        return [*nodes, onnx.helper.make_node("Squeeze", parts, [output])]
     return [*nodes, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
 

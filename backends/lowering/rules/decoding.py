@@ -51,8 +51,9 @@ def rotary_embedding(node: NodeView) -> tuple[Step, ...]:
     dims = node.dims(0)
     if float(node.attribute("scale", 1.0)) != 1 or node.attribute("is_packed_batching", 0):
         raise NotLowered("it scales, or has packed batches")
+    interleaved = bool(node.attribute("interleaved", 0))
     if not node.input(positions):
-        raise NotLowered("its angles are computed during the run")
+        return (_rotated(node, cosines, sines, interleaved),)
     tables = [_table(node, position) for position in (cosines, sines)]
     rotated = int(node.attribute("rotary_embedding_dim", 0)) or 2 * tables[0].shape[1]
     heads, depth = _heads_of(dims, int(node.attribute("num_heads", 0)), rotated)
@@ -60,9 +61,25 @@ def rotary_embedding(node: NodeView) -> tuple[Step, ...]:
         raise NotLowered("its tables do not have a cosine for each pair, or positions are not those of tokens")
     names = [f"{node.output}:{kind}" for kind in ("cosines", "sines")]
     looked_up = [_rows(node, TableRows(t), (node.input(positions),), n) for t, n in zip(tables, names, strict=True)]
-    interleaved = bool(node.attribute("interleaved", 0))
     spec = Rotated(heads, depth, rotated, interleaved, heads_axis=1 if len(dims) == 4 else None)
     return (*looked_up, _made(node, spec, (node.input(0), *names), node.output))
+
+
+def _rotated(node: NodeView, cosines: int, sines: int, interleaved: bool) -> Step:
+    """Where the angles are those of tokens already, [sequences, tokens, pairs]."""
+    for position in (cosines, sines):
+        node.operand(position, "rows")
+    dims, angles = node.dims(0), node.dims(cosines)
+    pairs = angles[-1]
+    if len(angles) != 3 or angles != node.dims(sines) or not isinstance(pairs, int):
+        raise NotLowered("its cosines and sines are not known to be those of tokens")
+    rotated = int(node.attribute("rotary_embedding_dim", 0)) or 2 * pairs
+    heads, depth = _heads_of(dims, int(node.attribute("num_heads", 0)), rotated)
+    tokens = dims[2] if len(dims) == 4 else dims[1]
+    if rotated != 2 * pairs or angles[0] not in (1, dims[0]) or angles[1] != tokens:
+        raise NotLowered("its cosines and sines do not fit its operand")
+    spec = Rotated(heads, depth, rotated, interleaved, heads_axis=1 if len(dims) == 4 else None)
+    return _made(node, spec, (node.input(0), node.input(cosines), node.input(sines)), node.output)
 
 
 def group_query_attention(node: NodeView) -> tuple[Step, ...]:
