@@ -12,11 +12,12 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.backends.base import Backend, CompileOptions, Program, get_backend, refuse_copies
+from sift_onnx.backends.decoding.cache import Cache
 from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
 from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.sampling import Sampler
 from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs
-from sift_onnx.errors import BackendError, UnsupportedError, UsageError
+from sift_onnx.errors import UnsupportedError, UsageError
 from sift_onnx.model import Model, ModelLike
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.shapes.open_axes import declared_shape
@@ -152,7 +153,7 @@ class Decoder:
         lengths = np.array([len(prompt) for prompt in prompts], np.int64)
         progress = Progress(lengths, int(lengths.max()), self._pads_left)
         tokens = _padded(prompts, progress)
-        cache = {pair.past: pair.empty(len(prompts)) for pair in self._pairs}
+        cache = Cache(self._pairs, len(prompts), self._program)
         has_ended = np.zeros(len(prompts), bool)
         last = lengths - 1
         for count in range(new):
@@ -167,18 +168,14 @@ class Decoder:
                 return
             tokens = chosen[:, None]
 
-    def _step(self, tokens: npt.NDArray[np.int64], cache: dict[str, Array], progress: Progress) -> Array:
+    def _step(self, tokens: npt.NDArray[np.int64], cache: Cache, progress: Progress) -> Array:
         """Logits, [sequences, tokens, vocabulary]; the cache and the progress go on."""
-        feeds = self._inputs.feeds(tokens, progress) | cache
-        results = self._program.run(feeds)
+        feeds = self._inputs.feeds(tokens, progress) | cache.feeds
         length = progress.done + tokens.shape[1]
-        for pair in self._pairs:
-            cache[pair.past] = results[pair.present]
-            if cache[pair.past].shape[pair.length_axis] != length:
-                raise BackendError(
-                    f"the cache {pair.present!r} has {cache[pair.past].shape[pair.length_axis]} positions after a step "
-                    f"to {length}; the model does not append to its cache"
-                )
+        targets = cache.targets(length)
+        # Only programs with caches that can be written in place take arrays for them.
+        results = self._program.run(feeds, targets) if targets else self._program.run(feeds)  # type: ignore[call-arg]
+        cache.keep(results, length)
         progress.done = length
         logits = results[self._logits]
         return logits if logits.ndim == 3 else logits[:, None]

@@ -12,6 +12,7 @@ from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
+from sift_onnx.backends.decoding import cache as decoding_cache
 from sift_onnx.backends.decoding.decoder import Decoder
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import BackendError, UsageError
@@ -132,6 +133,28 @@ def test_what_is_new_is_written_where_the_past_lies(spelling: str) -> None:
         np.testing.assert_array_equal(outputs[name], array)
         assert name == "logits" or np.shares_memory(outputs[name], room[name])
         assert name == "logits" or (room[name][:, :, PAST + 1 :] == 7).all()
+
+
+def test_a_step_of_the_decoder_copies_no_cache() -> None:
+    program, places = program_of("llama"), []
+
+    class Watched:
+        threads, caches = 1, program.caches
+
+        def run(self, feeds, into):
+            outputs = program.run(feeds, into)
+            places.append((feeds["past_key_values.0.key"], outputs["present.0.key"]))
+            return outputs
+
+    tokens = list(decoder_on("llama", Watched()).generate([1, 2, 3], 8))
+    assert tokens == list(decoder_of("llama").generate([1, 2, 3], 8))
+    assert all(past.ctypes.data == present.ctypes.data for past, present in places[1:])
+
+
+def test_a_cache_that_outgrows_its_memory_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding_cache, "_LEAST_ROOM", 2)
+    made = decoder_on("genai", program_of("genai"))
+    assert list(made.generate(PROMPTS, 12)) == list(decoder_of("genai").generate(PROMPTS, 12))
 
 
 def test_two_runs_from_one_past_do_not_disturb_each_other() -> None:
