@@ -236,6 +236,10 @@ def _repeats(graph: GraphView, appended: _Appended, heads: int, is_turned: bool)
         if is_standard_op(graph.nodes[index], "Concat"):
             continue
         places = _moved(graph, index, places, known)
+        # What has sizes of its own names is what later targets are made of.
+        made = graph.dims(graph.nodes[index].output[0]) or ()
+        pairs = zip(made, places.shape, strict=False)
+        known |= {size: count for size, count in pairs if isinstance(size, str) and size not in known}
     if is_turned:
         wanted = wanted.swapaxes(2, 3)
     return places.shape == wanted.shape and bool(np.array_equal(places, wanted))
