@@ -20,11 +20,11 @@ from sift_onnx.backends.lowering.attention import (
     unscaled,
     weighed_behind,
 )
-from sift_onnx.backends.lowering.decoder_specs import CachedAttention, CacheNames, MaskPart
 from sift_onnx.backends.lowering.dims import Dim, Dims, bound
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
 from sift_onnx.backends.lowering.numbers import times_number
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart
 
 __all__ = ["CachedMatch", "find_cached_attentions"]
 

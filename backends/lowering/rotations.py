@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sift_onnx.backends.lowering.decoder_specs import Rotated
 from sift_onnx.backends.lowering.graph import GraphView, is_standard_op
+from sift_onnx.backends.lowering.specs.decoding import Rotated
 
 __all__ = ["RotationMatch", "find_rotations"]
 

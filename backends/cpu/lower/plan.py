@@ -29,7 +29,6 @@ from sift_onnx.backends.cpu.lower.profitability import (
 )
 from sift_onnx.backends.cpu.lower.stages import count_of_large
 from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
-from sift_onnx.backends.lowering.decoder_specs import CacheNames, TableRows
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
@@ -48,6 +47,7 @@ from sift_onnx.backends.lowering.specs import (
     Spec,
     Transposed,
 )
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
 from sift_onnx.operators.labels import node_name
 

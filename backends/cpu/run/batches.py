@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.placed_views import input_key, kernel_shape, operand_key
-from sift_onnx.backends.lowering.decoder_specs import CachedAttention, Rotated
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
     Attention,
@@ -30,6 +29,7 @@ from sift_onnx.backends.lowering.specs import (
     Spec,
     Transposed,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 
 __all__ = ["Batch", "are_operands_of", "batch_of", "flat_sizes", "is_scaled", "moves_channels"]
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu.lower.plan import PreparedRows
-from sift_onnx.backends.lowering.decoder_specs import CacheNames, MaskPart
 from sift_onnx.backends.lowering.dims import bound
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, MaskPart
 from sift_onnx.errors import UsageError
 
 __all__ = ["CacheArrays", "cache_arrays", "prepared_rows"]

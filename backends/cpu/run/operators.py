@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.algorithms import multiplies_zeros, runs_winograd
 from sift_onnx.backends.cpu.lower.layouts import Layout
-from sift_onnx.backends.lowering.decoder_specs import CachedAttention, Rotated
 from sift_onnx.backends.lowering.resampling import Sampling
 from sift_onnx.backends.lowering.specs import (
     Attention,
@@ -27,6 +26,7 @@ from sift_onnx.backends.lowering.specs import (
     Pool,
     Spec,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import UsageError
 
 __all__ = ["build", "build_attention", "build_cached_attention", "build_for_size", "enlarged"]

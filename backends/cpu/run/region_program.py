@@ -24,7 +24,6 @@ from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_ke
 from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
 from sift_onnx.backends.cpu.run.slabs import Slab, cut, layout_of_rows
 from sift_onnx.backends.forks import renew_in_children
-from sift_onnx.backends.lowering.decoder_specs import CachedAttention, MaskPart
 from sift_onnx.backends.lowering.dims import Dims, concrete
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step
@@ -40,6 +39,7 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     result_dims,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, MaskPart
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]

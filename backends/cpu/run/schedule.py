@@ -26,7 +26,6 @@ from sift_onnx.backends.cpu.run.placed_views import (
     placed_part,
 )
 from sift_onnx.backends.cpu.run.placement import Part
-from sift_onnx.backends.lowering.decoder_specs import CachedAttention, Rotated
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.rules import Step, View
 from sift_onnx.backends.lowering.specs import (
@@ -41,6 +40,7 @@ from sift_onnx.backends.lowering.specs import (
     Moving,
     PixelCopy,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import BackendError
 
 __all__ = ["Schedule", "schedule"]

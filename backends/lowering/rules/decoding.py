@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from sift_onnx.backends.lowering.decoder_specs import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, LayerNormalization, Range, Sliced
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.operators.domains import is_standard
 
 __all__ = ["attention", "group_query_attention", "rotary_embedding", "skip_normalization"]

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import onnx
 import onnx_graphsurgeon as gs
 
-from sift_onnx.backends.lowering.decoder_specs import CacheNames
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
+from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
 __all__ = ["NodeView", "NotLowered", "Step", "View", "check_float", "dims_of", "operand_view"]
 
