@@ -14,6 +14,7 @@ import onnx
 from sift_onnx.backends.base import Backend, CompileOptions, Program, get_backend, refuse_copies
 from sift_onnx.backends.decoding.cache import Cache
 from sift_onnx.backends.decoding.cache_pairs import CachePair, find_cache_pairs
+from sift_onnx.backends.decoding.merged_branches import CONDITION, with_cache_branch
 from sift_onnx.backends.decoding.position_limits import most_positions
 from sift_onnx.backends.decoding.sampling import Sampler
 from sift_onnx.backends.decoding.step_inputs import Progress, StepInputs
@@ -49,6 +50,10 @@ class Decoder:
             BackendError: the back end refused the model.
         """
         loaded = Model.load(os.fspath(model) if isinstance(model, os.PathLike) else model)
+        source = model if isinstance(model, (str, os.PathLike, onnx.ModelProto)) else None
+        if any(info.name == CONDITION for info in loaded.skeleton().graph.input):
+            source = with_cache_branch(loaded.to_proto()) or source
+            loaded = Model.load(source) if source is not None else loaded
         skeleton = loaded.skeleton()
         inputs = graph_inputs(skeleton)
         outputs = [_output_spec(info) for info in skeleton.graph.output]
@@ -65,8 +70,7 @@ class Decoder:
             node.op_type == "GroupQueryAttention" and node.domain == MICROSOFT for node in skeleton.graph.node
         )
         chosen = get_backend(backend) if isinstance(backend, str) else backend
-        source = model if isinstance(model, (str, os.PathLike, onnx.ModelProto)) else loaded.to_proto()
-        self._program = chosen.compile(source, CompileOptions(threads))
+        self._program = chosen.compile(source if source is not None else loaded.to_proto(), CompileOptions(threads))
 
     @property
     def program(self) -> Program:
@@ -186,12 +190,9 @@ class Decoder:
 
 def _prompts(ids: Ids) -> tuple[list[npt.NDArray[np.int64]], bool]:
     """Each prompt as an array, and whether several were asked for."""
-    if isinstance(ids, np.ndarray):
-        is_batch = ids.ndim == 2
-    else:
-        ids = list(ids)
-        is_batch = bool(ids) and not all(isinstance(token, Integral) for token in ids)
-    listed = list(ids) if is_batch else [ids]
+    items: list[Any] = list(ids)
+    is_batch = bool(items) and not all(isinstance(token, (Integral, float)) for token in items)
+    listed = items if is_batch else [items]
     prompts = []
     for number, prompt in enumerate(listed):
         where = f"prompt {number}" if is_batch else "the prompt"

@@ -49,7 +49,8 @@ class Sampler:
             logits: [sequences, vocabulary].
         """
         if self._temperature == 0:
-            return np.argmax(logits, axis=-1).astype(np.int64)
+            most_likely: npt.NDArray[np.int64] = np.argmax(logits, axis=-1).astype(np.int64)
+            return most_likely
         drawn = [self._draw(row, generator) for row, generator in zip(logits, self._generators, strict=True)]
         return np.array(drawn, np.int64)
 

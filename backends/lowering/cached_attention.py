@@ -257,10 +257,10 @@ def _moved(graph: GraphView, index: int, places: _Places, known: dict[str, int])
         case "Expand":
             target = [1 if size is None else size for size in _target(graph, node.input[1], known)]
             return np.broadcast_to(places, np.broadcast_shapes(places.shape, tuple(target)))
-    target = list(_target(graph, node.input[1], known))
-    if attributes.get("allowzero", 0) and 0 in target:
+    wanted = _target(graph, node.input[1], known)
+    if attributes.get("allowzero", 0) and 0 in wanted:
         raise NoMatch
-    sizes = [places.shape[axis] if size == 0 else -1 if size is None else size for axis, size in enumerate(target)]
+    sizes = [places.shape[axis] if size == 0 else -1 if size is None else size for axis, size in enumerate(wanted)]
     return places.reshape(sizes)
 
 

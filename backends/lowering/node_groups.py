@@ -66,15 +66,16 @@ def find_node_groups(
 
 
 def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
+    # First, since they know sizes that others ask for.
+    of_decoders: dict[int, CachedMatch | RotationMatch] = {}
+    of_decoders.update((match.nodes[-1], match) for match in find_cached_attentions(graph))
+    of_decoders.update((match.nodes[-1], match) for match in find_rotations(graph))
     gelus = {gelu.nodes[-1]: gelu for gelu in (*find_gelus(graph), *find_mishes(graph))}
     attentions = {attention.nodes[-1]: attention for attention in find_attentions(graph)}
     norms = {norm.nodes[-1]: norm for norm in find_norms(graph)}
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
     group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
     of_images = shuffles | group_norms
-    of_decoders: dict[int, CachedMatch | RotationMatch] = {
-        found.nodes[-1]: found for found in (*find_cached_attentions(graph), *find_rotations(graph))
-    }
     matches = gelus | attentions | norms | of_images | of_decoders
     matched = {index: found.nodes for index, found in matches.items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}

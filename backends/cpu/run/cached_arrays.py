@@ -22,10 +22,11 @@ __all__ = ["CacheArrays", "cache_arrays", "prepared_rows"]
 Array = npt.NDArray[Any]
 # Past keys and values, those after the run, the tokens of each sequence's past, the mask.
 CacheArrays = tuple[Array, Array, Array, Array, Array | None, Array | None]
-_Looked = dict[tuple[Any, ...], Array]
 
 
-def prepared_rows(rows: Sequence[PreparedRows], values: Mapping[str, Array], sizes: Mapping[str, int]) -> _Looked:
+def prepared_rows(
+    rows: Sequence[PreparedRows], values: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, Array]:
     """Rows of tables by the names that the region has for them.
 
     Args:
@@ -36,9 +37,9 @@ def prepared_rows(rows: Sequence[PreparedRows], values: Mapping[str, Array], siz
     Raises:
         UsageError: a position is beyond its table.
     """
-    places: _Looked = {}
-    looked: _Looked = {}
-    found: dict[Any, Array] = {}
+    places: dict[tuple[Any, ...], Array] = {}
+    looked: dict[tuple[Any, ...], Array] = {}
+    found: dict[str, Array] = {}
     for one in rows:
         spec = one.spec
         where = (spec.kind, *one.inputs)
