@@ -120,6 +120,26 @@ class DecoderNet(SparseNet):
         weights = self.op("Softmax", self.op("Add", scores, mask), axis=-1)
         return str(self.op("MatMul", weights, self.repeated(values)))
 
+    def attended_by_torch(self, layer: int, q: str, k: str, v: str, mask: str) -> str:
+        """The same as torch writes it: a root of the scale on either side, keys turned as one batch of matrices."""
+        keys, values = (self.repeated(part) for part in self.appended(layer, k, v))
+        sizes = self.op("Shape", keys)
+        batch, length, depth = (
+            self.op("Slice", sizes, self.ints(a), self.ints(b)) for a, b in ((0, 2), (2, 3), (3, 4))
+        )
+        flat = self.op("Reshape", keys, self.op("Concat", self.ints(-1), length, depth, axis=0))
+        turned = self.op("Transpose", flat, perm=[0, 2, 1])
+        keys = self.op("Reshape", turned, self.op("Concat", batch, depth, length, axis=0))
+        q, keys = (self.op("Mul", part, self.constant(DEPTH**-0.25)) for part in (q, keys))
+        weights = self.op("Softmax", self.op("Add", self.op("MatMul", q, keys), mask), axis=-1)
+        some = self.op("Where", self.op("IsNaN", weights), self.constant(0.0), weights)
+        return str(self.op("MatMul", some, values))
+
+    def attended_by_operator(self, layer: int, q: str, k: str, v: str, mask: str) -> str:
+        """Attention of opset 23 to keys and values that are concatenated before it."""
+        keys, values = (self.repeated(part) for part in self.appended(layer, k, v))
+        return str(self.op("Attention", q, keys, values, mask, scale=DEPTH**-0.5))
+
     def appended(self, layer: int, k: str, v: str) -> list[str]:
         made = []
         for kind, past, new in zip(("key", "value"), self.pasts[layer], (k, v), strict=True):
@@ -157,6 +177,39 @@ def llama(opset: int = 18) -> DecoderNet:
         x = net.op("Add", x, net.linear(net.joined(net.attended(layer, q, k, v, mask)), WIDTH))
         x = net.op("Add", x, net.gated(net.rms_norm(x)))
     return net.ends(net.rms_norm(x))
+
+
+def torch_17() -> DecoderNet:
+    """As :func:`llama`, with attention as torch's exporters write it."""
+    net = DecoderNet(17)
+    net.attended = net.attended_by_torch  # type: ignore[method-assign]
+    return _one_layer(net, net.added_mask())
+
+
+def torch_23() -> DecoderNet:
+    """As torch's exporter writes it at opset 23: angles are computed, and keys concatenated, before the operators."""
+    net = DecoderNet(23)
+    net.attended = net.attended_by_operator  # type: ignore[method-assign]
+    return _one_layer(net, net.visible())
+
+
+def _one_layer(net: DecoderNet, mask: str) -> DecoderNet:
+    inverse = net.constant(1 / 100 ** (np.arange(DEPTH // 2, dtype=np.float32) / (DEPTH // 2)))
+    places = net.op("Cast", net.op("Unsqueeze", net.positions(), net.ints(2)), to=onnx.TensorProto.FLOAT)
+    angles = net.op("Mul", places, inverse)
+    cos, sin = net.op("Cos", angles), net.op("Sin", angles)
+    if net.opset < 23:
+        cos, sin = (net.op("Unsqueeze", net.op("Concat", x, x, axis=-1), net.ints(1)) for x in (cos, sin))
+    x = net.embedded()
+    for layer in range(LAYERS):
+        q = net.parted(net.linear(x, HEADS * DEPTH), HEADS)
+        k, v = (net.parted(net.linear(x, KV_HEADS * DEPTH), KV_HEADS) for _ in range(2))
+        if net.opset < 23:
+            q, k = (net.rotated(part, cos, sin) for part in (q, k))
+        else:
+            q, k = (net.op("RotaryEmbedding", part, cos, sin) for part in (q, k))
+        x = net.op("Add", x, net.linear(net.joined(net.attended(layer, q, k, v, mask)), WIDTH))
+    return net.ends(x)
 
 
 def gpt2(opset: int = 17) -> DecoderNet:

@@ -23,7 +23,9 @@ def tokens_of(model: onnx.ModelProto) -> list[list[int]]:
     return list(Decoder(model, 1, backend="onnxruntime").generate([[3, 5, 7], [1, 4]], 5))
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize(
+    "spelling", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in SPELLINGS if name != "llama")]
+)
 def test_an_embedded_decoder_says_what_it_said(spelling: str) -> None:
     model = decoder(spelling)
     wider = Wide(0.75, init="embed")(Model.load(model)).model.to_proto()

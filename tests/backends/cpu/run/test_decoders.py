@@ -7,7 +7,21 @@ from functools import cache
 import numpy as np
 import onnx
 import pytest
-from decoder_nets import BATCH, DEPTH, HEADS, KV_HEADS, LAYERS, NEW, PAST, POSITIONS, SPELLINGS, DecoderNet, decoder
+from decoder_nets import (
+    BATCH,
+    DEPTH,
+    HEADS,
+    KV_HEADS,
+    LAYERS,
+    NEW,
+    PAST,
+    POSITIONS,
+    SPELLINGS,
+    DecoderNet,
+    decoder,
+    torch_17,
+    torch_23,
+)
 from sparse_nets import ONE_THREAD, assert_same_as_onnxruntime
 
 from sift_onnx.backends.cpu.run.program import CpuProgram
@@ -241,6 +255,14 @@ def heads_in_another_order() -> DecoderNet:
         made = net.op("MatMul", net.op("Softmax", net.op("Add", scores, mask), axis=-1), values)
         x = net.op("Add", x, net.linear(net.joined(made), HEADS * DEPTH))
     return net.ends(x)
+
+
+@pytest.mark.parametrize("spelled", [torch_17, torch_23])
+def test_spellings_of_torch_are_two_parts(spelled) -> None:
+    net = spelled()
+    program = assert_same_as_onnxruntime(net.model(), net.feeds)
+    assert len(program.parts) == 2
+    assert len(program.parts[1].region.caches) == LAYERS
 
 
 def test_scores_that_are_replaced_are_masked() -> None:
