@@ -68,6 +68,7 @@ class GraphView:
                 self.readers[name].append(i)
         self.not_finite: set[str] = set()
         self._learned: dict[str, Dims] = {}
+        self._shared: dict[str, npt.NDArray[np.generic]] = {}
 
     @cached_property
     def opset(self) -> int:
@@ -195,6 +196,12 @@ class GraphView:
     def is_only_read_by(self, name: str, nodes: set[int]) -> bool:
         """Whether no other nodes read a value, which is no output."""
         return name not in self.outputs and set(self.readers.get(name, ())) <= nodes
+
+    def shared_values(self, name: str) -> npt.NDArray[np.generic] | None:
+        """As :meth:`values_of`, contiguous, and one array for all who ask: tables that every layer reads are large."""
+        if name not in self._shared and name in self.constants:
+            self._shared[name] = np.ascontiguousarray(array_of(self.constants[name]))
+        return self._shared.get(name)
 
     def values_of(self, name: str) -> npt.NDArray[np.generic] | None:
         """The values of a constant; None for what is none."""

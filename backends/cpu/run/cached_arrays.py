@@ -43,18 +43,19 @@ def prepared_rows(
     for one in rows:
         spec = one.spec
         where = (spec.kind, *one.inputs)
+        # Layers share their tables, which the file stores once.
+        key = (*where, spec.name)
+        if key in looked:
+            found[one.output] = looked[key]
+            continue
         if where not in places:
             places[where] = _places(one, values, sizes)
-        # Layers share their tables, which the file stores once.
-        key = (*where, *(spec.table.__array_interface__["data"]), spec.table.shape)
-        if key not in looked:
-            index = places[where]
-            if index.size and not 0 <= int(index.min()) <= int(index.max()) < len(spec.table):
-                raise UsageError(
-                    f"{one.inputs[0]!r} asks for position {int(index.max() if index.min() >= 0 else index.min())}; "
-                    f"the model has {len(spec.table)}"
-                )
-            looked[key] = spec.table[index]
+        index = places[where]
+        lowest, highest = (int(index.min()), int(index.max())) if index.size else (0, 0)
+        if lowest < 0 or highest >= len(spec.table):
+            beyond = lowest if lowest < 0 else highest
+            raise UsageError(f"{one.inputs[0]!r} asks for position {beyond}; the model has {len(spec.table)}")
+        looked[key] = spec.table[index]
         found[one.output] = looked[key]
     return found
 

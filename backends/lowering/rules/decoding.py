@@ -10,6 +10,7 @@ from sift_onnx.backends.lowering.dims import Dim, Dims
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import ChannelScale, Elementwise, LayerNormalization, Range, Sliced
 from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
+from sift_onnx.backends.lowering.weights import Floats
 from sift_onnx.operators.domains import is_standard
 
 __all__ = ["attention", "group_query_attention", "rotary_embedding", "skip_normalization"]
@@ -60,7 +61,10 @@ def rotary_embedding(node: NodeView) -> tuple[Step, ...]:
     if rotated != 2 * tables[0].shape[1] or len(node.dims(positions)) != 2:
         raise NotLowered("its tables do not have a cosine for each pair, or positions are not those of tokens")
     names = [f"{node.output}:{kind}" for kind in ("cosines", "sines")]
-    looked_up = [_rows(node, TableRows(t), (node.input(positions),), n) for t, n in zip(tables, names, strict=True)]
+    looked_up = [
+        _rows(node, TableRows(table, name=node.input(place)), (node.input(positions),), name)
+        for table, place, name in zip(tables, (cosines, sines), names, strict=True)
+    ]
     spec = Rotated(heads, depth, rotated, interleaved, heads_axis=1 if len(dims) == 4 else None)
     return (*looked_up, _made(node, spec, (node.input(0), *names), node.output))
 
@@ -115,8 +119,9 @@ def group_query_attention(node: NodeView) -> tuple[Step, ...]:
         if rotated > depth:
             raise NotLowered("its tables have more angles than heads have pairs")
         names = [f"{output}:{kind}" for kind in ("cosines", "sines")]
-        for table, name in zip(tables, names, strict=True):
-            steps.append(_rows(node, TableRows(table, "lengths", dims[1], total), (lengths, total), name))
+        for table, place, name in zip(tables, (7, 8), names, strict=True):
+            rows = TableRows(table, "lengths", dims[1], total, node.input(place))
+            steps.append(_rows(node, rows, (lengths, total), name))
         interleaved = bool(node.attribute("rotary_interleaved", 0))
         for place, (count, what) in enumerate(((heads, "queries"), (key_heads, "keys"))):
             spec = Rotated(count, depth, rotated, interleaved, heads_axis=None)
@@ -217,11 +222,11 @@ def _part(dims: Dims, heads: int) -> Dim:
     return channels // heads if isinstance(channels, int) and heads > 0 and channels % heads == 0 else 0
 
 
-def _table(node: NodeView, position: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    values = node.array(position)
+def _table(node: NodeView, position: int) -> Floats:
+    values = node.graph.shared_values(node.input(position))
     if values is None or values.dtype != np.float32 or values.ndim != 2:
         raise NotLowered(f"its table {node.input(position)!r} is no stored matrix of float32")
-    return np.ascontiguousarray(values)
+    return np.asarray(values, np.float32)
 
 
 def _made(

@@ -71,12 +71,14 @@ class TableRows:
         kind: ``positions`` are the operand; or the last ones of sequences, whose ``lengths`` without one are it.
         tokens: how many there are of each sequence, for ``lengths``.
         total: name of the number of tokens of the longest sequence, for ``lengths``.
+        name: of the table in the model.
     """
 
     table: Floats = field(repr=False, hash=False, compare=False)
     kind: Literal["positions", "lengths"] = "positions"
     tokens: Dim = 1
     total: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
