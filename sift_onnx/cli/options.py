@@ -170,7 +170,7 @@ def output_options(command: Command) -> Command:
         return -1 if ctx.params.pop("quiet", False) else value
 
     to_file = "Write the result as JSON to FILE, or to stdout with '-'."
-    quiet = "Results only; nothing on stderr but errors."
+    quiet = "Nothing but errors; --json is still written."
     for option in (
         click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr."),
         click.option("-q", "--quiet", is_flag=True, is_eager=True, help=quiet),
@@ -201,6 +201,26 @@ def input_shapes_option(command: Command) -> Command:
         callback=collect,
         help="Shape of an input with dynamic axes, e.g. x:1,3,224,224 (repeatable).",
     )(command)
+
+
+def data_option(help: str, **settings: Any) -> Callable[[Command], Command]:
+    """``--data``, which all verbs read alike, and ``--normalize`` of its images."""
+
+    def add(command: Command) -> Command:
+        command = click.option(
+            "--normalize",
+            metavar="imagenet|MEAN/STD",
+            help="Of images: subtract MEAN and divide by STD, a number for each channel.",
+        )(command)
+        return click.option(
+            "--data",
+            metavar="FILE.py:FUNCTION|FILE.npz|FOLDER|hf:NAME[:SPLIT]",
+            shell_complete=files(".npz", ".py"),
+            help=help,
+            **{"required": True, **settings},
+        )(command)
+
+    return add
 
 
 def selection_options(command: Command) -> Command:
@@ -237,4 +257,7 @@ seed_option = click.option(
 )
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing output.")
 storage_option = choice_option("--storage", *STORAGES, help=STORAGE_HELP)
+full_option = click.option(
+    "--full", is_flag=True, help="A row for every layer; of more than 40, those that repeat share one otherwise."
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")

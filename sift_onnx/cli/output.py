@@ -10,8 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from sift_onnx.cli.flags import with_flags
 from sift_onnx.errors import OutputError, printable
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+_taken: ContextVar[list[Any] | None] = ContextVar("taken", default=None)
+
 __all__ = [
     "byte_progress",
     "deliver",
@@ -29,6 +34,7 @@ __all__ = [
     "note",
     "notes",
     "progress_bar",
+    "results_taken",
     "status_line",
     "to_stdout",
     "write_json",
@@ -42,7 +48,7 @@ def deliver(
 ) -> None:
     """Hand out what a verb has found: as JSON where ``--json`` says, and in words on stdout unless JSON is there.
 
-    Settings that texts of it name become options.
+    Settings that texts of it name become options. Where ``-q`` was given, there are no words.
 
     Args:
         found: the result, a record or what JSON holds.
@@ -52,17 +58,21 @@ def deliver(
     Raises:
         OutputError: the file cannot be written.
     """
+    taken = _taken.get()
+    if taken is not None:
+        taken.append(found)
+        return
     shown = with_flags(found)
     if json_path is not None:
         from sift_onnx.records.record import json_of
 
         write_json(json_of(shown), json_path)
-    if json_path == "-":
+    if json_path == "-" or _is_quiet():
         return
     from rich.table import Table
 
-    from sift_onnx.cli.plain_console import PlainConsole
     from sift_onnx.report.fitting_table import width_beyond_terminals
+    from sift_onnx.report.plain_console import PlainConsole
 
     console = PlainConsole()
     with to_stdout():
@@ -71,6 +81,23 @@ def deliver(
                 # A file and a pipe have room for everything.
                 console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140
             console.print(with_flags(part), soft_wrap=isinstance(part, str))
+
+
+def _is_quiet() -> bool:
+    """Whether the verb that runs was called with ``-q``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("verbosity", 0) < 0
+
+
+@contextmanager
+def results_taken() -> Iterator[list[Any]]:
+    """Within it, :func:`deliver` puts results into the list, and prints nothing: verbs that are called from Python."""
+    results: list[Any] = []
+    token = _taken.set(results)
+    try:
+        yield results
+    finally:
+        _taken.reset(token)
 
 
 def flush_results() -> None:
@@ -97,7 +124,7 @@ def to_stdout() -> Iterator[None]:
 def note(text: str, verbosity: int = 0) -> None:
     """Print a remark on stderr, unless ``verbosity`` is negative (``-q``)."""
     if verbosity >= 0:
-        from sift_onnx.cli.plain_console import PlainConsole
+        from sift_onnx.report.plain_console import PlainConsole
 
         PlainConsole(stderr=True, soft_wrap=True).print(with_flags(printable(text)))
 
@@ -120,7 +147,7 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
     if _is_silent(verbosity):
         yield
         return
-    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.plain_console import PlainConsole
 
     with PlainConsole(stderr=True).status(text):
         yield
@@ -131,7 +158,7 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.plain_console import PlainConsole
 
     silent = _is_silent(verbosity)
     columns = (
@@ -149,7 +176,7 @@ def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int]
     """A progress bar of bytes on stderr, called with how many are done and how many there are; silent as the others."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.plain_console import PlainConsole
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     silent = _is_silent(verbosity)
