@@ -56,6 +56,8 @@ class CompileOptions:
         input_shapes: shapes of inputs with dynamic axes, by name.
         deterministic: whether results must have the same bits in every session. Back ends otherwise may time several
             ways to run a model, which differ in rounding, and keep the fastest.
+        packed_cache: folder in which the CPU back end keeps lowered models, to open them fast later; None keeps none.
+            Other back ends do without.
 
     Raises:
         UsageError: threads or batch below 1.
@@ -65,6 +67,7 @@ class CompileOptions:
     batch: int | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     deterministic: bool = False
+    packed_cache: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("batch", self.batch)):

@@ -8,15 +8,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.lower.weights import packed_weights
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, cache_arrays, prepared_rows
 from sift_onnx.backends.cpu.run.operators import build
@@ -90,21 +90,18 @@ class RegionProgram:
     def __init__(
         self,
         region: Region,
+        weights: RegionWeights,
         pool: _kernels.ThreadPool,
         workspace: _kernels.Workspace,
         arrays: _kernels.ArrayPool,
         isa: str,
     ) -> None:
-        """Pack the weights of ``region``, and release what they were packed from."""
+        """Take the packed ``weights`` of ``region``, and release what they were packed from."""
         self.pool = pool
         self._workspace = workspace
         self._arrays = arrays
         self.isa = isa
-        self._weights = {
-            i: packed_weights(step.spec.weights)
-            for i, step in enumerate(region.steps)
-            if isinstance(step.spec, LinearLayer)
-        }
+        self._weights = dict(weights)
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
@@ -318,7 +315,7 @@ class RegionProgram:
             result = result_dims(spec, *operands[:2])
             if not all(isinstance(size, int) for size in result):
                 raise _unfit(step, name_of_step, operands, result)
-            made = concrete(result)
+            made = cast("tuple[int, ...]", result)
             if not are_operands_of(spec, operands, made):
                 raise _unfit(step, name_of_step, operands, result)
             if 0 in made[1:] and 0 not in operands[0][1:]:
