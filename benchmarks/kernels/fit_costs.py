@@ -1,6 +1,7 @@
 """Measure what the estimates of the CPU back end are made of: ``backends/cpu/lower/measured_rates.json``.
 
     python benchmarks/kernels/fit_costs.py [--threads 1 2] [--isa avx512 avx2 portable] [--seconds 0.1] [--improve]
+    python benchmarks/kernels/fit_costs.py --only "product *"    # these kinds of layers; the others keep their rates
 
 Each rate is that of a model of a few operators of one kind, in the kernels and in onnxruntime: the least time of
 several rounds. The file is replaced when all is done. It takes some minutes; nothing else should run meanwhile.
@@ -17,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatch
 from importlib.metadata import version
 
 import msgspec
@@ -34,6 +36,7 @@ from sift_onnx.backends.cpu.run.peak import Peak
 from sift_onnx.backends.cpu.run.region_program import RegionProgram, StepTime
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
+from sift_onnx.backends.lowering.weights import ValueType
 from sift_onnx.backends.measure import host
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.model import Model
@@ -47,6 +50,8 @@ TOKENS = (16, 64, 128, 256)
 # Columns of products, channels of convolutions.
 PRODUCTS = {"small product": 256, "product": 768}
 CHANNELS = {"pointwise": 192, "window": 96, "depthwise": 192}
+# How products hold their values, beside float32.
+VALUES: tuple[ValueType, ...] = ("bfloat16", "float16", "int8")
 LANES = 16
 _COUNT = 4
 # Of operators without weights: in a core's caches, in what cores share, and beyond.
@@ -76,9 +81,10 @@ class Kernels:
             peak.sample()
         return peak.gflops
 
-    def region(self, model: onnx.ModelProto) -> tuple[RegionProgram, Feeds]:
+    def region(self, model: onnx.ModelProto, values: ValueType = "float32") -> tuple[RegionProgram, Feeds]:
         """All of a model in the kernels, and inputs for it."""
-        plan = lower(GraphView(Model.load(model)), self.threads, Setting(Rates(_ANY, _ANY), slack=math.inf))
+        setting = Setting(Rates(_ANY, _ANY), slack=math.inf)
+        plan = lower(GraphView(Model.load(model)), self.threads, setting, values=values)
         (part,) = plan.parts
         program = self._program(part)
         assert isinstance(program, RegionProgram)
@@ -89,9 +95,9 @@ class Kernels:
             return RegionProgram(part, self._pool, _kernels.Workspace(), _kernels.ArrayPool(), self.isa)
         return OnnxRuntimeProgram(part.model, CompileOptions(self.threads), part.arrays)
 
-    def steps(self, model: onnx.ModelProto) -> dict[int | None, float]:
+    def steps(self, model: onnx.ModelProto, values: ValueType = "float32") -> dict[int | None, float]:
         """The least time of each step of a model, in seconds; None is a change of layout."""
-        program, feeds = self.region(model)
+        program, feeds = self.region(model, values)
         best: dict[int | None, float] = {}
 
         def run() -> None:
@@ -148,6 +154,9 @@ def shapes() -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
     for kind, width in PRODUCTS.items():
         for rows in ROWS:
             yield kind, "product", rows, (rows, width)
+    for values in VALUES:
+        for rows in ROWS:
+            yield f"product {values}", "product", rows, (rows, PRODUCTS["product"])
     for operator, channels in CHANNELS.items():
         for images, kind in ((1, operator), (LANES, f"{operator} in lanes")):
             for side in SIDES:
@@ -162,15 +171,20 @@ def flops(operator: str, shape: tuple[int, ...], density: float) -> float:
 
 
 def grids(
-    densities: tuple[float, ...], seconds_of: Callable[[str, tuple[int, ...], float], float], step: float
+    densities: tuple[float, ...],
+    seconds_of: Callable[[str, str, tuple[int, ...], float], float],
+    step: float,
+    is_wanted: Callable[[str], bool] = lambda kind: True,
 ) -> dict[str, Grid]:
     """GFLOP/s of all kinds of layers, once ``step`` seconds of each are taken off."""
     rows: dict[str, tuple[list[float], list[tuple[float, ...]]]] = {}
     for kind, operator, positions, shape in shapes():
+        if not is_wanted(kind):
+            continue
         own = (1.0,) if operator == "depthwise" else densities
         rates = []
         for density in own:
-            seconds = seconds_of(operator, shape, density)
+            seconds = seconds_of(kind, operator, shape, density)
             rates.append(_rate(flops(operator, shape, density), seconds, step))
         known = rows.setdefault(kind, ([], []))
         known[0].append(float(positions))
@@ -196,17 +210,23 @@ def attention_flops(tokens: int) -> float:
     return 4.0 * tokens * tokens * 8 * 64
 
 
+def layer_grids(kernels: Kernels, step: float, is_wanted: Callable[[str], bool] = lambda kind: True) -> dict[str, Grid]:
+    """Rates of layers with weights in the kernels."""
+
+    def layer(kind: str, operator: str, shape: tuple[int, ...], density: float) -> float:
+        anchor = LAYERS["product" if operator == "product" else "pointwise"]
+        values = next((values for values in VALUES if kind.endswith(values)), "float32")
+        times = kernels.steps(chain(LAYERS[operator], shape, _COUNT, density, anchor), values)
+        return sum(times[i] for i in range(1, _COUNT + 1)) / _COUNT
+
+    return grids(DENSITIES, layer, step, is_wanted)
+
+
 def kernels_entry(kernels: Kernels) -> Entry:
     """All rates of the kernels."""
     few, many = (kernels.wall(chain(LAYERS["product"], _TINY, count, 0.2)) for count in (_FEW, _MANY))
     step = max((many - few) / (_MANY - _FEW), 1e-7)
-
-    def layer(operator: str, shape: tuple[int, ...], density: float) -> float:
-        anchor = LAYERS["product" if operator == "product" else "pointwise"]
-        times = kernels.steps(chain(LAYERS[operator], shape, _COUNT, density, anchor))
-        return sum(times[i] for i in range(1, _COUNT + 1)) / _COUNT
-
-    layers = grids(DENSITIES, layer, step)
+    layers = layer_grids(kernels, step)
     attention = []
     for tokens in TOKENS:
         times = kernels.steps(attention_model(tokens, True))
@@ -267,7 +287,12 @@ def onnxruntime_entry(isa: str, threads: int, peak_gflops: float, seconds: float
     def operators(operator: Callable[..., str], shape: tuple[int, ...]) -> float:
         return (wall(chain(operator, shape, _COUNT)) - call) / _COUNT
 
-    layers = grids((1.0,), lambda operator, shape, _: operators(LAYERS[operator], shape), step)
+    layers = grids(
+        (1.0,),
+        lambda _, operator, shape, __: operators(LAYERS[operator], shape),
+        step,
+        lambda kind: not kind.endswith(VALUES),
+    )
     attention = [
         (_rate(attention_flops(tokens), wall(attention_model(tokens, False)) - call, step),) for tokens in TOKENS
     ]
@@ -284,6 +309,20 @@ def write(table: Table) -> None:
         r"\[[-\d.e,\s]+\]", lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text
     )
     TABLE.write_text(text + "\n", encoding="utf-8")
+
+
+def renewed(known: Table, arguments: argparse.Namespace) -> Table:
+    """``known``, with other rates of some kinds of layers in the kernels."""
+    entries = []
+    for entry in known.kernels:
+        if entry.isa in arguments.isa and entry.threads in arguments.threads:
+            print(f"{entry.isa}, {entry.threads} threads", flush=True)
+            kernels = Kernels(entry.isa, entry.threads, arguments.seconds)
+            found = layer_grids(kernels, entry.step_seconds, lambda kind: fnmatch(kind, arguments.only))
+            renewed_entry = replace(entry, flops={**entry.flops, **found})
+            entry = _better(renewed_entry, (entry,)) if arguments.improve else renewed_entry
+        entries.append(entry)
+    return replace(known, kernels=tuple(entries))
 
 
 def improved(measured: Table, known: Table) -> Table:
@@ -330,7 +369,10 @@ def main() -> None:
     parser.add_argument(
         "--improve", action="store_true", help="keep rates of the file that are better: beside other programs"
     )
+    parser.add_argument("--only", metavar="GLOB", help="measure these kinds of layers in the kernels, and keep the rest")
     arguments = parser.parse_args()
+    if arguments.only:
+        return write(renewed(rates.read_table(), arguments))
     kernels, onnxruntime = [], []
     for threads in arguments.threads:
         print(f"onnxruntime, {threads} threads", flush=True)

@@ -74,6 +74,7 @@ class Work:
         flops: on all weights; for kinds whose rate is of flops.
         nbytes: that are read and written, without weights.
         activated: bytes of results that get an activation which is more than a comparison.
+        usual: kind of a side that has no rates for ``kind``, as onnxruntime for values of fewer bits.
     """
 
     kind: str
@@ -82,12 +83,14 @@ class Work:
     flops: float
     nbytes: float
     activated: float = 0.0
+    usual: str = ""
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
         seconds = side.step_seconds
-        if self.kind in side.flops:
-            seconds += 1e-9 * density * self.flops / side.flops[self.kind].at(self.positions, density)
+        kind = self.kind if self.kind in side.flops or not self.usual else self.usual
+        if kind in side.flops:
+            seconds += 1e-9 * density * self.flops / side.flops[kind].at(self.positions, density)
         else:
             seconds += 1e-9 * self.nbytes / side.bytes[self.kind].at(self.nbytes)
         if self.activated:
@@ -115,8 +118,9 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         # Read and written, as by an operator of its own.
         activated = 0.0 if spec.activation[0] in _COMPARISONS else 2.0 * step.dtype.itemsize * outputs
         if isinstance(spec, Matmul):
-            kind = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
-            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated)
+            usual = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
+            kind = usual if weights.values == "float32" else f"product {weights.values}"
+            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated, usual)
         images = operand[0]
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),

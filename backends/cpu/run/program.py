@@ -38,6 +38,7 @@ from sift_onnx.backends.cpu.run.whole_model import may_be_opened, whole_model
 from sift_onnx.backends.lowering.constant_sizes import check_constant_sizes
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.subgraph import Subgraph
+from sift_onnx.backends.lowering.weights import ValueType
 from sift_onnx.backends.onnxruntime import OnnxRuntimeProgram
 from sift_onnx.errors import UsageError
 from sift_onnx.graphs.constants import nbytes_of
@@ -46,23 +47,29 @@ from sift_onnx.shapes.open_axes import declared_shape
 from sift_onnx.shapes.random_inputs import check_feeds, random_feeds
 from sift_onnx.shapes.tensor_specs import TensorSpec, graph_inputs
 
-__all__ = ["CpuBackend", "CpuProgram", "ModelMetadata"]
+__all__ = ["WEIGHT_VALUES", "CpuBackend", "CpuProgram", "ModelMetadata"]
 
 Array = npt.NDArray[Any]
 _PROFILED_RUNS = 10
+# How weights of products may be held: names of the option, and of the kernels.
+WEIGHT_VALUES: dict[str, ValueType] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 _LARGE_BYTES = 32 << 20
 # Requests whose names, shapes and types have been checked, and are not looked at again.
 _KNOWN = 64
 
 
 class CpuBackend(Backend):
-    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime."""
+    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime.
+
+    The preset says how weights of matrix products are held; see :class:`CpuProgram`.
+    """
 
     name = "cpu"
+    presets = tuple(WEIGHT_VALUES)
 
     def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
         """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
-        return CpuProgram(model, options)
+        return CpuProgram(model, options, weight_values=self.preset or "fp32")
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,11 @@ class CpuProgram(Program):
     """
 
     def __init__(
-        self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS, pool: ThreadPool | None = None
+        self,
+        model: ModelSource | Model,
+        options: CompileOptions = DEFAULT_OPTIONS,
+        pool: ThreadPool | None = None,
+        weight_values: str = "fp32",
     ) -> None:
         """Lower and pack ``model``; errors as :meth:`Backend.compile` has them.
 
@@ -97,7 +108,14 @@ class CpuProgram(Program):
             model: what to run.
             options: how.
             pool: threads of the kernels; None are those that all programs of as many threads share.
+            weight_values: how weights of matrix products are held that the model stores in float32: ``fp32`` keeps
+                their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them.
+
+        Raises:
+            UsageError: there are no such values.
         """
+        if weight_values not in WEIGHT_VALUES:
+            raise UsageError(f"weight_values is {weight_values!r}; choose {', '.join(WEIGHT_VALUES)}")
         self._pool = pool_of(options.threads, pool)
         self.threads = self._pool.threads
         self.isa = selected_isa()
@@ -112,7 +130,7 @@ class CpuProgram(Program):
         rates = rates_of(self.isa, self.threads, _kernels.detected_isa())
         setting = Setting(rates, sizes_to_expect(graph, options.batch, options.input_shapes))
         is_timed = not options.deterministic and may_be_opened(graph)
-        plan = lower(graph, self.threads, setting, is_timed)
+        plan = lower(graph, self.threads, setting, is_timed, WEIGHT_VALUES[weight_values])
         self._placements = plan.placements
         self._trials: Trials | None = None
         if plan.parts:

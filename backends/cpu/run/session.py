@@ -66,6 +66,7 @@ class InferenceSession:
         enable_profiling: bool = False,
         profile_file_prefix: str | None = None,
         pool: ThreadPool | None = None,
+        weight_values: str = "fp32",
         **others: Any,
     ) -> None:
         """Read, lower and pack a model.
@@ -84,6 +85,9 @@ class InferenceSession:
             profile_file_prefix: what the trace's file name begins with; ``sift_onnx_profile`` by default.
             pool: threads of the kernels, in place of ``threads``; None are those that all sessions of as many threads
                 share.
+            weight_values: how weights of matrix products are held that the model stores in float32. ``fp32`` keeps their
+                bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes from
+                memory.
             others: further arguments of ``onnxruntime.InferenceSession``, at what they are by default.
 
         Raises:
@@ -102,7 +106,8 @@ class InferenceSession:
         self._options = settings.options
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
-        self._program = CpuProgram(source, CompileOptions(settings.threads, deterministic=settings.deterministic), pool)
+        options = CompileOptions(settings.threads, deterministic=settings.deterministic)
+        self._program = CpuProgram(source, options, pool, weight_values)
         self._output_names = [spec.name for spec in self._program.outputs]
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
         self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None
