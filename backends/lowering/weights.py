@@ -59,6 +59,7 @@ class WeightMatrix:
         steps: of int8, factors that the model has: [rows], or [rows, groups]. None: the back end chooses them.
         group: columns of a group of ``steps``; 0 where they are [rows].
         zero_point: what the stored integers are above the weights.
+        is_stored: whether it is the model that has ``values``, so that other runtimes may gain from them as well.
         reading: shared by all that are made from this one.
     """
 
@@ -72,6 +73,7 @@ class WeightMatrix:
     steps: Floats | None = field(default=None, repr=False, compare=False)
     group: int = 0
     zero_point: int = 0
+    is_stored: bool = False
     reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
     @property

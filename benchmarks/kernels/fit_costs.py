@@ -369,7 +369,9 @@ def main() -> None:
     parser.add_argument(
         "--improve", action="store_true", help="keep rates of the file that are better: beside other programs"
     )
-    parser.add_argument("--only", metavar="GLOB", help="measure these kinds of layers in the kernels, and keep the rest")
+    parser.add_argument(
+        "--only", metavar="GLOB", help="measure these kinds of layers in the kernels, and keep the rest"
+    )
     arguments = parser.parse_args()
     if arguments.only:
         return write(renewed(rates.read_table(), arguments))

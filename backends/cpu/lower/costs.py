@@ -39,6 +39,8 @@ BORDER = "border"
 _NORMALIZATION, _POOL, _ELEMENTWISE, _ACTIVATION = "normalization", "pool", "elementwise", "activation"
 # Dense weights that stay in a core's cache from run to run: with few rows, a product of others waits for memory.
 SMALL_BYTES = 1 << 19
+# onnxruntime multiplies int8 weights of a file by operands that it quantizes to 8 bits: a quarter of the bytes.
+_INT8_SHARE = 0.25
 # Activations that cost next to nothing where a result is stored.
 _COMPARISONS = ("none", "clip", "leaky")
 
@@ -75,6 +77,7 @@ class Work:
         nbytes: that are read and written, without weights.
         activated: bytes of results that get an activation which is more than a comparison.
         usual: kind of a side that has no rates for ``kind``, as onnxruntime for values of fewer bits.
+        elsewhere: share of the dense product's time that onnxruntime takes.
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Work:
     nbytes: float
     activated: float = 0.0
     usual: str = ""
+    elsewhere: float = 1.0
 
     def seconds(self, side: Entry, density: float) -> float:
         """On one side, which multiplies ``density`` of the weights."""
@@ -120,7 +124,8 @@ def step_work(step: Step, operand: Shape, result: Shape) -> Work | None:
         if isinstance(spec, Matmul):
             usual = "product" if step.dtype.itemsize * weights.size > SMALL_BYTES else "small product"
             kind = usual if weights.values == "float32" else f"product {weights.values}"
-            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated, usual)
+            return Work(kind, outputs / max(weights.rows, 1), density, flops, nbytes, activated, usual,
+                        _INT8_SHARE if weights.is_stored and weights.values == "int8" else 1.0)  # fmt: skip
         images = operand[0]
         kind = _window_kind(spec)
         return Work(kind if images < LANES_PAY else f"{kind} in lanes", outputs / max(images * weights.rows, 1),
@@ -163,7 +168,7 @@ def region_estimate(
         work = step_work(step, operand, shapes[step.output])
         if work is not None:
             kernels += work.seconds(rates.kernels, work.density)
-            onnxruntime += work.seconds(rates.onnxruntime, 1.0)
+            onnxruntime += work.seconds(rates.onnxruntime, 1.0) * work.elsewhere
         if step.output in outputs:
             crossing[step.output] = step.dtype.itemsize
     if any(_are_in_lanes(step, shapes) for step in steps):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sift_onnx.backends.lowering.rules.convolution import check_weights
+from sift_onnx.backends.lowering.rules.product_weights import weight_matrix
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.specs import Matmul
-from sift_onnx.backends.lowering.rules.product_weights import weight_matrix
 from sift_onnx.backends.lowering.weights import WeightMatrix
 
 __all__ = ["gemm", "matmul"]

@@ -61,7 +61,9 @@ def weight_matrix(node: NodeView, transposed: bool) -> WeightMatrix:
         return _dequantized(node, quantized, constant, (rows, columns), transposed)
     if cast and stored not in _HALVES:
         raise NotLowered(f"the weights {constant.name!r} are {stored}, and are cast; the kernels take 16-bit floats")
-    return WeightMatrix(constant, rows, columns, transposed, values=_HALVES[stored] if cast else "float32")
+    if not cast:
+        return WeightMatrix(constant, rows, columns, transposed)
+    return WeightMatrix(constant, rows, columns, transposed, values=_HALVES[stored], is_stored=True)
 
 
 def _is_turn(node: onnx.NodeProto) -> bool:
@@ -94,7 +96,9 @@ def _dequantized(
     if scales is None or (names[2] and zeros is None):
         raise NotLowered(f"scales or zero points of the weights {name!r} are no constants")
     if scales.dtype != np.float32 or not np.isfinite(scales).all():
-        raise NotLowered(f"the scales of the weights {name!r} are {scales.dtype}, or not finite; the kernels take float32")
+        raise NotLowered(
+            f"the scales of the weights {name!r} are {scales.dtype}, or not finite; the kernels take float32"
+        )
     zero_point = _ZERO_POINTS[stored]
     if np.any((0 if zeros is None else zeros) != np.array(zero_point)):
         raise NotLowered(f"the zero points of the weights {name!r} are not {zero_point}, as the kernels have {stored}")
@@ -103,8 +107,8 @@ def _dequantized(
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in maker.attribute}
     steps, group = _steps(scales, attributes, (rows, columns), is_turned, name)
     return WeightMatrix(
-        constant, rows, columns, transposed, values="int8", steps=steps, group=group, zero_point=zero_point
-    )
+        constant, rows, columns, transposed, values="int8", steps=steps, group=group, zero_point=zero_point, is_stored=True,
+    )  # fmt: skip
 
 
 def _steps(
@@ -130,4 +134,3 @@ def _steps(
     if by_row.shape != (rows, -(-columns // block)):
         raise NotLowered(f"the scales of the weights {name!r} are {list(scales.shape)}, for blocks of {block}")
     return np.ascontiguousarray(by_row, np.float32), block if block < columns else 0
-

@@ -97,7 +97,8 @@ void bind_machine(nb::module_& module) {
         return read_all(pool, {memory.data(), memory.size()});
       },
       "pool"_a, "memory"_a,
-      "Read all of the memory once by a plain loop on every thread, for timing; returns the exclusive or of its words.");
+      "Read all of the memory once by a plain loop on every thread, for timing; returns the exclusive or of its "
+      "words.");
 
   nb::class_<ThreadPool>(module, "ThreadPool", "Threads that operators share loops with.")
       .def(nb::init<int>(), nb::call_guard<Unlocked>(), "threads"_a, "Threads, at least one, counts the calling one.")

@@ -177,7 +177,7 @@ void Matmul::finish_few(const Few& few, const float* second, std::int64_t begin,
   const std::int64_t rows = weights_->rows();
   const bool in_lanes = options_.layout == Layout::nchw_n16;
   // `second` may be where the result goes: sums are added to it elsewhere then.
-  std::vector<float>& apart = [] -> std::vector<float>& {
+  std::vector<float>& apart = []() -> std::vector<float>& {
     static thread_local std::vector<float> sums;
     return sums;
   }();

@@ -75,9 +75,7 @@ def test_an_input_of_other_width_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 20, 5), (20, 1, 40), (3, 2, 70)])
-def test_weights_are_packed_anew_from_the_packed_form(
-    pool: _kernels.ThreadPool, sizes: tuple[int, ...]
-) -> None:
+def test_weights_are_packed_anew_from_the_packed_form(pool: _kernels.ThreadPool, sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(1)
     columns = 65536 + 40
     indices = np.unique(np.concatenate([rng.integers(0, 9 * columns, 3000), [65535, 65536, columns - 1, columns]]))
