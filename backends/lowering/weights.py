@@ -54,8 +54,8 @@ class WeightMatrix:
         transposed: the constant is [columns][rows], as MatMul has it.
         scale: factor per row, [rows]; a normalization that was folded in. None is 1.
         dtype: element type that the values are read in.
-        values: how they are held. What a model stores in fewer bits is held as it is stored; where the back end is asked
-            for fewer, values are rounded.
+        values: how they are held. What a model stores in fewer bits is held as it is stored; where the back end is
+            asked for fewer, values are rounded.
         steps: of int8, factors that the model has: [rows], or [rows, groups]. None: the back end chooses them.
         group: columns of a group of ``steps``; 0 where they are [rows].
         zero_point: what the stored integers are above the weights.

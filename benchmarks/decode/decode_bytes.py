@@ -64,6 +64,7 @@ def write_chain(path: Path, width: int, layers: int, sparsity: float) -> None:
 
 
 def onnxruntime_session(path: Path, threads: int) -> ort.InferenceSession:
+    """The file on onnxruntime."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     return ort.InferenceSession(path, options, ["CPUExecutionProvider"])

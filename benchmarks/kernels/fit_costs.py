@@ -374,7 +374,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.only:
-        return write(renewed(rates.read_table(), arguments))
+        write(renewed(rates.read_table(), arguments))
+        return
     kernels, onnxruntime = [], []
     for threads in arguments.threads:
         print(f"onnxruntime, {threads} threads", flush=True)

@@ -96,9 +96,7 @@ def _dequantized(
     if scales is None or (names[2] and zeros is None):
         raise NotLowered(f"scales or zero points of the weights {name!r} are no constants")
     if scales.dtype != np.float32 or not np.isfinite(scales).all():
-        raise NotLowered(
-            f"the scales of the weights {name!r} are {scales.dtype}, or not finite; the kernels take float32"
-        )
+        raise NotLowered(f"the scales of the weights {name!r} are {scales.dtype}, or not finite; kernels take float32")
     zero_point = _ZERO_POINTS[stored]
     if np.any((0 if zeros is None else zeros) != np.array(zero_point)):
         raise NotLowered(f"the zero points of the weights {name!r} are not {zero_point}, as the kernels have {stored}")

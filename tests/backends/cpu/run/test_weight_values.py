@@ -128,7 +128,10 @@ REFUSED = {
     ),
     "computed scales": (
         lambda net, rng: net.op(
-            "DequantizeLinear", net.constant(sparse(rng, (COLUMNS, ROWS), dtype=np.int8)), net.input("s", values=np.ones(ROWS, np.float32)), axis=1
+            "DequantizeLinear",
+            net.constant(sparse(rng, (COLUMNS, ROWS), dtype=np.int8)),
+            net.input("s", values=np.ones(ROWS, np.float32)),
+            axis=1,
         ),
         "no constants",
     ),
