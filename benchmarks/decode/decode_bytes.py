@@ -13,6 +13,7 @@ threads, in turns with it. Appends to a file of results.
 from __future__ import annotations
 
 import argparse
+import logging
 import statistics
 import sys
 import tempfile
@@ -83,8 +84,8 @@ def weight_only(path: Path, target: Path, bits: int) -> bool:
     return True
 
 
-def measure(path: Path, threads: int, seconds: float, x: np.ndarray) -> dict[str, dict[str, float]]:
-    """Milliseconds of each way to run the file, and bytes a second of ours and of read loops."""
+def ways_to_run(path: Path, threads: int, x: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
+    """Each way to run the file, with read loops, and the bytes of weights that ours hold."""
     runs: dict[str, Callable[[], object]] = {}
     held: dict[str, int] = {}
     kernels = pool_of(threads, None).kernels
@@ -103,22 +104,24 @@ def measure(path: Path, threads: int, seconds: float, x: np.ndarray) -> dict[str
         if weight_only(path, target, bits):
             session = onnxruntime_session(target, threads)
             runs[f"onnxruntime, {bits} bits"] = lambda session=session: session.run(None, {"x0": x})
+    return runs, held
+
+
+def in_turns(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of each, run one after the other until that takes ``seconds`` for each of them."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds * len(runs)
-    while time.perf_counter() < end or len(times["fp32"]) < 3:
+    while time.perf_counter() < end or len(next(iter(times.values()))) < 3:
         for name, run in runs.items():
             begin = time.perf_counter()
             run()
             times[name].append(1e3 * (time.perf_counter() - begin))
-    return {
-        name: {"ms": statistics.median(own), "least_ms": min(own)}
-        | ({"bytes": held[name]} if name in held else {})
-        for name, own in times.items()
-    }  # fmt: skip
+    return times
 
 
 def main() -> None:
     """Measure, print, and append to a file."""
+    logging.getLogger("onnxruntime").setLevel(logging.WARNING)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--layers", type=int, default=32)
@@ -134,7 +137,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             path = Path(folder) / "chain.onnx"
             write_chain(path, arguments.width, arguments.layers, sparsity)
-            found = measure(path, arguments.threads, arguments.seconds, x)
+            runs, held = ways_to_run(path, arguments.threads, x)
+            times = in_turns(runs, arguments.seconds)
+            del runs
+        found = {
+            name: {"ms": statistics.median(own), "least_ms": min(own)} | ({"bytes": held[name]} if name in held else {})
+            for name, own in times.items()
+        }
         dense = found["onnxruntime"]["least_ms"]
         for name, row in found.items():
             rate = f"{1e-6 * row['bytes'] / row['least_ms']:6.1f} GB/s" if "bytes" in row else ""

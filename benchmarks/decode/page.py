@@ -45,20 +45,20 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
     text = _INTRODUCTION.format(**first, gigabytes=gigabytes)
     for document in documents:
         text += f"{pages.measured_on(document)}\n\n"
-        text += "| sparsity | weights | GB | ms | to onnxruntime | GB/s | read |\n|---|---|---:|---:|---:|---:|---:|\n"
         rows = {(row["sparsity"], row["name"]): row for row in document["rows"]}
+        cells = []
         for (sparsity, name), row in rows.items():
             if name.endswith("read"):
                 continue
             ms = row["least_ms"]
-            cells = [f"{sparsity:.0%}", name, "", f"{ms:.2f}", f"{ms / rows[sparsity, 'onnxruntime']['least_ms']:.2f}"]
-            rate = share = ""
+            ratio = ms / rows[sparsity, "onnxruntime"]["least_ms"]
+            gigabytes_held = rate = share = ""
             if "bytes" in row:
-                cells[2] = f"{1e-9 * row['bytes']:.2f}"
+                gigabytes_held = f"{1e-9 * row['bytes']:.2f}"
                 rate = f"{1e-6 * row['bytes'] / ms:.1f}"
                 share = f"{rows[sparsity, f'{name}, read']['least_ms'] / ms:.0%}"
-            text += f"| {' | '.join([*cells, rate, share])} |\n"
-        text += "\n"
+            cells.append([f"{sparsity:.0%}", name, gigabytes_held, f"{ms:.2f}", f"{ratio:.2f}", rate, share])
+        text += pages.table(("sparsity", "weights", "GB", "ms", "to onnxruntime", "GB/s", "read"), cells) + "\n"
     return text.rstrip("\n") + "\n" + _READING
 
 

@@ -86,8 +86,8 @@ class InferenceSession:
             pool: threads of the kernels, in place of ``threads``; None are those that all sessions of as many threads
                 share.
             weight_values: how weights of matrix products are held that the model stores in float32. ``fp32`` keeps
-                their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes from
-                memory.
+                their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes
+                from memory.
             others: further arguments of ``onnxruntime.InferenceSession``, at what they are by default.
 
         Raises:

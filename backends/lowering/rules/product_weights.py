@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -104,9 +106,8 @@ def _dequantized(
         raise NotLowered(f"the weights {name!r} are stored sparse, and have a zero point")
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in maker.attribute}
     steps, group = _steps(scales, attributes, (rows, columns), is_turned, name)
-    return WeightMatrix(
-        constant, rows, columns, transposed, values="int8", steps=steps, group=group, zero_point=zero_point, is_stored=True,
-    )  # fmt: skip
+    plain = WeightMatrix(constant, rows, columns, transposed, values="int8", is_stored=True)
+    return replace(plain, steps=steps, group=group, zero_point=zero_point)
 
 
 def _steps(

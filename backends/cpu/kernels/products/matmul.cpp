@@ -29,7 +29,7 @@ Scratch& thread_scratch() {
 
 }  // namespace
 
-// Up to 16 rows of x.
+// Up to 8 rows of x, or 16 by lists.
 struct Matmul::Few {
   std::int64_t m;
   const float* x;       // as the weights' form wants it
@@ -79,7 +79,7 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   const Shape out_shape = output_shape(shape);
   const std::int64_t m = shape.n;
   if (m == 0) return;
-  if (m <= kMostFewRows) return run_few(pool, m, in, second, out);
+  if (m <= (weights_->is_list() ? kLanes : kMostFewRows)) return run_few(pool, m, in, second, out);
   const std::int64_t blocks = ceil_div(m, kLanes);
   if (options_.layout == Layout::nchw_n16) return run_many(pool, blocks, in, second, out);
   Scratch& scratch = thread_scratch();

@@ -1,6 +1,6 @@
 // activation(x weights^T + bias + second): x [m][columns], y [m][rows], row-major or with 16 rows of x in the lanes.
 //
-// Up to 16 rows of x are multiplied by the weights as they are packed, which come from memory once. For more, some rows
+// Up to 8 rows of x are multiplied by the weights as they are packed, which come from memory once. For more, some rows
 // of the weights at a time become lists in the second-level cache, by which all rows of x are multiplied: weights have
 // one form in memory whatever comes.
 #pragma once
@@ -51,6 +51,8 @@ class Matmul final : public Op {
   struct ListedRows;
   Tiles tiles_for(std::int64_t blocks) const;
   void list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t slice, ListedRows& listed) const;
+  static void make_dense(std::int64_t columns, std::uint32_t column_bytes, ListedRows& listed);
+  static void make_sell(std::size_t together, std::uint16_t behind, ListedRows& listed);
   void run_rows(const Tiles& tiles, std::int64_t first_row, const float* panels, const float* second, float* out) const;
 
   std::shared_ptr<const PackedRows> weights_;

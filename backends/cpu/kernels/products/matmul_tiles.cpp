@@ -46,18 +46,20 @@ struct Matmul::Tiles {
   std::int64_t slices;
   std::int64_t panel_floats;  // with a block of zeros behind
   std::int64_t task_rows;     // a multiple of 4
+
+  std::uint32_t column_bytes() const {
+    return static_cast<std::uint32_t>(tile_blocks * kLanes * std::int64_t{sizeof(float)});
+  }
 };
 
 // Some rows of the weights in the form of a tiling.
 struct Matmul::ListedRows {
+  std::int64_t rows;               // in whole fours
   std::vector<std::size_t> taken;  // [rows], weights of slices before
   std::vector<std::uint32_t> starts;
   std::vector<std::uint16_t> offsets;
   std::vector<float> values;
   std::vector<std::uint16_t> order;
-  std::vector<std::uint16_t> row_offsets[4];
-  std::vector<float> row_values[4];
-  std::int64_t rows;  // in whole fours
 };
 
 Matmul::Tiles Matmul::tiles_for(std::int64_t blocks) const {
@@ -80,106 +82,102 @@ Matmul::Tiles Matmul::tiles_for(std::int64_t blocks) const {
   tiles.tile_blocks = tiles.tiling.tile.images;
   tiles.count = ceil_div(blocks, tiles.tile_blocks);
   // Bits are listed by sixteens.
-  const std::int64_t column_bytes = tiles.tile_blocks * kLanes * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most = std::max<std::int64_t>(kOffsetLimit / column_bytes / kLanes * kLanes, kLanes);
+  const std::int64_t most = std::max<std::int64_t>(kOffsetLimit / tiles.column_bytes() / kLanes * kLanes, kLanes);
   tiles.slice_columns = std::clamp((tiles.tiling.slice_channels + kLanes / 2) / kLanes * kLanes, kLanes, most);
   tiles.slices = ceil_div(weights.columns(), tiles.slice_columns);
   tiles.panel_floats = (tiles.slice_columns + 1) * tiles.tile_blocks * kLanes;
   return tiles;
 }
 
+// csr of the slice, whatever the form of the weights.
 void Matmul::list_rows(const Tiles& tiles, std::int64_t first_row, std::int64_t slice, ListedRows& listed) const {
   const PackedRows& weights = *weights_;
   const std::int64_t first = slice * tiles.slice_columns;
   const std::int64_t end = std::min(first + tiles.slice_columns, weights.columns());
-  const WeightForm form = tiles.tiling.form;
-  const bool is_dense = form == WeightForm::dense;
-  const std::int64_t together = form == WeightForm::sell ? tiles.tiling.rows_per_call : 1;
-  const auto column_bytes = static_cast<std::uint32_t>(tiles.tile_blocks * kLanes * std::int64_t{sizeof(float)});
-  // An entry's row of its offset where it is dense, else of its operands.
-  const std::uint32_t unit = is_dense ? 1 : column_bytes;
-  const std::size_t room = index(end - first) + kListPadding;
-
-  // The weights of a row that lie in the slice.
-  const auto list_row = [&](std::int64_t row, std::uint16_t* offsets, float* values) -> std::int64_t {
-    if (row >= weights.rows()) return 0;
-    std::size_t& taken = listed.taken[index(row - first_row)];
-    if (!weights.is_list()) {
-      ListArgs args{};
-      weights.describe(row, args);
-      args.values = weights.values_of(row) + taken * bytes_of(weights.type());
-      args.first_column = first;
-      args.end_column = end;
-      args.column_bytes = unit;
-      args.offsets = offsets;
-      args.out = values;
-      const std::int64_t count = packed_kernels_.list(args);
-      taken += index(count);
-      return count;
-    }
-    std::int64_t count = 0;
-    std::size_t skipped = taken;
-    for (const PackedRows::Slice& part : weights.slices()) {
-      const std::size_t begin = part.starts[index(row)];
-      const std::size_t entries = part.starts[index(row) + 1] - begin;
-      const std::size_t passed = std::min(skipped, entries);
-      skipped -= passed;
-      for (std::size_t i = begin + passed; i < begin + entries && part.first + part.columns[i] < end; ++i, ++count) {
-        offsets[count] =
-            static_cast<std::uint16_t>(static_cast<std::uint32_t>(part.first + part.columns[i] - first) * unit);
-        values[count] = part.values[i];
-      }
-    }
-    taken += index(count);
-    return count;
-  };
-
-  listed.starts.clear();
-  if (is_dense) {
-    listed.values.assign(index(listed.rows * (end - first)), 0.0F);
-    listed.row_offsets[0].resize(room);
-    listed.row_values[0].resize(room);
-    for (std::int64_t row = 0; row < listed.rows; ++row) {
-      float* const group = listed.values.data() + row / 4 * 4 * (end - first) + row % 4;
-      const std::int64_t count = list_row(first_row + row, listed.row_offsets[0].data(), listed.row_values[0].data());
-      for (std::size_t i = 0; i < index(count); ++i) group[4 * listed.row_offsets[0][i]] = listed.row_values[0][i];
-    }
-    listed.offsets.resize(index(end - first));
-    for (std::size_t i = 0; i < listed.offsets.size(); ++i) {
-      listed.offsets[i] = static_cast<std::uint16_t>(i * column_bytes);
-    }
-    return;
-  }
+  const std::int64_t rows = std::min(listed.rows, weights.rows() - first_row);
+  // Dense tiles want columns.
+  const std::uint32_t unit = tiles.tiling.form == WeightForm::dense ? 1 : tiles.column_bytes();
+  listed.starts.resize(index(listed.rows) + 1);
   listed.offsets.resize(index(listed.rows * (end - first)) + kListPadding);
   listed.values.resize(listed.offsets.size());
-  std::size_t at = 0;
-  listed.starts.push_back(0);
-  for (std::int64_t row = 0; row < listed.rows; row += together) {
-    if (together == 1) {
-      at += index(list_row(first_row + row, listed.offsets.data() + at, listed.values.data() + at));
-      listed.starts.push_back(static_cast<std::uint32_t>(at));
-      continue;
-    }
-    // Side by side, and as long as the longest: what follows the others multiplies zeros behind the panel.
-    std::int64_t counts[4] = {0, 0, 0, 0};
-    for (std::int64_t i = 0; i < together; ++i) {
-      listed.row_offsets[i].resize(room);
-      listed.row_values[i].resize(room);
-      counts[i] = list_row(first_row + row + i, listed.row_offsets[i].data(), listed.row_values[i].data());
-    }
-    const std::int64_t longest = *std::max_element(counts, counts + together);
-    const auto behind = static_cast<std::uint16_t>(index(tiles.slice_columns) * column_bytes);
-    for (std::int64_t i = 0; i < together; ++i) {
-      for (std::int64_t entry = 0; entry < longest; ++entry) {
-        const std::size_t place = at + index(entry * together + i);
-        const bool is_there = entry < counts[i];
-        listed.offsets[place] = is_there ? listed.row_offsets[i][index(entry)] : behind;
-        listed.values[place] = is_there ? listed.row_values[i][index(entry)] : 0.0F;
+  if (!weights.is_list()) {
+    ListArgs args{};
+    weights.describe(first_row, args);
+    args.rows = rows;
+    args.first_column = first;
+    args.end_column = end;
+    args.column_bytes = unit;
+    args.taken = listed.taken.data();
+    args.list_starts = listed.starts.data();
+    args.offsets = listed.offsets.data();
+    args.out = listed.values.data();
+    packed_kernels_.list(args);
+  } else {
+    std::size_t at = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      listed.starts[index(row)] = static_cast<std::uint32_t>(at);
+      std::size_t& taken = listed.taken[index(row)];
+      std::size_t skipped = taken;
+      for (const PackedRows::Slice& part : weights.slices()) {
+        const std::size_t begin = part.starts[index(first_row + row)];
+        const std::size_t part_end = part.starts[index(first_row + row) + 1];
+        const std::size_t passed = std::min(skipped, part_end - begin);
+        skipped -= passed;
+        for (std::size_t i = begin + passed; i < part_end && part.first + part.columns[i] < end; ++i, ++at, ++taken) {
+          const auto column = static_cast<std::uint32_t>(part.first + part.columns[i] - first);
+          listed.offsets[at] = static_cast<std::uint16_t>(column * unit);
+          listed.values[at] = part.values[i];
+        }
       }
     }
-    at += index(longest * together);
-    listed.starts.push_back(static_cast<std::uint32_t>(at));
+    listed.starts[index(rows)] = static_cast<std::uint32_t>(at);
   }
+  std::fill(listed.starts.begin() + rows, listed.starts.end(), listed.starts[index(rows)]);
+  if (tiles.tiling.form == WeightForm::dense) make_dense(end - first, tiles.column_bytes(), listed);
+  if (tiles.tiling.form == WeightForm::sell) {
+    const auto behind = static_cast<std::uint16_t>(index(tiles.slice_columns) * tiles.column_bytes());
+    make_sell(index(tiles.tiling.rows_per_call), behind, listed);
+  }
+}
+
+// Groups of four rows, column by column.
+void Matmul::make_dense(std::int64_t columns, std::uint32_t column_bytes, ListedRows& listed) {
+  std::vector<float> tile(index(listed.rows * columns), 0.0F);
+  for (std::size_t row = 0; row < index(listed.rows); ++row) {
+    float* const group = tile.data() + row / 4 * 4 * index(columns) + row % 4;
+    for (std::size_t i = listed.starts[row]; i < listed.starts[row + 1]; ++i) {
+      group[4 * std::size_t{listed.offsets[i]}] = listed.values[i];
+    }
+  }
+  listed.values.swap(tile);
+  listed.offsets.resize(index(columns));
+  for (std::size_t i = 0; i < listed.offsets.size(); ++i) {
+    listed.offsets[i] = static_cast<std::uint16_t>(i * column_bytes);
+  }
+}
+
+// Some rows side by side, as long as the longest: what follows the others multiplies zeros behind the panel.
+void Matmul::make_sell(std::size_t together, std::uint16_t behind, ListedRows& listed) {
+  const std::vector<std::uint32_t> from = listed.starts;
+  std::size_t entries = 0;
+  for (std::size_t row = 0; row < index(listed.rows); row += together) {
+    std::uint32_t longest = 0;
+    for (std::size_t i = row; i < row + together; ++i) longest = std::max(longest, from[i + 1] - from[i]);
+    listed.starts[row / together] = static_cast<std::uint32_t>(entries);
+    entries += longest * together;
+  }
+  listed.starts[index(listed.rows) / together] = static_cast<std::uint32_t>(entries);
+  std::vector<std::uint16_t> offsets(entries, behind);
+  std::vector<float> values(entries, 0.0F);
+  for (std::size_t row = 0; row < index(listed.rows); ++row) {
+    std::size_t to = listed.starts[row / together] + row % together;
+    for (std::size_t i = from[row]; i < from[row + 1]; ++i, to += together) {
+      offsets[to] = listed.offsets[i];
+      values[to] = listed.values[i];
+    }
+  }
+  listed.offsets.swap(offsets);
+  listed.values.swap(values);
 }
 
 void Matmul::run_rows(const Tiles& tiles, std::int64_t first_row, const float* panels, const float* second,

@@ -216,6 +216,10 @@ void PackedRows::describe(PackedRowsArgs& args) const {
 void PackedRows::describe(std::int64_t row, ListArgs& args) const {
   args.type = type_;
   args.masks = masks_.empty() ? nullptr : masks_.data() + row * words_;
+  args.words = words_;
+  args.values = values_.data();
+  args.starts = starts_.data() + row;
+  args.groups = groups_;
   args.scales = scales_.factors.empty() ? nullptr : scales_.factors.data() + row * groups_;
   args.group_columns = scales_.group_columns;
 }
@@ -236,7 +240,7 @@ SparseWeights PackedRows::source() const {
         builder.add(static_cast<std::uint32_t>(slice.first) + slice.columns[i], slice.values[i]);
       }
     }
-    const std::byte* value = is_list() ? nullptr : values_of(row);
+    const std::byte* value = is_list() ? nullptr : values_.data() + starts_[index(row)];
     for (std::int64_t word = 0; word < (is_list() ? 0 : words_); ++word) {
       std::uint64_t bits = all ? ~std::uint64_t{0} : masks_[index(row * words_ + word)];
       for (; bits != 0; bits &= bits - 1, value += bytes_of(type_)) {

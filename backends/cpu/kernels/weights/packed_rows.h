@@ -64,9 +64,8 @@ class PackedRows {
 
   // The fields that say which weights; not for lists.
   void describe(PackedRowsArgs& args) const;
-  // The same of a row for the list of some of its columns, and where its values begin.
+  // The same of rows from `row` on, for lists of some of their columns.
   void describe(std::int64_t row, ListArgs& args) const;
-  const std::byte* values_of(std::int64_t row) const { return values_.data() + starts_[static_cast<std::size_t>(row)]; }
   bool is_grouped() const { return scales_.group_columns != 0; }
 
   // The weights as float32, scales multiplied in.

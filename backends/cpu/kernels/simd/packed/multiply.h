@@ -150,8 +150,8 @@ MultiplySome some_of_type(const PackedRowsArgs& args, int count) {
   return grouped ? some_of<ValueType::int8, Masked, true>(count) : some_of<ValueType::int8, Masked, false>(count);
 }
 
-// Runs find(args, count)'s function for all rows of x, four at a time. If there are more, each row of weights is taken
-// for all of them before the next: it is then in the first-level cache.
+// Runs find(args, count)'s function for all rows of x, four at a time, which stay in the first-level cache. Some rows
+// of weights are taken for all rows of x before the next: those are then in the second-level cache.
 template <typename Find>
 [[gnu::always_inline]] inline void multiply_by(const PackedRowsArgs& args, Find find) {
   constexpr int kTogether = 4;
@@ -159,10 +159,12 @@ template <typename Find>
   const MultiplySome together = find(args, kTogether);
   const int rest = args.x_rows % kTogether;
   const MultiplySome last = rest == 0 ? together : find(args, rest);
-  for (std::int64_t row = args.row_begin; row < args.row_end; ++row) {
+  constexpr std::int64_t kRows = 32;
+  for (std::int64_t row = args.row_begin; row < args.row_end; row += kRows) {
+    const std::int64_t end = std::min(row + kRows, args.row_end);
     int first = 0;
-    for (; first + kTogether <= args.x_rows; first += kTogether) together(args, row, row + 1, first);
-    if (rest != 0) last(args, row, row + 1, first);
+    for (; first + kTogether <= args.x_rows; first += kTogether) together(args, row, end, first);
+    if (rest != 0) last(args, row, end, first);
   }
 }
 

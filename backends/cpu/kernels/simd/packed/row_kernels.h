@@ -14,7 +14,7 @@ namespace sift::cpu {
 // Columns that a word of bits stands for.
 inline constexpr std::int64_t kWordColumns = 64;
 // Rows of x that are multiplied with one pass over the weights, a few of them at a time.
-inline constexpr int kMostFewRows = 16;
+inline constexpr int kMostFewRows = 8;
 // Bytes behind the last value that kernels may read.
 inline constexpr std::size_t kValuePadding = 64;
 // Scales of groups of columns: a group has a multiple of these.
@@ -61,16 +61,23 @@ struct PackedRowsArgs {
   std::int64_t row_end;
 };
 
-// Active weights of one row, columns [first_column, end_column) of it, as the list that csr has.
+// Active weights of some rows, columns [first_column, end_column) of them, as the lists that csr has. Arrays of rows
+// begin at the first of them.
 struct ListArgs {
   ValueType type;
-  const std::uint64_t* masks;  // of the row; null: all columns are active
-  const std::byte* values;     // the first one to be listed
-  const float* scales;         // of the row, [groups]; null: 1
+  const std::uint64_t* masks;  // [rows][words]; null: all columns are active
+  std::int64_t words;
+  const std::byte* values;
+  const std::size_t* starts;   // [rows], bytes from `values` to a row's
+  const float* scales;         // [rows][groups]; null: 1
   std::int64_t group_columns;  // 0: one scale
+  std::int64_t groups;
+  std::int64_t rows;
   std::int64_t first_column;   // a multiple of 16
-  std::int64_t end_column;     // a multiple of 16, or where the row ends
+  std::int64_t end_column;     // a multiple of 16, or where rows end
   std::uint32_t column_bytes;  // of a column's operands
+  std::size_t* taken;          // [rows], weights of columns before; those that are listed are added
+  std::uint32_t* list_starts;  // [rows + 1]
   std::uint16_t* offsets;      // 16 more may be written
   float* out;                  // 16 more may be written
 };
@@ -78,7 +85,7 @@ struct ListArgs {
 struct PackedRowKernels {
   OperandForm (*operands)(const OperandArgs&);
   void (*multiply)(const PackedRowsArgs&);
-  std::int64_t (*list)(const ListArgs&);  // returns how many there are
+  void (*list)(const ListArgs&);
 };
 
 }  // namespace sift::cpu
