@@ -1,0 +1,173 @@
+"""Sizes of the results of nodes, as far as they follow from what is known of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from sift_onnx.backends.lowering.dims import Dim, Dims, cut, divided, product, solved
+from sift_onnx.backends.lowering.size_arithmetic import broadcast, joined
+from sift_onnx.backends.lowering.sizes.known import KnownSizes
+from sift_onnx.operators.traits import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
+
+__all__ = ["dims_of_parts", "dims_of_result", "reshaped"]
+
+# Ends that exporters write for all that follows.
+_ENDLESS = 1 << 30
+
+# The result has as many images as the first operand.
+_SAME_IMAGES = frozenset({
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "MaxPool", "Resize", "Upsample",
+})  # fmt: skip
+# The result has the sizes of the first operand.
+_SAME = ELEMENTWISE_UNARY | {
+    "Dropout", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax",
+}  # fmt: skip
+
+
+def reshaped(target: Sequence[Dim], before: Dims, copies_zeros: bool) -> Dims | None:
+    """Sizes after a Reshape to ``target``; None where what -1 stands for is no known quotient."""
+    sizes: list[Dim] = []
+    for axis, size in enumerate(target):
+        if size == 0 and copies_zeros:
+            if axis >= len(before):
+                return None
+            sizes.append(before[axis])
+        else:
+            sizes.append(size)
+    if sizes.count(-1) > 1:
+        return None
+    rest = divided(product(before), product(size for size in sizes if size != -1))
+    if -1 in sizes and rest is None:
+        return None
+    return tuple(rest if size == -1 and rest is not None else size for size in sizes)
+
+
+def dims_of_result(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
+) -> Sequence[Dim | None] | None:
+    """Sizes of a node's only result: None where nothing is known, and in place of a size that is not.
+
+    Args:
+        known: of its operands.
+        node: of one result.
+        attributes: its own, by name.
+    """
+    if node.op_type in ELEMENTWISE_BINARY:
+        return broadcast([known.dims(name) for name in node.input])
+    first = known.dims(node.input[0]) if node.input else None
+    if first is None:
+        return None
+    if node.op_type in _SAME:
+        return first
+    if node.op_type == "Resize" and len(node.input) > 3 and node.input[3] and not attributes.get("axes"):
+        return known.vector(node.input[3])
+    if node.op_type in _SAME_IMAGES:
+        return [first[0], *[None] * (len(first) - 1)]
+    match node.op_type:
+        case "Transpose":
+            order = attributes.get("perm") or range(len(first))[::-1]
+            return [first[axis] for axis in order]
+        case "Reshape":
+            target = known.vector(node.input[1])
+            if target is None:
+                return None
+            sizes = reshaped(target, first, not attributes.get("allowzero", 0))
+            # An export for one length says so here, whatever its inputs declare.
+            open_name = solved(product(first), product(sizes)) if sizes and 0 not in sizes else None
+            if open_name is not None:
+                known.fixed.update([open_name])
+            return sizes
+        case "Gemm":
+            second = known.dims(node.input[1])
+            rows = first[1 if attributes.get("transA", 0) else 0]
+            return [rows, second[0 if attributes.get("transB", 0) else 1]] if second is not None else None
+        case "ReduceMean" | "ReduceSum" | "ReduceMax":
+            axes = _axes(known, node, attributes)
+            if axes is None:
+                return None
+            reduced = {axis % len(first) for axis in axes}
+            kept = attributes.get("keepdims", 1)
+            return [1 if axis in reduced else size for axis, size in enumerate(first) if kept or axis not in reduced]
+        case "GlobalAveragePool":
+            return (*first[:2], *(1 for _ in first[2:]))
+        case "GatherElements":
+            return known.dims(node.input[1])
+        case "Expand":
+            target = known.vector(node.input[1])
+            return broadcast([first, target]) if target is not None else None
+        case "Concat":
+            return joined([known.dims(name) for name in node.input], int(attributes["axis"]))
+        case "Pad":
+            pads = known.integers(node.input[1]) if len(node.input) > 1 else None
+            return first if pads and not any(pads) else None
+        case "Range":
+            start, limit, step = (known.vector(name) for name in node.input)
+            return limit if start == (0,) and step == (1,) else None
+        case "MatMul":
+            second = known.dims(node.input[1])
+            if second is None or len(first) < 2 or len(second) < 2:
+                return None
+            return [*(broadcast([first[:-2], second[:-2]]) or ()), first[-2], second[-1]]
+        case "Gather":
+            places, axis = known.dims(node.input[1]), int(attributes.get("axis", 0)) % len(first)
+            return (*first[:axis], *places, *first[axis + 1 :]) if places is not None else None
+        case "Unsqueeze":
+            axes = _axes(known, node, attributes)
+            if axes is None:
+                return None
+            left = list(first)
+            added = {axis % (len(first) + len(axes)) for axis in axes}
+            return [1 if axis in added else left.pop(0) for axis in range(len(first) + len(axes))]
+        case "Squeeze":
+            axes = _axes(known, node, attributes)
+            dropped = {axis % len(first) for axis in axes} if axes is not None else set()
+            return [size for axis, size in enumerate(first) if axis not in dropped] if dropped else None
+        case "Slice":
+            return _dims_of_slice(known, node, first)
+    return None
+
+
+def dims_of_parts(
+    known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]
+) -> Sequence[Sequence[Dim | None] | None]:
+    """Sizes of each result of a Split, as :func:`dims_of_result` has them."""
+    first = known.dims(node.input[0])
+    if first is None:
+        return ()
+    axis, count = int(attributes.get("axis", 0)) % len(first), len(node.output)
+    sizes: Sequence[Dim | None] = attributes.get("split", ())
+    if len(node.input) > 1 and node.input[1]:
+        sizes = known.vector(node.input[1]) or ()
+    if not sizes:
+        sizes = [divided(first[axis], count)] * count
+    return [[*first[:axis], size, *first[axis + 1 :]] for size in sizes]
+
+
+def _dims_of_slice(known: KnownSizes, node: onnx.NodeProto, first: Dims) -> Sequence[Dim | None] | None:
+    starts, axes, steps = (
+        known.integers(node.input[i]) if i < len(node.input) and node.input[i] else () for i in (1, 3, 4)
+    )
+    ends = known.vector(node.input[2])
+    if starts is None or ends is None or axes is None or steps is None:
+        return None
+    result: list[Dim | None] = list(first)
+    for i, axis in enumerate(axes or range(len(starts))):
+        size, end = first[axis], ends[i]
+        step = steps[i] if steps else 1
+        if isinstance(size, int) and isinstance(end, int):
+            result[axis] = len(range(size)[starts[i] : end : step])
+        elif step == 1 and starts[i] == 0 and not isinstance(end, int):
+            result[axis] = cut(size, end)
+        elif step != 1 or starts[i] != 0 or not isinstance(end, int) or end < _ENDLESS:
+            result[axis] = None
+    return result
+
+
+def _axes(known: KnownSizes, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:
+    if len(node.input) > 1 and node.input[1]:
+        listed = known.vector(node.input[1])
+        return [axis for axis in listed if isinstance(axis, int)] if listed is not None else None
+    return list(attributes["axes"]) if "axes" in attributes else None

@@ -1,0 +1,78 @@
+"""What exporters compute of shapes, as expressions of the axes that are known before a run.
+
+Models of any batch and length read sizes off their tensors, and put them together into targets of reshapes and scales
+of attention. ONNX's own inference gives up where a product or a quotient of two such sizes is another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+import onnx_graphsurgeon as gs
+
+from sift_onnx.backends.lowering.dims import Dim, Dims
+from sift_onnx.backends.lowering.sizes.dims_of_results import dims_of_parts, dims_of_result
+from sift_onnx.backends.lowering.sizes.known import KnownSizes
+from sift_onnx.backends.lowering.sizes.small_tensors import number_of_result, vector_of_result
+from sift_onnx.operators.domains import is_standard
+
+__all__ = ["Sizes"]
+
+
+class Sizes:
+    """What is known of sizes, beyond what ONNX's inference has found."""
+
+    def __init__(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        inferred: Callable[[str], Dims | None],
+        constants: Mapping[str, gs.Constant],
+        evaluated: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Follow sizes through a graph.
+
+        Args:
+            nodes: in topological order.
+            inferred: sizes that ONNX's inference has found, by name.
+            constants: by name.
+            evaluated: small tensors that the graph computes of constants and of sizes that are numbers, by name.
+        """
+        self._known = known = KnownSizes(inferred, constants, evaluated)
+        while True:
+            fixed = len(known.fixed)
+            for node in nodes:
+                if is_standard(node.domain) and node.output:
+                    with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # it contradicts itself
+                        _follow(known, node)
+            if len(known.fixed) == fixed:
+                break
+            known.forget()
+
+    def dims(self, name: str) -> Dims | None:
+        """Sizes of a tensor; None if not even its rank is known."""
+        return self._known.dims(name)
+
+    def vector(self, name: str) -> tuple[Dim, ...] | None:
+        """Elements of an integer tensor of one axis, or of none; None for what is none, or unknown."""
+        return self._known.vector(name)
+
+    def number(self, name: str) -> float | None:
+        """The number that a tensor of one element is; None for what is none, or unknown."""
+        return self._known.number(name)
+
+
+def _follow(known: KnownSizes, node: onnx.NodeProto) -> None:
+    """Find out what is known of a node's results."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("t")}
+    if node.op_type == "Split":
+        for output, dims in zip(node.output, dims_of_parts(known, node, attributes), strict=False):
+            known.know_dims(output, dims)
+        return
+    name = node.output[0]
+    known.know_dims(name, dims_of_result(known, node, attributes))
+    known.know_vector(name, vector_of_result(known, node, attributes))
+    known.know_number(name, number_of_result(known, node))

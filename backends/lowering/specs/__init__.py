@@ -1,0 +1,43 @@
+"""What operators compute, whatever layout or kernel a back end chooses: one frozen dataclass per operator."""
+
+from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
+from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
+from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
+from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
+from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization
+from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.result_dims import Spec, result_dims
+from sift_onnx.backends.lowering.specs.windows import Geometry, Pool
+
+__all__ = [
+    "NO_ACTIVATION",
+    "RELU",
+    "Activation",
+    "Attention",
+    "ChannelCombine",
+    "ChannelScale",
+    "Channels",
+    "Conv",
+    "DepthToSpace",
+    "Depthwise",
+    "Elementwise",
+    "Geometry",
+    "GlobalPool",
+    "GroupNormalization",
+    "Joined",
+    "LayerNormalization",
+    "LinearLayer",
+    "LinearResize",
+    "Matmul",
+    "Moving",
+    "PixelCopy",
+    "Pool",
+    "Range",
+    "Repeated",
+    "Reshaped",
+    "Sliced",
+    "Spec",
+    "Transposed",
+    "result_dims",
+]

@@ -1,0 +1,31 @@
+"""Attention as one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Attention"]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(scale q k + mask) v, head by head.
+
+    The operands are q [..., tokens, depth], k [..., depth, tokens] and v [..., tokens, value_depth]. The axes before
+    are those of sequences and heads, or of both in one, where ``heads`` is 1.
+
+    Attributes:
+        heads: how many there are.
+        depth: channels of a head's queries and keys.
+        value_depth: channels of a head's values.
+        scale: of the scores.
+        nan_to_zero: whether a token whose weights are NaN, since it attends to nothing, gets zeros.
+        repeats_mask: whether sequences take the masks in turn, as windows of one image after the other do.
+    """
+
+    heads: int
+    depth: int
+    value_depth: int
+    scale: float
+    nan_to_zero: bool = False
+    repeats_mask: bool = False

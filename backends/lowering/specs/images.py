@@ -1,0 +1,66 @@
+"""Operators that give images of other sizes or channels, without weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sift_onnx.backends.lowering.resampling import AxisMap, Sampling
+from sift_onnx.backends.lowering.specs.windows import Pair
+
+__all__ = ["Channels", "DepthToSpace", "GlobalPool", "LinearResize", "PixelCopy"]
+
+
+@dataclass(frozen=True)
+class GlobalPool:
+    """Mean over ``axes``, which lie next to each other, the first not among them; ``keep_axes`` leaves one position."""
+
+    keep_axes: bool = True
+    axes: tuple[int, ...] = (2, 3)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Some channels of x, in an order of their own.
+
+    Attributes:
+        taken: which ones.
+        axis: that they lie along.
+    """
+
+    taken: tuple[int, ...] = field(repr=False)
+    axis: int
+
+
+@dataclass(frozen=True)
+class DepthToSpace:
+    """Channels that become the pixels of a block of the result.
+
+    Attributes:
+        block: its height and width.
+        depth_first: whether the channels of one pixel are adjacent, ONNX's DCR, or those of one block, CRD.
+    """
+
+    block: Pair
+    depth_first: bool = False
+
+
+@dataclass(frozen=True)
+class PixelCopy:
+    """Pixels of x at other places of the same channel; ``fill`` where there is none.
+
+    With ``follows``, height and width of the result are those of the second operand, which is read for these alone.
+    """
+
+    height: AxisMap
+    width: AxisMap
+    fill: float = 0.0
+    follows: bool = False
+
+
+@dataclass(frozen=True)
+class LinearResize:
+    """Pixels between those of x, by linear interpolation along height and width; ``follows`` as above."""
+
+    height: Sampling
+    width: Sampling
+    follows: bool = False

@@ -1,0 +1,111 @@
+"""What moves values to other places and computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from sift_onnx.backends.lowering.dims import Dim, bound, names_in
+from sift_onnx.backends.lowering.specs.windows import Pair
+
+__all__ = ["Joined", "Moving", "Range", "Repeated", "Reshaped", "Sliced", "Transposed", "is_pair"]
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """The same values in the same order under other sizes.
+
+    Attributes:
+        axes: of the result: a size, -1 for what the others leave, (first, end) for the product of the operand's axes
+            from first to before end, or what a run knows by its name. None keeps the operand's.
+    """
+
+    axes: tuple[Dim | Pair, ...] | None = None
+
+    def names(self) -> set[str]:
+        """Of the sizes that a run has to know."""
+        return set().union(*(names_in(axis) for axis in self.axes or () if not is_pair(axis)))
+
+    def bound(self, known: Mapping[str, int]) -> Reshaped:
+        """With the sizes that are ``known``."""
+        if not self.axes or not self.names():
+            return self
+        return Reshaped(tuple(axis if is_pair(axis) else bound(axis, known) for axis in self.axes))
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """Axes in another order: axis i of the result is the operand's axis ``order[i]``."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions ``range(size)[start:stop:step]`` of an axis, forwards; one of them where the size is not known.
+
+    Attributes:
+        axis: that they lie along.
+        start: see there.
+        stop: see there.
+        step: see there.
+        of: size of the axis, where it is known before a run.
+    """
+
+    axis: int
+    start: int
+    stop: int | None
+    step: int = 1
+    of: int | None = None
+
+    def places(self, size: int) -> range:
+        """The positions of an axis of ``size``."""
+        return range(size)[self.start : self.stop : self.step]
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Ranges of axes; ``drops`` leaves out an axis of which one position was taken."""
+
+    ranges: tuple[Range, ...]
+    drops: bool = False
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Axes of one position that have ``sizes`` of them in the result, by axis: all the same."""
+
+    sizes: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Operands one after the other along an axis, of which the result has ``size`` positions.
+
+    The first operand has the result's other sizes.
+
+    Attributes:
+        axis: along which they lie.
+        starts: where each operand begins.
+        size: of the result.
+        repeated: which operands are repeated along the other axes of which they have one position, as a class token is.
+    """
+
+    axis: int
+    starts: tuple[int, ...]
+    size: int
+    repeated: tuple[int, ...] = ()
+
+    def count(self, operand: int) -> int:
+        """Positions of one of the operands."""
+        first = self.starts[operand]
+        return min((start for start in self.starts if start > first), default=self.size) - first
+
+
+Moving = Reshaped | Transposed | Sliced | Repeated | Joined
+
+
+def is_pair(axis: Dim | Pair) -> TypeGuard[Pair]:
+    """Whether an axis of :class:`Reshaped` is a range of the operand's axes."""
+    return isinstance(axis, tuple) and isinstance(axis[0], int)

@@ -1,0 +1,43 @@
+"""Normalizations by statistics of the operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sift_onnx.backends.lowering.weights import Floats
+
+__all__ = ["GroupNormalization", "LayerNormalization"]
+
+
+@dataclass(frozen=True)
+class LayerNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, over the last axis.
+
+    Attributes:
+        scale: [c].
+        shift: [c].
+        epsilon: what is added to the variance.
+        is_centered: RMS normalization, which takes the mean to be zero, is not.
+    """
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    epsilon: float
+    is_centered: bool = True
+
+
+@dataclass(frozen=True)
+class GroupNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, of each group of channels of an image by itself.
+
+    Attributes:
+        scale: [c].
+        shift: [c].
+        groups: how many there are.
+        epsilon: what is added to the variance.
+    """
+
+    scale: Floats = field(repr=False)
+    shift: Floats = field(repr=False)
+    groups: int
+    epsilon: float

@@ -1,0 +1,85 @@
+"""All specs, and how the sizes of a result follow from its operands', known or not yet known."""
+
+from __future__ import annotations
+
+from sift_onnx.backends.lowering.dims import Dim, Dims, broadcast, product, quotient
+from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
+from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
+from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Repeated, Reshaped, Sliced, Transposed, is_pair
+from sift_onnx.backends.lowering.specs.normalizations import GroupNormalization, LayerNormalization
+from sift_onnx.backends.lowering.specs.pointwise import ChannelCombine, ChannelScale, Elementwise
+from sift_onnx.backends.lowering.specs.windows import Pool
+
+__all__ = ["Spec", "result_dims"]
+
+
+Spec = (
+    LinearLayer
+    | Pool
+    | GlobalPool
+    | Elementwise
+    | ChannelCombine
+    | ChannelScale
+    | Channels
+    | DepthToSpace
+    | PixelCopy
+    | LinearResize
+    | LayerNormalization
+    | GroupNormalization
+    | Attention
+    | Moving
+)
+
+
+def result_dims(spec: Spec, dims: Dims, second: Dims | None = None) -> Dims:
+    """Sizes of the result for an operand of ``dims``, and another one where there is one, as ONNX has them."""
+    match spec:
+        case Conv():
+            convolved: Dims = (dims[0], spec.weights.rows, *spec.geometry.positions(dims))
+            if spec.block != (1, 1):
+                return result_dims(DepthToSpace(spec.block), convolved)
+            return convolved if spec.pool is None else result_dims(spec.pool, convolved)
+        case Depthwise():
+            return (*dims[:2], *spec.geometry.positions(dims))
+        case Pool():
+            return (*dims[:2], *spec.geometry.positions(dims, spec.ceil_mode))
+        case GlobalPool():
+            pooled = [1 if axis in spec.axes else size for axis, size in enumerate(dims)]
+            return tuple(size for axis, size in enumerate(pooled) if spec.keep_axes or axis not in spec.axes)
+        case Matmul():
+            return (*dims[:-1], spec.weights.rows)
+        case Channels():
+            return (*dims[: spec.axis], len(spec.taken), *dims[spec.axis + 1 :])
+        case DepthToSpace():
+            height, width = spec.block
+            channels = quotient(dims[1], height * width)
+            return (dims[0], channels, product((dims[2], height)), product((dims[3], width)))
+        case Elementwise(broadcasts=True) if second is not None:
+            return (*dims[:2], *map(broadcast, dims[2:], second[2:]))
+        case PixelCopy(follows=True) | LinearResize(follows=True) if second is not None:
+            return (*dims[:2], *second[2:])
+        case PixelCopy() | LinearResize():
+            return (*dims[:2], spec.height.size_of(dims[2]), spec.width.size_of(dims[3]))
+        case Attention():
+            return (*dims[:-1], spec.value_depth)
+        case Reshaped(axes=axes) if axes is not None:
+            target = [product(dims[slice(*axis)]) if is_pair(axis) else axis for axis in axes]
+            rest = quotient(product(dims), product(size for size in target if size != -1))
+            return tuple(rest if size == -1 else size for size in target)
+        case Transposed():
+            return tuple(dims[axis] for axis in spec.order)
+        case Sliced():
+            left: list[Dim] = list(dims)
+            for taken in spec.ranges:
+                size = dims[taken.axis]
+                left[taken.axis] = len(taken.places(size)) if isinstance(size, int) else 1
+            dropped = {taken.axis for taken in spec.ranges} if spec.drops else set()
+            return tuple(size for axis, size in enumerate(left) if axis not in dropped)
+        case Repeated(sizes=sizes):
+            repeated = dict(sizes)
+            return tuple(repeated.get(axis, size) for axis, size in enumerate(dims))
+        case Joined(axis=axis):
+            return (*dims[:axis], spec.size, *dims[axis + 1 :])
+        case _:
+            return dims
