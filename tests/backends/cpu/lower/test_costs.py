@@ -57,6 +57,28 @@ def test_weights_that_are_nearly_dense_are_multiplied_with_their_zeros():
     assert found.kernels == pytest.approx(2 * found.onnxruntime)
 
 
+def test_values_of_fewer_bits_have_rates_of_their_own_where_they_were_measured():
+    step = product(0.1)
+    narrow = replace(step, spec=replace(step.spec, weights=replace(step.spec.weights, values="int8")))
+    flops = {**RATES.kernels.flops, "product int8": Grid((1.0,), (1.0,), ((200.0,),))}
+    rates = replace(RATES, kernels=replace(RATES.kernels, flops=flops))
+    plain, unmeasured, found = (
+        region_estimate([own], {"x": (1, 100)}, ["y"], known)
+        for own, known in ((step, rates), (narrow, RATES), (narrow, rates))
+    )
+    assert unmeasured == plain
+    assert found.kernels == pytest.approx(plain.kernels / 4)
+    assert found.onnxruntime == plain.onnxruntime
+
+
+def test_onnxruntime_gains_from_int8_weights_that_the_file_has():
+    step = product(0.1)
+    stored = replace(step.spec.weights, values="int8", is_stored=True)
+    found = region_estimate([replace(step, spec=replace(step.spec, weights=stored))], {"x": (1, 100)}, ["y"], RATES)
+    plain = region_estimate([step], {"x": (1, 100)}, ["y"], RATES)
+    assert (found.kernels, found.onnxruntime) == (plain.kernels, plain.onnxruntime / 4)
+
+
 @pytest.mark.parametrize(("images", "kind"), [(1, "window"), (11, "window"), (12, "window in lanes")])
 def test_positions_are_pixels_of_an_image_whatever_the_batch(images, kind):
     work = step_work(convolution(0.1), (images, 10, 7, 6), (images, 10, 7, 6))
