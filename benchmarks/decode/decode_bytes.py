@@ -41,16 +41,15 @@ _BLOCK = 32
 
 
 def write_chain(path: Path, width: int, layers: int, sparsity: float) -> None:
-    """A chain of products, weights in a file beside it."""
+    """A chain of products by one random matrix, its rows in another order in each layer; weights in a file beside."""
     rng = np.random.default_rng(0)
+    first = rng.standard_normal((width, width), np.float32) * np.float32((2 / width / (1 - sparsity)) ** 0.5)
+    first *= rng.random((width, width), np.float32) >= sparsity
     data = path.with_suffix(".data")
     tensors, nodes = [], []
     with data.open("wb") as file:
         for layer in range(layers):
-            weights = rng.standard_normal((width, width), np.float32)
-            weights *= (rng.random((width, width), np.float32) >= sparsity) * np.float32(
-                (2 / width / (1 - sparsity)) ** 0.5
-            )
+            weights = np.roll(first, layer, axis=0)
             tensor = TensorProto(name=f"w{layer}", data_type=TensorProto.FLOAT, dims=[width, width])
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", data.name), ("offset", file.tell()), ("length", weights.nbytes)):
