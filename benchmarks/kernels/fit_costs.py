@@ -22,6 +22,7 @@ from fnmatch import fnmatch
 from importlib.metadata import version
 
 import msgspec
+import numpy as np
 import onnx
 from chains import LAYERS, OTHERS, Operator, attention_model, chain, turns
 
@@ -53,6 +54,7 @@ CHANNELS = {"pointwise": 192, "window": 96, "depthwise": 192}
 # How products hold their values, beside float32.
 VALUES: tuple[ValueType, ...] = ("bfloat16", "float16", "int8")
 LANES = 16
+_MEMORY_BYTES = 1 << 30
 _COUNT = 4
 # Of operators without weights: in a core's caches, in what cores share, and beyond.
 MATRICES = ((8, 768), (128, 768), (4096, 768))
@@ -73,6 +75,13 @@ class Kernels:
     def __init__(self, isa: str, threads: int, seconds: float) -> None:
         self.isa, self.threads, self.seconds = isa, threads, seconds
         self._pool = _kernels.ThreadPool(threads)
+
+    @property
+    def memory(self) -> Grid:
+        """What a plain loop reads of memory that no cache holds."""
+        memory = np.ones(_MEMORY_BYTES // 8, np.uint64)
+        seconds = _least(lambda: _kernels.read_memory(self._pool, memory), 5 * self.seconds)
+        return _grid([(float(memory.nbytes), _rounded(1e-9 * memory.nbytes / seconds))])
 
     @property
     def peak_gflops(self) -> float:
@@ -242,6 +251,7 @@ def kernels_entry(kernels: Kernels) -> Entry:
     moved = [(4.0 * 2 * math.prod(shape), kernels.steps(chain(LAYERS["pointwise"], shape, 1, 0.1))[None])
              for shape in BORDERS]  # fmt: skip
     # What a change of layout costs per byte that crosses: it is read and written, in two layouts.
+    rates["memory"] = kernels.memory
     rates["border"] = _grid([(nbytes, _rounded(1e-9 * nbytes / seconds)) for nbytes, seconds in moved])
     return Entry(
         kernels.isa,
@@ -319,7 +329,8 @@ def renewed(known: Table, arguments: argparse.Namespace) -> Table:
             print(f"{entry.isa}, {entry.threads} threads", flush=True)
             kernels = Kernels(entry.isa, entry.threads, arguments.seconds)
             found = layer_grids(kernels, entry.step_seconds, lambda kind: fnmatch(kind, arguments.only))
-            renewed_entry = replace(entry, flops={**entry.flops, **found})
+            nbytes = {"memory": kernels.memory} if fnmatch("memory", arguments.only) else {}
+            renewed_entry = replace(entry, flops={**entry.flops, **found}, bytes={**entry.bytes, **nbytes})
             entry = _better(renewed_entry, (entry,)) if arguments.improve else renewed_entry
         entries.append(entry)
     return replace(known, kernels=tuple(entries))
@@ -370,7 +381,7 @@ def main() -> None:
         "--improve", action="store_true", help="keep rates of the file that are better: beside other programs"
     )
     parser.add_argument(
-        "--only", metavar="GLOB", help="measure these kinds of layers in the kernels, and keep the rest"
+        "--only", metavar="GLOB", help="measure these kinds of layers in the kernels, or memory, and keep the rest"
     )
     arguments = parser.parse_args()
     if arguments.only:

@@ -29,7 +29,7 @@ Scratch& thread_scratch() {
 
 }  // namespace
 
-// Up to 8 rows of x, or 16 by lists.
+// Up to 16 rows of x.
 struct Matmul::Few {
   std::int64_t m;
   const float* x;       // as the weights' form wants it
@@ -79,7 +79,7 @@ void Matmul::run(ThreadPool& pool, const Shape& shape, const float* in, const Ot
   const Shape out_shape = output_shape(shape);
   const std::int64_t m = shape.n;
   if (m == 0) return;
-  if (m <= (weights_->is_list() ? kLanes : kMostFewRows)) return run_few(pool, m, in, second, out);
+  if (m <= kLanes) return run_few(pool, m, in, second, out);
   const std::int64_t blocks = ceil_div(m, kLanes);
   if (options_.layout == Layout::nchw_n16) return run_many(pool, blocks, in, second, out);
   Scratch& scratch = thread_scratch();
@@ -127,7 +127,7 @@ void Matmul::run_few(ThreadPool& pool, std::int64_t m, const float* in, const fl
     for (std::int64_t row = 0; row < m; ++row) {
       std::fill(x + row * x_floats + columns, x + (row + 1) * x_floats, 0.0F);
     }
-    float* const scales = scratch.y.floats(kMostFewRows);
+    float* const scales = scratch.y.floats(kLanes);
     few.args.form = packed_kernels_.operands({.type = weights_->type(),
                                               .grouped = weights_->is_grouped(),
                                               .columns = columns,
