@@ -241,7 +241,7 @@ class RegionProgram:
         if step not in self._rows:
             if layout != "planes":
                 return None
-            self._rows[step] = _kernels.PackedRows(self._source(step))
+            self._rows[step] = _kernels.PackedRows(self._source(step), isa=self.isa)
             if self._in_one_form and self._ops.pop((step, "images16"), None) is not None:
                 self._prepared.clear()
         rows = self._rows[step]

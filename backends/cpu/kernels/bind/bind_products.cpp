@@ -236,15 +236,18 @@ void bind_products(nb::module_& module) {
       .def(
           "__init__",
           [](PackedRows* self, const SparseWeights& weights, const std::string& values,
-             const std::optional<FloatsIn>& scales, std::int64_t group) {
+             const std::optional<FloatsIn>& scales, std::int64_t group, const std::string& isa) {
             const ValueType type = named(kValueTypes, values, "type of values");
             const Unlocked unlocked;
-            new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}));
+            const bool spreads = kernels_of(isa).vec_bytes > 16;
+            new (self) PackedRows(PackedRows::pack(weights, type, {vector_of(scales), group}, spreads));
           },
-          "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0,
+          "weights"_a, "values"_a = "float32", "scales"_a = nb::none(), "group"_a = 0, "isa"_a = "",
           "Values are 'float32', 'bfloat16', 'float16' or 'int8', rounded to the nearest; int8 without scales gets one "
           "per row. Scales are [rows], or [rows][groups] of so many columns, which must be a multiple of 16; int8 "
-          "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Keeps no "
+          "weights must be whole numbers then. Where a weight is too large for float16, all are float32. Lists of "
+          "float32 are "
+          "chosen at any density where the instruction set has nothing to spread values with. Keeps no "
           "reference to the weights.")
       .def_prop_ro("rows", &PackedRows::rows, "Rows of the matrix.")
       .def_prop_ro("columns", &PackedRows::columns, "Columns of the matrix.")

@@ -54,8 +54,9 @@ Matmul::Matmul(std::shared_ptr<const PackedRows> weights, std::vector<float> bia
 }
 
 Matmul::Matmul(const SparseWeights& weights, std::vector<float> bias, Activation activation, const KernelTable& kernels)
-    : Matmul(std::make_shared<const PackedRows>(PackedRows::pack(weights, ValueType::float32)), std::move(bias),
-             {.activation = activation}, kernels) {
+    : Matmul(
+          std::make_shared<const PackedRows>(PackedRows::pack(weights, ValueType::float32, {}, kernels.vec_bytes > 16)),
+          std::move(bias), {.activation = activation}, kernels) {
   owns_weights_ = true;
 }
 

@@ -1,6 +1,6 @@
 // activation(x weights^T + bias + second): x [m][columns], y [m][rows], row-major or with 16 rows of x in the lanes.
 //
-// Up to 8 rows of x are multiplied by the weights as they are packed, which come from memory once. For more, some rows
+// Up to 16 rows of x are multiplied by the weights as they are packed, which come from memory once. For more, some rows
 // of the weights at a time become lists in the second-level cache, by which all rows of x are multiplied: weights have
 // one form in memory whatever comes.
 #pragma once

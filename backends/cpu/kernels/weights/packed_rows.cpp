@@ -68,7 +68,7 @@ std::int8_t whole(float value) {
 
 }  // namespace
 
-PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, PackedScales scales) {
+PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, PackedScales scales, bool spreads) {
   PackedRows packed;
   packed.rows_ = weights.rows();
   packed.columns_ = weights.columns();
@@ -90,7 +90,8 @@ PackedRows PackedRows::pack(const SparseWeights& weights, ValueType type, Packed
                                 std::to_string(scales.factors.size()));
   }
   packed.scales_ = std::move(scales);
-  if (packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < kListBelow) {
+  const double list_below = spreads ? kListBelow : 1.0;
+  if (packed.type_ == ValueType::float32 && packed.scales_.factors.empty() && packed.density() < list_below) {
     packed.pack_lists(weights);
   } else {
     packed.pack_values(weights);

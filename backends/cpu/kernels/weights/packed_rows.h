@@ -43,7 +43,10 @@ class PackedRows {
   // largest magnitude over 127; with scales, weights must be whole numbers from -128 to 127. Where a weight is beyond
   // what float16 holds, all stay float32. Throws std::invalid_argument for weights that are empty, and for scales that
   // are not as many as stated, or not of multiples of 16 columns.
-  static PackedRows pack(const SparseWeights& weights, ValueType type, PackedScales scales = {});
+  //
+  // Where kernels take values one by one, which spread them to lanes elsewhere, lists are faster: without `spreads`,
+  // float32 has them at any density.
+  static PackedRows pack(const SparseWeights& weights, ValueType type, PackedScales scales = {}, bool spreads = true);
 
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }

@@ -45,7 +45,7 @@ inline void multiply_one_by_one(const PackedRowsArgs& args) {
       const float* const x = args.x + i * x_floats;
       const std::byte* value = args.values + args.starts[row];
       float sums[4] = {0, 0, 0, 0};
-      const auto add = [&](std::int64_t word, std::uint64_t bits) {
+      const auto add = [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
         prefetch_values(value, i == 0 ? args.lines_per_word : 0);
         for (unsigned turn = 0; bits != 0; bits &= bits - 1, ++turn, value += size) {
           const std::int64_t column = word * kWordColumns + __builtin_ctzll(bits);
@@ -95,7 +95,7 @@ void multiply_some(const PackedRowsArgs& args, std::int64_t row_begin, std::int6
     const float* scale = Grouped ? args.scales + row * args.groups : nullptr;
     std::int64_t scaled = args.group_columns;  // columns that are left of the group
     Vec sums[Count][kSums]{};
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) [[gnu::always_inline]] {
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(value, args.lines_per_word);
       const float* const operands = x + word * kWordColumns;
 #pragma GCC unroll 8

@@ -13,8 +13,6 @@ namespace sift::cpu {
 
 // Columns that a word of bits stands for.
 inline constexpr std::int64_t kWordColumns = 64;
-// Rows of x that are multiplied with one pass over the weights, a few of them at a time.
-inline constexpr int kMostFewRows = 8;
 // Bytes behind the last value that kernels may read.
 inline constexpr std::size_t kValuePadding = 64;
 // Scales of groups of columns: a group has a multiple of these.
@@ -52,7 +50,7 @@ struct PackedRowsArgs {
   OperandForm form;
   const float* x;             // as `operands` left them
   const float* x_scales;      // likewise
-  int x_rows;                 // up to kMostFewRows
+  int x_rows;                 // up to 16
   const float* bias;          // [rows]
   float* out;                 // out[row * row_stride + i * x_stride] = bias + product with row i of x
   std::ptrdiff_t row_stride;  // floats

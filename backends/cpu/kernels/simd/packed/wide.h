@@ -100,7 +100,7 @@ void multiply_halves(const PackedRowsArgs& args, std::int64_t row_begin, std::in
     for (auto& own : sums) {
       for (auto& sum : own) sum = _mm512_setzero_ps();
     }
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) [[gnu::always_inline]] {
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(value, args.lines_per_word);
 #pragma GCC unroll 2
       for (int part = 0; part < 2; ++part) {
@@ -153,7 +153,7 @@ void multiply_bytes(const PackedRowsArgs& args, std::int64_t row_begin, std::int
     const float* const scales = grouped ? args.scales + row * args.groups : nullptr;
     __m512 sums[Count];
     for (auto& sum : sums) sum = _mm512_setzero_ps();
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) [[gnu::always_inline]] {
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(value, args.lines_per_word);
       const __m512i spread = spread_bytes<Masked>(bits, value);
       __m512 weights[4];
@@ -206,7 +206,7 @@ void multiply_fixed(const PackedRowsArgs& args, std::int64_t row_begin, std::int
     for (auto& own : sums) {
       for (auto& sum : own) sum = _mm512_setzero_si512();
     }
-    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) [[gnu::always_inline]] {
+    for_each_word<Masked>(args, row, [&](std::int64_t word, std::uint64_t bits) __attribute__((always_inline)) {
       prefetch_values(value, args.lines_per_word);
       const __m512i weights = spread_bytes<Masked>(bits, value);
       const std::byte* const operands = x + word * kWordColumns * static_cast<std::int64_t>(sizeof(float));
