@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sift_onnx.analysis.cost import inspect
     from sift_onnx.analysis.rule_registry import register_axis_rule
+    from sift_onnx.api.looking import benchmark, check, evaluate, inspect, profile, simulate
+    from sift_onnx.api.pages import report
+    from sift_onnx.api.rewriting import densify, prune, quantize
     from sift_onnx.backends.cpu.run.pool import ThreadPool
     from sift_onnx.backends.cpu.run.session import InferenceSession
-    from sift_onnx.backends.dataflow.simulation.model_simulation import simulate
     from sift_onnx.model import Model, load, masks, save
     from sift_onnx.passes.pipeline import transform
     from sift_onnx.training.importing.importer import to_torch
@@ -26,12 +27,20 @@ __all__ = [
     "Model",
     "ThreadPool",
     "__version__",
+    "benchmark",
+    "check",
+    "densify",
     "errors",
+    "evaluate",
     "inspect",
     "load",
     "masks",
     "passes",
+    "profile",
+    "prune",
+    "quantize",
     "register_axis_rule",
+    "report",
     "save",
     "simulate",
     "to_torch",
@@ -43,12 +52,20 @@ _HOMES = {
     "InferenceSession": "sift_onnx.backends.cpu.run.session",
     "Model": "sift_onnx.model",
     "ThreadPool": "sift_onnx.backends.cpu.run.pool",
-    "inspect": "sift_onnx.analysis.cost",
+    "benchmark": "sift_onnx.api.looking",
+    "check": "sift_onnx.api.looking",
+    "densify": "sift_onnx.api.rewriting",
+    "evaluate": "sift_onnx.api.looking",
+    "inspect": "sift_onnx.api.looking",
     "load": "sift_onnx.model",
     "masks": "sift_onnx.model",
+    "profile": "sift_onnx.api.looking",
+    "prune": "sift_onnx.api.rewriting",
+    "quantize": "sift_onnx.api.rewriting",
     "register_axis_rule": "sift_onnx.analysis.rule_registry",
+    "report": "sift_onnx.api.pages",
     "save": "sift_onnx.model",
-    "simulate": "sift_onnx.backends.dataflow.simulation.model_simulation",
+    "simulate": "sift_onnx.api.looking",
     "to_torch": "sift_onnx.training.importing.importer",
     "transform": "sift_onnx.passes.pipeline",
     "write_back": "sift_onnx.training.writing.model",

@@ -75,7 +75,9 @@ def _integer_weight(node: gs.Node) -> tuple[gs.Constant, gs.Tensor | None, int, 
         constant = constant_values(node.inputs[weight]) if weight < len(node.inputs) else None
         if constant is None:
             return None
-        return constant, _input(node, point), 0 if "Conv" in node.op else len(shape_of(constant)) - 1, 0
+        # Scales go with output features.
+        is_row = "Conv" in node.op or (node.op == "QGemm" and bool(node.attrs.get("transB", 0)))
+        return constant, _input(node, point), 0 if is_row else len(shape_of(constant)) - 1, 0
     if node.op not in _FLOAT_LAYERS or len(node.inputs) < 2:
         return None
     # None of these changes how many weights are zero.

@@ -30,6 +30,8 @@ VERBS = {
     "inspect": "Shape, non-zeros and MACs of each weight layer",
     "check": "Whether a model is sound, and computes what another does",
     "benchmark": "Time models, and compare them with a baseline",
+    "quantize": "Weights and activations to bytes, with masks kept",
+    "evaluate": "Accuracy of models on data, beside a baseline",
     "train": "Train a model with masks that stay or evolve",
     "simulate": "Cycles and energy on a machine that skips zeros",
     "profile": "Time each node of a model, and say where it runs",

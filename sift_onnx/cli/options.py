@@ -187,6 +187,26 @@ def input_shapes_option(command: Command) -> Command:
     )(command)
 
 
+def data_option(help: str, **settings: Any) -> Callable[[Command], Command]:
+    """``--data``, which all verbs read alike, and ``--normalize`` of its images."""
+
+    def add(command: Command) -> Command:
+        command = click.option(
+            "--normalize",
+            metavar="imagenet|MEAN/STD",
+            help="Of images: subtract MEAN and divide by STD, a number for each channel.",
+        )(command)
+        return click.option(
+            "--data",
+            metavar="FILE.py:FUNCTION|FILE.npz|FOLDER|hf:NAME[:SPLIT]",
+            shell_complete=files(".npz", ".py"),
+            help=help,
+            **{"required": True, **settings},
+        )(command)
+
+    return add
+
+
 def selection_options(command: Command) -> Command:
     """``--only GLOB`` and ``--keep-dense GLOB``, both repeatable, over initializer names."""
     command = click.option(

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+_taken: ContextVar[list[Any] | None] = ContextVar("taken", default=None)
+
 __all__ = [
     "byte_progress",
     "deliver",
@@ -29,6 +32,7 @@ __all__ = [
     "note",
     "notes",
     "progress_bar",
+    "results_taken",
     "status_line",
     "to_stdout",
     "write_json",
@@ -52,6 +56,10 @@ def deliver(
     Raises:
         OutputError: the file cannot be written.
     """
+    taken = _taken.get()
+    if taken is not None:
+        taken.append(found)
+        return
     shown = with_flags(found)
     if json_path is not None:
         from sift_onnx.records.record import json_of
@@ -61,8 +69,8 @@ def deliver(
         return
     from rich.table import Table
 
-    from sift_onnx.cli.plain_console import PlainConsole
     from sift_onnx.report.fitting_table import width_beyond_terminals
+    from sift_onnx.report.plain_console import PlainConsole
 
     console = PlainConsole()
     with to_stdout():
@@ -71,6 +79,17 @@ def deliver(
                 # A file and a pipe have room for everything.
                 console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140
             console.print(with_flags(part), soft_wrap=isinstance(part, str))
+
+
+@contextmanager
+def results_taken() -> Iterator[list[Any]]:
+    """Within it, :func:`deliver` puts results into the list, and prints nothing: verbs that are called from Python."""
+    results: list[Any] = []
+    token = _taken.set(results)
+    try:
+        yield results
+    finally:
+        _taken.reset(token)
 
 
 def flush_results() -> None:
@@ -97,7 +116,7 @@ def to_stdout() -> Iterator[None]:
 def note(text: str, verbosity: int = 0) -> None:
     """Print a remark on stderr, unless ``verbosity`` is negative (``-q``)."""
     if verbosity >= 0:
-        from sift_onnx.cli.plain_console import PlainConsole
+        from sift_onnx.report.plain_console import PlainConsole
 
         PlainConsole(stderr=True, soft_wrap=True).print(with_flags(printable(text)))
 
@@ -120,7 +139,7 @@ def status_line(text: str, verbosity: int = 0) -> Iterator[None]:
     if _is_silent(verbosity):
         yield
         return
-    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.plain_console import PlainConsole
 
     with PlainConsole(stderr=True).status(text):
         yield
@@ -131,7 +150,7 @@ def progress_bar(verbosity: int = 0) -> Iterator[Progress]:
     """A progress bar on stderr; silent when stderr is no terminal, NO_COLOR is set or ``-q`` was given."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.plain_console import PlainConsole
 
     silent = _is_silent(verbosity)
     columns = (
@@ -149,7 +168,7 @@ def byte_progress(text: str, verbosity: int = 0) -> Iterator[Callable[[int, int]
     """A progress bar of bytes on stderr, called with how many are done and how many there are; silent as the others."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from sift_onnx.cli.plain_console import PlainConsole
+    from sift_onnx.report.plain_console import PlainConsole
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     silent = _is_silent(verbosity)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.errors import UsageError
 
-__all__ = ["Images", "ImagesInFiles", "ImagesInMemory", "LabelledImages"]
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["Images", "ImagesInFiles", "ImagesInMemory", "LabelledImages", "resized_pixels"]
+
+# A model for 224 pixels is evaluated on the middle of images whose short side has 256, as torchvision does.
+_MARGIN = 256 / 224
 
 
 class Images(Protocol):
@@ -93,9 +99,6 @@ class ImagesInFiles:
         labels: ``[images]``.
     """
 
-    # A model for 224 pixels is evaluated on the middle of images whose short side has 256, as torchvision does.
-    _MARGIN = 256 / 224
-
     def __init__(self, files: list[Path], labels: npt.NDArray[np.int64]) -> None:
         self._files, self._labels = files, labels
 
@@ -110,8 +113,7 @@ class ImagesInFiles:
 
     def pixels(self, rows: npt.NDArray[np.int64], shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
         """See :class:`Images`: the short side is resized, and the middle cut out."""
-        if shape[0] not in (1, 3):
-            raise UsageError(f"image files have 1 or 3 channels, the model takes {shape[0]}; write FILE.py:FUNCTION")
+        _check_channels(shape[0])
         found = np.empty((len(rows), *shape), np.uint8)
         for image, row in zip(found, rows, strict=True):
             image[:] = self._decoded(self._files[row], shape)
@@ -122,17 +124,32 @@ class ImagesInFiles:
             from PIL import Image
         except ImportError as error:
             raise UsageError("folders of image files need Pillow: pip install pillow") from error
-        channels, height, width = shape
+        channels = shape[0]
         try:
             with Image.open(file) as opened:
                 image = opened.convert("L" if channels == 1 else "RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UsageError(f"{file}: {error}; take the file out of the data set") from error
-        scale = self._MARGIN * max(height / image.height, width / image.width)
-        if image.size != (width, height):
-            size = [max(side, round(old * scale)) for side, old in ((width, image.width), (height, image.height))]
-            image = image.resize((size[0], size[1]), Image.Resampling.BILINEAR)
-            left, top = (size[0] - width) // 2, (size[1] - height) // 2
-            image = image.crop((left, top, left + width, top + height))
-        array = np.asarray(image, np.uint8).reshape(height, width, channels)
-        return array.transpose(2, 0, 1)
+        return resized_pixels(image, shape)
+
+
+def resized_pixels(image: Image, shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
+    """Pixels of an image as ``shape``, channels, height and width: the short side is resized, the middle cut out."""
+    from PIL import Image
+
+    channels, height, width = shape
+    _check_channels(channels)
+    image = image.convert("L" if channels == 1 else "RGB")
+    scale = _MARGIN * max(height / image.height, width / image.width)
+    if image.size != (width, height):
+        size = [max(side, round(old * scale)) for side, old in ((width, image.width), (height, image.height))]
+        image = image.resize((size[0], size[1]), Image.Resampling.BILINEAR)
+        left, top = (size[0] - width) // 2, (size[1] - height) // 2
+        image = image.crop((left, top, left + width, top + height))
+    array = np.asarray(image, np.uint8).reshape(height, width, channels)
+    return array.transpose(2, 0, 1)
+
+
+def _check_channels(channels: int) -> None:
+    if channels not in (1, 3):
+        raise UsageError(f"image files have 1 or 3 channels, the model takes {channels}; write FILE.py:FUNCTION")

@@ -148,7 +148,10 @@ class TrainReport(Record, frozen=True, kw_only=True):
         steps: that were made.
         epochs: that were complete.
         loss: of the last step; None where none was made.
-        validation: after the last step.
+        validation: of what was written.
+        best_step: after which that was, where the best state was kept.
+        stopped_early: whether the training ended since nothing got better.
+        teacher: that it learned from.
         kernels: of masked layers.
         examples_per_second: of all ranks, without validation; None where no step was made.
         original_examples_per_second_estimate: of a dense model of as many multiply-accumulates; None where it was not
@@ -171,6 +174,9 @@ class TrainReport(Record, frozen=True, kw_only=True):
     epochs: Count | None = None
     loss: Real | None
     validation: Validation
+    best_step: Count | None = None
+    stopped_early: bool | None = None
+    teacher: str | None = None
     kernels: Kernels | None = None
     examples_per_second: Amount | UnsetType | None = UNSET
     original_examples_per_second_estimate: Amount | UnsetType | None = UNSET

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from sift_onnx.training.graph_module import LoweredModule
+from sift_onnx.training.packed_masks import PackedMasks
 
 __all__ = ["ImportedModule"]
 
@@ -23,12 +24,13 @@ class ImportedModule(LoweredModule):
 
     Attributes:
         masks: masks of the model's masked weights by initializer name; boolean tensors of the weights' shapes, on the
-            CPU. They say how the model came: a sparsity algorithm starts from them and keeps its own.
+            CPU. They say how the model came: a sparsity algorithm starts from them and keeps its own. They are kept as
+            bits, so that what is read is a new tensor.
         parameter_paths: attribute path by initializer name, of parameters and statistics.
         feature_axes: axes of output and input features by attribute path, of weights that multiply activations.
     """
 
-    masks: dict[str, torch.Tensor]
+    masks: MutableMapping[str, torch.Tensor]
     parameter_paths: dict[str, str]
     feature_axes: dict[str, tuple[int, int]]
 
@@ -41,7 +43,7 @@ class ImportedModule(LoweredModule):
             paths: attribute paths by initializer name.
         """
         super().__init__({}, fx.Graph(), "ImportedModule")
-        self.masks = {}
+        self.masks = PackedMasks()
         self.feature_axes = {}
         self.parameter_paths = dict(paths)
         for name, tensor in tensors.items():

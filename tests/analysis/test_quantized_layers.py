@@ -83,3 +83,15 @@ def test_integers_that_no_layer_multiplies_by_are_no_layer() -> None:
     net = Net(opset=21)
     net.output(net.op("Add", net.input("x", 5, 8), dequantized(net, WEIGHT[:1], 0)))
     assert inspect(net.model()).layers == ()
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_zero_points_of_a_product_go_with_its_outputs(transposed: int) -> None:
+    net = Net()
+    x = net.input("x", 2, 8, values=np.ones((2, 8), np.uint8))
+    weight, points = np.zeros((3, 8), np.int8), np.array([0, 1, 0], np.int8)
+    stored = weight if transposed else weight.T.copy()
+    scale, zero = net.constant(np.float32(1)), net.constant(np.uint8(0))
+    inputs = (x, scale, zero, net.constant(stored, "w"), net.constant(np.ones(3, np.float32)), net.constant(points))
+    net.output(net.op("QGemm", *inputs, domain="com.microsoft", transB=transposed, alpha=1.0), 2, 3)
+    assert only(net).nnz == 8

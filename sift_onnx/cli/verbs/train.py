@@ -8,7 +8,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +16,11 @@ import click
 from click.core import ParameterSource
 
 from sift_onnx.cli.candidates import files, folders, words
+from sift_onnx.cli.interruption import asked_to_stop, command_again
 from sift_onnx.cli.options import (
     WrittenPath,
     count_option,
+    data_option,
     file_option,
     force_option,
     in_out_arguments,
@@ -39,13 +41,15 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     completes=files(".yaml", ".yml"),
     help="Settings under the key 'training', in YAML: loss, optimizer, schedule, sparsity and so on.",
 )
+@data_option(
+    "A function that returns a DataLoader or any iterable of (inputs..., target); arrays by the names of the "
+    "model's inputs, and 'target', with 'val_' in front for validation; a folder of images; or a data set of Hugging "
+    "Face's.",
+)
 @click.option(
-    "--data",
-    required=True,
-    metavar="FILE.py:FUNCTION|FILE.npz|FOLDER",
-    shell_complete=files(".npz", ".py"),
-    help="A function that returns a DataLoader or any iterable of (inputs..., target); arrays by the names of the "
-    "model's inputs, and 'target', with 'val_' in front for validation; or a folder of images.",
+    "--augment",
+    type=click.Choice(["none", "crop", "crop-flip", "resized-crop-flip"]),
+    help="Random changes of images to train on, by torchvision; whatever the recipe says.",
 )
 @count_option("--epochs", help="Passes over the data, whatever the recipe says.")
 @file_option("--resume", completes=folders, metavar="DIR", help="Go on from the newest checkpoint in DIR.")
@@ -74,6 +78,12 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     help="Of masked layers: those that compute with active weights alone, dense ones, or one of them by the layer's "
     "density; whatever the recipe says.  [default: auto]",
 )
+@file_option(
+    "--teacher",
+    completes=files(".onnx"),
+    metavar="MODEL",
+    help="A trained model to learn from besides, as the dense original; see 'distillation' of the recipe.",
+)
 @count_option("--threads", help="Threads of torch and of sparse kernels.  [default: torch's number]")
 @place_option("--log", completes=files(), type=WrittenPath(path_type=Path), help="Append log lines in JSON to FILE.")
 @place_option(
@@ -81,6 +91,13 @@ from sift_onnx.errors import MissingExtraError, OutputError, UsageError
     completes=folders,
     metavar="DIR",
     help="Write the log's figures to DIR for TensorBoard, which has to be installed.",
+)
+@click.option(
+    "--track",
+    metavar="NAME[:WHERE]",
+    multiple=True,
+    shell_complete=words(lambda: dict.fromkeys(("tensorboard:", "wandb", "mlflow"))),
+    help="Hand the log's figures to tensorboard:DIR, wandb[:PROJECT] or mlflow[:EXPERIMENT] (repeatable).",
 )
 @seed_option
 @force_option
@@ -90,15 +107,19 @@ def train(
     target: Path,
     recipe_file: Path | None,
     data: str,
+    normalize: str | None,
+    augment: Literal["none", "crop", "crop-flip", "resized-crop-flip"] | None,
     epochs: int | None,
     resume: Path | None,
     checkpoints: Path | None,
     device: str,
     parallelism: Literal["ddp", "fsdp2"] | None,
     kernels: Literal["auto", "sparse", "dense"] | None,
+    teacher: Path | None,
     threads: int | None,
     log: Path | None,
     tensorboard: Path | None,
+    track: tuple[str, ...],
     seed: int,
     force: bool,
     json_path: str | None,
@@ -132,13 +153,19 @@ def train(
         settings = TrainingSettings.of_recipe(recipe.training, str(recipe_file))
     if epochs is not None:
         settings = dataclasses.replace(settings, epochs=epochs, steps=None)
-    if parallelism is not None:
-        settings = dataclasses.replace(settings, parallelism=parallelism)
+    said: dict[str, Any] = {"parallelism": parallelism, "normalize": normalize, "augment": augment}
+    settings = dataclasses.replace(settings, **{name: value for name, value in said.items() if value is not None})
     if click.get_current_context().get_parameter_source("seed") is ParameterSource.COMMANDLINE:
         settings = dataclasses.replace(settings, seed=seed)
     # Of several ranks the first one speaks.
     verbosity = verbosity if os.environ.get("RANK", "0") == "0" else -1
-    with _log_lines(log, tensorboard, verbosity) as report, progress_bar(verbosity) as bar:
+    trackers = (*track, *([] if tensorboard is None else [f"tensorboard:{tensorboard}"]))
+    with (
+        _named_on_interrupt(),
+        asked_to_stop(verbosity) as stopping,
+        _log_lines(log, trackers, verbosity) as report,
+        progress_bar(verbosity) as bar,
+    ):
         task = bar.add_task("training", total=None)
 
         def progress(step: int, total: int, loss: float) -> None:
@@ -154,9 +181,11 @@ def train(
             resume=resume,
             kernels=kernels,
             threads=threads,
+            teacher=teacher,
             force=force,
             report=report,
             progress=progress,
+            stopping=stopping,
         )
     if document is not None:
         summary = _what_it_is(document)
@@ -177,20 +206,33 @@ def _leave_at_once() -> None:
 
 
 @contextlib.contextmanager
-def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> Iterator[Any]:
-    """What writes log lines to the file and for TensorBoard, and tells warnings and kernels, with -v all, on stderr."""
-    from sift_onnx.training.trainer.tensorboard import tensorboard_log
+def _named_on_interrupt() -> Iterator[None]:
+    """Say where an interrupted run has its checkpoint, and by which command it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        step, kept = getattr(stop, "step", None), getattr(stop, "checkpoint", None)
+        if kept is not None:
+            note(f"Interrupted after step {step}; the newest checkpoint is {kept}")
+            again = command_again(click.get_current_context(), resume=str(kept.parent), checkpoints=None)
+            note(f"Go on with: {again}")
+        elif step is not None:
+            note(f"Interrupted after step {step}; no checkpoint is kept beside those of another run (--checkpoints)")
+        raise
+
+
+@contextlib.contextmanager
+def _log_lines(path: Path | None, trackers: Sequence[str], verbosity: int) -> Iterator[Any]:
+    """What hands log lines to the file and trackers, and tells warnings, kernels and epochs, with -v all, on stderr."""
+    from sift_onnx.training.trainer.trackers import open_tracker
 
     leads = os.environ.get("RANK", "0") == "0"
     with contextlib.ExitStack() as stack:
-        file, board = None, None
-        if tensorboard is not None and leads:
-            try:
-                board = stack.enter_context(tensorboard_log(tensorboard))
-            except MissingExtraError as error:
-                raise MissingExtraError(
-                    "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE, whose lines are JSON"
-                ) from error
+        file = None
+        try:
+            tracked = [stack.enter_context(open_tracker(spec)) for spec in trackers if leads]
+        except MissingExtraError as error:
+            raise MissingExtraError(f"{error}; or use --log FILE, whose lines are JSON") from error
         if path is not None and leads:
             try:
                 file = stack.enter_context(path.open("a", encoding="utf-8", buffering=1))
@@ -201,8 +243,8 @@ def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> I
             line = json.dumps(event)
             if file is not None:
                 file.write(line + "\n")
-            if board is not None:
-                board(event)
+            for track in tracked:
+                track(event)
             if event["event"] == "warning":
                 note(f"Warning: {event['text']}", verbosity)
             elif event["event"] == "kernels":
@@ -211,8 +253,24 @@ def _log_lines(path: Path | None, tensorboard: Path | None, verbosity: int) -> I
                     note(line, verbosity)
             elif verbosity > 0:
                 note(line, verbosity)
+            elif event["event"] == "early-stop":
+                note(_sentence(event["text"]), verbosity)
+            elif event["event"] == "epoch" and not sys.stderr.isatty():
+                # On a terminal there is a progress bar.
+                note(_epoch_line(event), verbosity)
 
         yield report
+
+
+def _epoch_line(event: Mapping[str, Any]) -> str:
+    of = f"/{event['epochs']}" if event["epochs"] is not None else ""
+    parts = [f"epoch {event['epoch']}{of}: loss {event['loss']:.4g}"]
+    validation = event["validation"]
+    if validation:
+        parts.append(f"validation loss {validation['loss']:.4g}")
+    if "accuracy" in validation:
+        parts.append(f"accuracy {validation['accuracy']:.2%}")
+    return ", ".join([*parts, f"{event['seconds']:.1f} s"])
 
 
 def _sentence(text: str) -> str:
@@ -231,6 +289,8 @@ def _what_it_is(document: dict[str, Any]) -> str:
         parts.append(f"validation loss {validation['loss']:.4g}")
     if "accuracy" in validation:
         parts.append(f"accuracy {validation['accuracy']:.2%}")
+    if "best_step" in document:
+        parts.append(f"the best state, of step {document['best_step']}")
     if sparsity["numel"]:
         parts.append(f"{1 - sparsity['nnz'] / sparsity['numel']:.2%} of {sparsity['layers']} masked weights pruned")
     if document["kernels"]["layers"] and document["kernels"]["setting"] != "dense":

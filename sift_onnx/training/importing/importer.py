@@ -15,8 +15,10 @@ from sift_onnx.training.importing.parameters import roles_of
 from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.lowering import Lowering
 from sift_onnx.training.module import ImportedModule
+from sift_onnx.training.packed_masks import PackedMasks
 from sift_onnx.training.prepare import prepare, stored_constants
 from sift_onnx.training.tensors import HALF_TYPES, tensor_from_array
+from sift_onnx.weights.packed_mask import PackedMask
 
 __all__ = ["to_torch"]
 
@@ -66,10 +68,11 @@ def to_torch(model: ModelLike, *, trainable: Sequence[str] = (), biased_statisti
     module.feature_axes = {paths[name]: axes for name, axes in feature_axes_of(prepared.graph, parameters).items()}
     for holder, contents in lowering.holders().items():
         module.add_module(holder, contents)
+    module.masks = masks = PackedMasks()
     for name in roles:
         weight = sparse_weight_of(stored[name])
         if weight is not None:
-            module.masks[name] = torch.from_numpy(weight.mask())
+            masks.put(name, PackedMask.of_weight(weight))
     for layer in module.modules():
         if isinstance(layer, BatchNormalization):
             layer.biased = biased_statistics

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from sift_onnx.datasets.batches import ArrayBatch, check_input, check_sizes, parts_of
 from sift_onnx.errors import UsageError
 from sift_onnx.model import Model
 from sift_onnx.shapes.tensor_specs import TensorSpec, model_inputs
 
-__all__ = ["Batch", "check_input", "input_specs", "make_batch"]
+__all__ = ["Batch", "input_specs", "make_batch"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Batch:
 
     inputs: tuple[torch.Tensor, ...]
     target: Any = None
+
+    @classmethod
+    def of_arrays(cls, batch: ArrayBatch) -> Batch:
+        """A batch of tensors that share the memory of arrays."""
+        target = batch.target
+        return cls(
+            tuple(map(torch.from_numpy, batch.inputs)),
+            torch.from_numpy(target) if isinstance(target, np.ndarray) else target,
+        )
 
     @property
     def size(self) -> int:
@@ -60,27 +70,6 @@ def input_specs(model: Model) -> list[TensorSpec]:
     return specs
 
 
-def check_input(spec: TensorSpec, shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
-    """Check an array against an input; the first axis is left to the model.
-
-    Raises:
-        UsageError: number of axes, a fixed size or the kind of number differ.
-    """
-    if spec.shape is not None:
-        wanted = [extent if isinstance(extent, int) else None for extent in spec.extents]
-        if len(shape) != len(wanted) or any(
-            w is not None and w != got for w, got in zip(wanted[1:], shape[1:], strict=True)
-        ):
-            sizes = ["examples", *("any" if w is None else str(w) for w in wanted[1:])] if wanted else []
-            raise UsageError(
-                f"{where}: input {spec.name!r} of the model is [{', '.join(sizes)}], the data has {list(shape)}"
-            )
-    if not shape:
-        raise UsageError(f"{where}: {spec.name!r} is a single number; its first axis has to count examples")
-    if spec.dtype.kind != dtype.kind and not (spec.dtype.kind == "f" and dtype.kind in "iu"):
-        raise UsageError(f"{where}: input {spec.name!r} of the model is {spec.dtype}, the data is {dtype}")
-
-
 def make_batch(item: Any, specs: Sequence[TensorSpec], where: str = "the data") -> Batch:
     """A batch from what a loader gives.
 
@@ -93,27 +82,11 @@ def make_batch(item: Any, specs: Sequence[TensorSpec], where: str = "the data") 
     Raises:
         UsageError: it does not fit the model.
     """
-    if isinstance(item, Mapping):
-        missing = [spec.name for spec in specs if spec.name not in item]
-        if missing:
-            raise UsageError(f"{where}: a batch has no {missing[0]!r}; it has {', '.join(map(str, item))}")
-        values, target = [item[spec.name] for spec in specs], item.get("target")
-    elif isinstance(item, (tuple, list)):
-        if len(item) not in (len(specs), len(specs) + 1):
-            names = ", ".join(spec.name for spec in specs)
-            raise UsageError(f"{where}: a batch has {len(item)} parts; the model wants {names}, and then the target")
-        values, target = list(item[: len(specs)]), item[len(specs)] if len(item) > len(specs) else None
-    else:
-        values, target = [item], None
-        if len(specs) > 1:
-            raise UsageError(f"{where}: a batch is one {type(item).__name__}; the model has {len(specs)} inputs")
+    values, target = parts_of(item, specs, where)
     inputs = tuple(_tensor(value, spec, where) for value, spec in zip(values, specs, strict=True))
-    sizes = {tensor.shape[0] for tensor in inputs}
     target = torch.from_numpy(target) if isinstance(target, np.ndarray) else target
-    if isinstance(target, torch.Tensor) and target.dim():
-        sizes.add(target.shape[0])
-    if len(sizes) > 1:
-        raise UsageError(f"{where}: a batch has parts of {' and '.join(map(str, sorted(sizes)))} examples")
+    counted = [target.shape[0]] if isinstance(target, torch.Tensor) and target.dim() else []
+    check_sizes([*(tensor.shape[0] for tensor in inputs), *counted], where)
     return Batch(inputs, target)
 
 

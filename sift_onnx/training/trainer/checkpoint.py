@@ -29,7 +29,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
-_VERSION = 1
+_VERSION = 2
 _NAME = re.compile(r"step-(\d+)\.pt$")
 
 

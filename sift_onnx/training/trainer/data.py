@@ -6,26 +6,23 @@ Every epoch can be entered in its middle, so that a resumed run sees what the in
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from sift_onnx.datasets.folder import read_image_folder
+from sift_onnx.datasets.examples import Examples
+from sift_onnx.datasets.named_data import LoaderFunction, open_data
 from sift_onnx.errors import UsageError
-from sift_onnx.plugins import first_line
 from sift_onnx.shapes.tensor_specs import TensorSpec
-from sift_onnx.training.trainer.arrays import read_arrays
+from sift_onnx.training.trainer.augmentation import make_augment
 from sift_onnx.training.trainer.batch import Batch, make_batch
-from sift_onnx.training.trainer.examples import Examples, ImageExamples, TensorExamples
 from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
-from sift_onnx.training.trainer.user_code import load_function
 
 __all__ = ["DataSource", "ExampleSource", "LoaderSource", "load_data", "source_of"]
 
@@ -92,16 +89,20 @@ class ExampleSource(DataSource):
         size, accumulate = self._settings.batch_size, self._settings.accumulate
         for step in range(start, self.steps_per_epoch):
             chosen = order[step * size : (step + 1) * size].chunk(accumulate * self._ranks.size)
-            yield [self._train.batch(rows) for rows in chosen[self._ranks.rank :: self._ranks.size]]
+            # Augmentation draws the same in a run that is resumed here.
+            seed_everything(mixed_seed("augment", self._settings.seed, epoch, step, self._ranks.rank))
+            own = chosen[self._ranks.rank :: self._ranks.size]
+            yield [Batch.of_arrays(self._train.batch(rows.numpy())) for rows in own]
 
     def validation(self) -> Iterator[Batch]:
         if self._validation is not None:
             count, size = self._validation.count, max(1, self._settings.batch_size // self._settings.accumulate)
             for first in range(0, count, size):
-                yield self._validation.batch(torch.arange(first, min(first + size, count)))
+                yield Batch.of_arrays(self._validation.batch(np.arange(first, min(first + size, count))))
 
     def targets(self) -> Iterable[torch.Tensor]:
-        return [target for part in (self._train, self._validation) if part is not None for target in part.targets()]
+        parts = [part for part in (self._train, self._validation) if part is not None]
+        return [torch.from_numpy(part.target) for part in parts if part.target is not None]
 
 
 class LoaderSource(DataSource):
@@ -183,10 +184,8 @@ def load_data(spec: str, specs: Sequence[TensorSpec], settings: TrainingSettings
     """The data that ``spec`` names.
 
     Args:
-        spec: ``FILE.npz``, a folder of images (:func:`~sift_onnx.datasets.folder.read_image_folder`), or
-            ``FILE.py:FUNCTION``. The function is called with those of ``seed``, ``rank`` and
-            ``world_size`` that it takes, by name; it returns an iterable of batches, or a mapping with ``train`` and
-            ``validation``. Iterables that can be read only once are made again for each epoch.
+        spec: what :func:`~sift_onnx.datasets.named_data.open_data` takes. A function is offered ``seed``, ``rank``
+            and ``world_size``. Iterables that can be read only once are made again for each epoch.
         specs: the model's inputs.
         settings: of the training.
         ranks: that share the data; a function that takes ``rank`` gives each its own batches.
@@ -194,27 +193,17 @@ def load_data(spec: str, specs: Sequence[TensorSpec], settings: TrainingSettings
     Raises:
         UsageError: there is no such data, or it does not fit the model.
     """
-    if spec.endswith(".npz"):
-        arrays, held_out = read_arrays(Path(spec), specs)
-        validation = None if held_out is None else TensorExamples(held_out)
-        return ExampleSource(TensorExamples(arrays), validation, settings, ranks, spec)
-    if Path(spec).is_dir():
-        images = read_image_folder(Path(spec))
-        parts = [None if part is None else ImageExamples(part, specs, spec) for part in (images.train, images.held_out)]
-        assert parts[0] is not None
-        return ExampleSource(parts[0], parts[1], settings, ranks, spec)
-    if ".py:" not in spec:
-        raise UsageError(f"`data` is {spec!r}; write FILE.npz, a folder of images, or FILE.py:FUNCTION")
-    function = load_function(spec, "`data`")
-    taken = _taken(function, {"seed": settings.seed, "rank": ranks.rank, "world_size": ranks.size})
-
-    def call() -> Any:
-        try:
-            return function(**taken)
-        except Exception as error:
-            raise UsageError(f"`data` {spec!r}: the function fails: {first_line(error)}") from error
-
-    return source_of(call, specs, settings, ranks, shared_out="rank" in taken, where=f"`data` {spec!r}")
+    data = open_data(
+        spec,
+        specs,
+        offered={"seed": settings.seed, "rank": ranks.rank, "world_size": ranks.size},
+        normalize=settings.normalize,
+        augment=make_augment(settings.augment),
+    )
+    if isinstance(data, LoaderFunction):
+        shared_out = "rank" in data.taken
+        return source_of(data.call, specs, settings, ranks, shared_out=shared_out, where=data.where)
+    return ExampleSource(data.train, data.held_out, settings, ranks, spec)
 
 
 def source_of(
@@ -249,11 +238,6 @@ def source_of(
         return batches
 
     return LoaderSource(reread, validation, specs, settings, ranks, shared_out=shared_out, where=where)
-
-
-def _taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters
-    return {name: value for name, value in offered.items() if name in parameters}
 
 
 def _length(items: Any) -> int | None:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,16 @@ from sift_onnx.records.train import KernelChange, Validation
 from sift_onnx.training.module import ImportedModule
 from sift_onnx.training.sparse.distributed import full_tensor
 from sift_onnx.training.trainer.batch import Batch
-from sift_onnx.training.trainer.checkpoint import check_same_recipe, model_identity, save_checkpoint
+from sift_onnx.training.trainer.best_state import BestState
+from sift_onnx.training.trainer.checkpoint import (
+    check_same_recipe,
+    model_identity,
+    prepare_folder,
+    save_checkpoint,
+)
 from sift_onnx.training.trainer.data import DataSource
 from sift_onnx.training.trainer.dense_original import seconds_of_dense_original
+from sift_onnx.training.trainer.distillation import Teacher
 from sift_onnx.training.trainer.first_batch import try_first_batch
 from sift_onnx.training.trainer.full_state import full_optimizer_state, full_state, load_full_model, load_full_optimizer
 from sift_onnx.training.trainer.layer_kernels import (
@@ -38,11 +45,25 @@ from sift_onnx.training.trainer.process_group import Ranks
 from sift_onnx.training.trainer.seeds import mixed_seed, seed_everything
 from sift_onnx.training.trainer.settings import TrainingSettings
 from sift_onnx.training.trainer.sparsity import active_counts, attach_sparsity, sparsity_figures
+from sift_onnx.training.trainer.weight_average import WeightAverage
 
-__all__ = ["Trainer"]
+__all__ = ["InterruptedRun", "Trainer"]
 
 Report = Callable[[dict[str, Any]], None]
 Progress = Callable[[int, int, float], None]
+
+
+class InterruptedRun(KeyboardInterrupt):
+    """A run that was asked to stop.
+
+    Attributes:
+        step: after which it did.
+        checkpoint: that it goes on from; None where there was no folder for one.
+    """
+
+    def __init__(self, step: int, checkpoint: Path | None) -> None:
+        super().__init__(f"interrupted after step {step}")
+        self.step, self.checkpoint = step, checkpoint
 
 
 class Trainer:
@@ -72,6 +93,8 @@ class Trainer:
         progress: Progress = lambda step, total, loss: None,
         checkpoints: Path | None = None,
         saved_kernels: Mapping[str, Any] | None = None,
+        teacher: nn.Module | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Prepare a training, and try the model on its first batch.
 
@@ -84,6 +107,8 @@ class Trainer:
             progress: is called after each step with the step, the total and the loss.
             checkpoints: folder for checkpoints; None for none.
             saved_kernels: the entry ``kernels`` of the checkpoint that :meth:`resume` will be given, if it has one.
+            teacher: a model to learn from, with the same inputs and outputs.
+            stopping: is asked after each step whether to interrupt the run: it keeps a checkpoint and ends.
 
         Raises:
             UsageError: settings, data and model do not fit each other.
@@ -96,7 +121,7 @@ class Trainer:
         self.module = module.to(ranks.device)
         self._source, self._settings, self._ranks = source, settings, ranks
         self._report = report if ranks.leads else lambda event: None
-        self._progress, self._checkpoints = progress, checkpoints
+        self._progress, self._checkpoints, self._stopping = progress, checkpoints, stopping
         self._loss = make_loss(settings.loss, settings.label_smoothing)
         self._identity = model_identity(module)
         if settings.amp == "float16" and ranks.device.type != "cuda":
@@ -110,6 +135,8 @@ class Trainer:
         self.last_loss: float | None = None
         self._examples, self._seconds = 0, 0.0
         self._validated: tuple[int, dict[str, Any]] | None = None
+        self._best, self._is_over = BestState(), False
+        self._teacher = None if teacher is None else Teacher(teacher, settings.distillation, settings.loss)
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
             self.sparsity = attach_sparsity(settings.sparsity, module, self.optimizer, settings.seed)
@@ -117,6 +144,9 @@ class Trainer:
             self._warn(str(remark.message))
         with self._shared.gathered():
             batch = try_first_batch(self.module, source, self._loss, settings.loss, ranks.device, self._warn)
+            if self._teacher is not None:
+                with torch.no_grad():
+                    self._teacher.to(ranks.device).check(self.module(*batch.inputs), batch)
         self.input_shapes = tuple(tuple(tensor.shape) for tensor in batch.inputs)
         masks = {} if self.sparsity is None else self.sparsity.masks()
         # Before layers are replaced: the graph tells them apart.
@@ -135,6 +165,7 @@ class Trainer:
         )
         self._counts = active_counts(self.sparsity)
         self._shared.join()
+        self._average = None if settings.ema is None else WeightAverage(settings.ema, self.full_state())
 
     def _speed_of_original(self, batch: Batch, masks: Mapping[str, torch.Tensor]) -> float | None:
         """Examples per second of all ranks, on the first one; None where sparse kernels are out of the question."""
@@ -178,6 +209,9 @@ class Trainer:
         if self.sparsity is not None:
             self.sparsity.load_state_dict(state["sparsity"])
         self._scaler.load_state_dict(state["scaler"])
+        self._best.load(state["best"])
+        if self._average is not None:
+            self._average.load(state["average"])
         self.step, self._epoch, self._step_in_epoch = state["step"], state["epoch"], state["step_in_epoch"]
         if state.get("kernels", {}).get("setting") == self.kernels.setting:
             # Layers have the kernels of the checkpoint, which follow its masks.
@@ -196,23 +230,27 @@ class Trainer:
 
         Raises:
             CheckError: the loss or the gradient is not finite.
+            InterruptedRun: ``stopping`` says so; a checkpoint has been kept where there is a folder for it.
         """
         self._report({"event": "start", "steps": self.total, "device": str(self._ranks.device)})
         if self.kernels.layers and self.kernels.setting != "dense":
             self._report({"event": "kernels", "text": kernels_summary(self.kernels), **self.kernels.to_dict()})
-        while self.step < self.total:
+        while self.step < self.total and not self._is_over:
             self._run_epoch()
         if self._ranks.all_have(self._validated is None or self._validated[0] != self.step):
             self._validate()
         self._ranks.wait()
         self._shared.leave()
         self.module.eval()
-        validation = Validation(**self._validated[1]) if self._validated is not None else Validation()
+        is_best = self._settings.keep_best and self._best.step is not None
+        figures = self._best.figures if is_best else self._validated[1] if self._validated is not None else {}
         return {
             "steps": self.step,
             "epochs": self._epoch,
             "loss": self.last_loss,
-            "validation": validation,
+            "validation": Validation(**figures),
+            "best_step": self._best.step if is_best else None,
+            "stopped_early": True if self._is_over else None,
             "kernels": self.kernels,
             "examples_per_second": self._examples * self._ranks.size / self._seconds if self._examples else None,
             "original_examples_per_second_estimate": self.original_speed,
@@ -220,6 +258,7 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         start, sizes, losses, since = self._step_in_epoch, 0, list[float](), time.perf_counter()
+        epoch_losses, epoch_start = list[float](), since
         batches = self._source.epoch(self._epoch, start)
         speed = self.original_speed
         original = {} if speed is None else {"original_examples_per_second_estimate": speed}
@@ -231,10 +270,13 @@ class Trainer:
             assert parts is not None
             self.last_loss = self._step(parts)
             losses.append(self.last_loss)
+            epoch_losses.append(self.last_loss)
             sizes += sum(part.size for part in parts)
             self._examples += sum(part.size for part in parts)
             self.step += 1
             change = self._follow_masks()
+            if self._average is not None:
+                self._average.update(self.full_state())
             self._seconds += time.perf_counter() - began
             if change is not None:
                 text = change_summary(change)
@@ -258,12 +300,32 @@ class Trainer:
                 losses, sizes, since = [], 0, now
             if self._settings.checkpoint_every and self.step % self._settings.checkpoint_every == 0:
                 self._save()
+            if self._stopping() and self.step < self.total:
+                raise InterruptedRun(self.step, self._save())
         if self._step_in_epoch == 0:
             raise UsageError(f"the data gives no batch in epoch {self._epoch}; an iterator is read once only")
         if self.step < self.total or self._step_in_epoch == self._steps_per_epoch:
             self._epoch, self._step_in_epoch = self._epoch + 1, 0
             self._validate()
+            self._report_epoch(epoch_losses, time.perf_counter() - epoch_start)
             self._ranks.wait()
+
+    def _report_epoch(self, losses: Sequence[float], seconds: float) -> None:
+        if not losses:  # it was all but over when the run was resumed
+            return
+        epochs = None if self._steps_per_epoch is None else -(-self.total // self._steps_per_epoch)
+        found = self._validated[1] if self._validated is not None and self._validated[0] == self.step else {}
+        self._report(
+            {
+                "event": "epoch",
+                "epoch": self._epoch,
+                "epochs": epochs,
+                "step": self.step,
+                "loss": sum(losses) / len(losses),
+                "seconds": seconds,
+                "validation": found,
+            }
+        )
 
     def _step(self, parts: list[Batch]) -> float:
         settings = self._settings
@@ -309,7 +371,8 @@ class Trainer:
     def _forward(self, batch: Batch) -> torch.Tensor:
         with self._autocast():
             outputs = self._shared(*batch.inputs)
-        return self._loss(outputs, batch)
+            loss = self._loss(outputs, batch)
+            return loss if self._teacher is None else self._teacher.mixed(loss, outputs, batch)
 
     def _autocast(self) -> Any:
         amp = self._settings.amp
@@ -318,16 +381,56 @@ class Trainer:
         return torch.autocast(self._ranks.device.type, getattr(torch, amp))
 
     def _way_out(self) -> str:
-        held = f"checkpoints are in {self._checkpoints}; " if self._checkpoints is not None else ""
+        held = f"checkpoints are in {self._checkpoints}; " if self._settings.checkpoint_every else ""
         return f"{held}try a lower optimizer.lr, schedule.warmup or clip_norm, and look at the data"
 
     def _validate(self) -> None:
         """Validate on the first rank; all ranks call it."""
-        with self._shared.gathered():
-            found = self._validation() if self._ranks.leads else None
-        if found is not None:
-            self._validated = (self.step, found)
-            self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
+        with self._averaged():
+            with self._shared.gathered():
+                found = self._validation() if self._ranks.leads else None
+            if found is not None:
+                self._validated = (self.step, found)
+                self._report({"event": "validation", "step": self.step, "epoch": self._epoch, **found})
+            self._note_best(found)
+
+    def _note_best(self, found: Mapping[str, Any] | None) -> None:
+        """Keep what did best, and end the run where nothing gets better; all ranks call it."""
+        keep, patience = self._settings.keep_best, self._settings.patience
+        if not keep and patience is None:
+            return
+        figures = self._ranks.of_leader(found)
+        if figures is None:
+            setting = "keep_best" if keep else "patience"
+            raise UsageError(f"{setting} needs validation data; the data has none")
+        self._best.note(self.step, figures, sum(self._counts), lambda: _copy(self.full_state()) if keep else {})
+        if patience is not None and self._best.without_gain >= patience and self.step < self.total:
+            self._is_over = True
+            text = f"no gain in {patience} validation{'s' * (patience > 1)}: the training ends at step {self.step}"
+            self._report({"event": "early-stop", "step": self.step, "text": text})
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The module with the average of its weights, if there is one."""
+        if self._average is None:
+            yield
+            return
+        own = _copy(self.full_state())
+        load_full_model(self.module, self._averaged_state())
+        try:
+            yield
+        finally:
+            load_full_model(self.module, own)
+
+    def _averaged_state(self) -> dict[str, torch.Tensor]:
+        assert self._average is not None
+        return self._average.masked({} if self.sparsity is None else self.sparsity.masks())
+
+    def final_state(self) -> dict[str, torch.Tensor]:
+        """What the run has come to: the best state, or the average, or the weights; with FSDP2 a collective call."""
+        if self._settings.keep_best and self._best.step is not None:
+            return self._best.state
+        return self.full_state() if self._average is None else self._averaged_state()
 
     @torch.no_grad()
     def _validation(self) -> dict[str, Any] | None:
@@ -354,10 +457,13 @@ class Trainer:
         """The same of the optimizer."""
         return full_optimizer_state(self.optimizer, self.module)
 
-    def _save(self) -> None:
+    def _save(self) -> Path | None:
+        """Keep a checkpoint, and say where."""
         # Where tensors are sharded, all ranks take part.
         if self._checkpoints is None or not (self._ranks.leads or self._shared.is_sharded):
-            return
+            return None
+        if self._ranks.leads:
+            prepare_folder(self._checkpoints)
         state = {
             "graph": self._identity,
             "settings": self._settings.telling(),
@@ -370,10 +476,19 @@ class Trainer:
             "sparsity": None if self.sparsity is None else self.sparsity.state_dict(),
             "scaler": self._scaler.state_dict(),
             "kernels": self.kernels.to_dict(),
+            "best": self._best.saved(),
+            "average": None if self._average is None else self._average.saved(),
         }
-        if self._ranks.leads:
-            path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
-            self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
+        if not self._ranks.leads:
+            return None
+        path = save_checkpoint(self._checkpoints, self.step, state, self._settings.keep_checkpoints)
+        self._report({"event": "checkpoint", "step": self.step, "checkpoint": str(path)})
+        return path
 
     def _warn(self, text: str) -> None:
         self._report({"event": "warning", "text": text})
+
+
+def _copy(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A state that does not change with the module: on a CPU, full tensors may be those of the module."""
+    return {name: tensor.clone() for name, tensor in state.items()}

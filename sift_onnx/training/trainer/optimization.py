@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from itertools import compress
+from typing import Any
 
 import torch
 from torch import nn
 
 from sift_onnx.errors import UsageError
+from sift_onnx.plugins import first_line
 from sift_onnx.training.sparse.parameters.compact import compact_weights
+from sift_onnx.training.trainer.optimizer_classes import class_of
 from sift_onnx.training.trainer.settings import OptimizerSettings, ScheduleSettings
 
 __all__ = ["make_optimizer", "rate_factor", "set_rate"]
 
 
 def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """SGD or AdamW over a module's parameters; those of one dimension, scales and biases, have no weight decay.
+    """An optimizer over a module's parameters; those of one dimension, scales and biases, have no weight decay.
 
     Raises:
-        UsageError: the module has no parameter.
+        UsageError: the module has no parameter, or torch has no such optimizer or none with these options.
     """
+    kind = class_of(settings.type)
     params = [param for param in module.parameters() if param.requires_grad]
     if not params:
         raise UsageError("the model has no parameters; name the initializers to train under 'trainable'")
@@ -32,9 +36,15 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
         {"params": [p for p, decay in zip(params, decays, strict=True) if not decay], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
+    own: dict[str, Any] = {}
     if settings.type == "sgd":
-        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+        own = {"momentum": settings.momentum, "nesterov": settings.nesterov}
+    elif settings.type == "adamw":
+        own = {"betas": settings.betas, "eps": settings.eps}
+    try:
+        return kind(groups, lr=settings.lr, **{**own, **settings.options})
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"optimizer {settings.type!r}: {first_line(error)}; see torch.optim.{kind.__name__}") from None
 
 
 def rate_factor(settings: ScheduleSettings, step: int, total: int) -> float:

@@ -11,14 +11,27 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
+from sift_onnx.datasets.normalization import Normalization
 from sift_onnx.errors import UsageError
 from sift_onnx.settings import convert
+from sift_onnx.training.trainer.optimizer_classes import class_of
 
-__all__ = ["KernelSetting", "OptimizerSettings", "ScheduleSettings", "TrainingSettings", "first_difference"]
+__all__ = [
+    "LOSSES",
+    "Augmentation",
+    "DistillationSettings",
+    "KernelSetting",
+    "OptimizerSettings",
+    "ScheduleSettings",
+    "TrainingSettings",
+    "first_difference",
+]
 
 # What a resumed run may have otherwise: it does not change what is computed, but for rounding by other kernels.
 _FREE = ("kernels", "log_every", "checkpoint_every", "keep_checkpoints")
 
+Augmentation = Literal["none", "crop", "crop-flip", "resized-crop-flip"]
+LOSSES = ("classification", "next-token", "mse", "l1", "huber")
 KernelSetting = Literal["auto", "sparse", "dense"]
 
 _LARGEST = sys.float_info.max
@@ -34,25 +47,33 @@ class OptimizerSettings:
     """The optimizer.
 
     Attributes:
-        type: of the optimizer.
+        type: ``sgd``, ``adamw``, or the name of a class of ``torch.optim``, such as ``RMSprop``.
         lr: learning rate at its peak.
         weight_decay: of weights of two dimensions or more; norms' scales and biases have none.
         momentum: of SGD.
         nesterov: of SGD.
         betas: of AdamW.
         eps: of AdamW.
+        options: further arguments of the class, by name.
     """
 
-    type: Literal["sgd", "adamw"] = "sgd"
+    type: str = "sgd"
     lr: _Positive = 0.1
     weight_decay: _NotNegative = 0.0
     momentum: _BelowOne = 0.9
     nesterov: bool = True
     betas: tuple[_BelowOne, _BelowOne] = (0.9, 0.999)
     eps: _NotNegative = 1e-8
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(self)
+        class_of(self.type)
+        if self.type not in ("sgd", "adamw"):
+            own = ("momentum", "nesterov", "betas", "eps")
+            given = [f.name for f in dataclasses.fields(self) if f.name in own and getattr(self, f.name) != f.default]
+            if given:
+                raise UsageError(f"{given[0]} is of sgd and adamw; write it under 'options' for {self.type!r}")
         if self.type == "sgd" and self.nesterov and not self.momentum:
             raise UsageError("nesterov needs a momentum; write 'nesterov: false'")
 
@@ -84,20 +105,46 @@ class ScheduleSettings:
 
 
 @dataclass(frozen=True)
+class DistillationSettings:
+    """How a model learns from a teacher; without one these do nothing.
+
+    Attributes:
+        temperature: that scores are divided by before they become probabilities.
+        weight: of what is learned from the teacher; the targets have the rest.
+    """
+
+    temperature: _Positive = 2.0
+    weight: Annotated[float, Meta(ge=0, le=1)] = 0.5
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True)
 class TrainingSettings:
     """A training.
 
     Attributes:
-        loss: ``classification``, ``next-token``, or ``FILE.py:FUNCTION``, called with outputs and target.
+        loss: ``classification``, ``next-token``, ``mse``, ``l1``, ``huber``, or ``FILE.py:FUNCTION``, called with
+            outputs and target.
         label_smoothing: of ``classification`` and ``next-token``.
         epochs: passes over the data; of ``epochs`` and ``steps`` one is given.
         steps: optimizer steps.
         batch_size: of ``.npz`` data and folders of images, examples per optimizer step, of all ranks and accumulated
             parts together.
+        normalize: of images, ``none``, ``imagenet`` or ``MEAN/STD``, see
+            :class:`~sift_onnx.datasets.normalization.Normalization`.
+        augment: of images to train on, by torchvision: ``crop`` shifts them by up to an eighth, ``crop-flip`` also
+            mirrors half of them, ``resized-crop-flip`` cuts out a part of any size as for ImageNet.
         accumulate: parts whose gradients make one step: of such data, parts of ``batch_size``; of a loader,
             batches.
         optimizer: see :class:`OptimizerSettings`.
         schedule: see :class:`ScheduleSettings`.
+        distillation: see :class:`DistillationSettings`.
+        ema: decay of an exponential moving average of the weights, which is what is validated and written; None for
+            the weights themselves.
+        keep_best: whether what is written is what did best in validation, and not the end.
+        patience: validations without gain after which the training ends; None for none.
         clip_norm: largest norm of all gradients together; None for no clipping.
         amp: ``off``, ``bfloat16`` or ``float16`` (CUDA only, with loss scaling).
         kernels: of masked layers: ``sparse`` computes with active weights alone, ``dense`` with zeros in a dense layer,
@@ -117,9 +164,15 @@ class TrainingSettings:
     epochs: _AtLeastOne | None = None
     steps: _AtLeastOne | None = None
     batch_size: _AtLeastOne = 64
+    normalize: str = "none"
+    augment: Augmentation = "none"
     accumulate: _AtLeastOne = 1
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    distillation: DistillationSettings = field(default_factory=DistillationSettings)
+    ema: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    keep_best: bool = False
+    patience: _AtLeastOne | None = None
     clip_norm: _Positive | None = None
     amp: Literal["off", "bfloat16", "float16"] = "off"
     kernels: KernelSetting = "auto"
@@ -134,8 +187,11 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         _check(self)
-        if self.loss not in ("classification", "next-token") and ".py:" not in self.loss:
-            raise UsageError(f"loss is {self.loss!r}; choose classification, next-token, or write FILE.py:FUNCTION")
+        Normalization.parse(self.normalize)
+        if self.loss not in LOSSES and ".py:" not in self.loss:
+            raise UsageError(f"loss is {self.loss!r}; choose {', '.join(LOSSES)}, or write FILE.py:FUNCTION")
+        if self.ema is not None and self.parallelism == "fsdp2":
+            raise UsageError("ema needs whole weights in each step, and fsdp2 shares them out; drop one of them")
 
     @classmethod
     def of_recipe(cls, settings: Mapping[str, Any], source: str = "recipe") -> TrainingSettings:

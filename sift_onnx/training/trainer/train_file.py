@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from sift_onnx.analysis.training_mode import mode_note
 from sift_onnx.errors import OutputError, PreconditionError, UsageError
@@ -18,6 +19,7 @@ from sift_onnx.model_files.paths import check_input, check_output
 from sift_onnx.passes.batch_norm.folded_batch_norms import find_folded, starts_at_random
 from sift_onnx.passes.prepare.inference_mode import InferenceMode
 from sift_onnx.records.train import TrainReport
+from sift_onnx.shapes.tensor_specs import TensorSpec
 from sift_onnx.training import sparse
 from sift_onnx.training.importing.importer import to_torch
 from sift_onnx.training.trainer.batch import input_specs
@@ -50,9 +52,11 @@ def train_file(
     resume: str | Path | None = None,
     kernels: KernelSetting | None = None,
     threads: int | None = None,
+    teacher: str | Path | None = None,
     force: bool = False,
     report: Report = lambda event: None,
     progress: Progress = lambda step, total, loss: None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Train the model in ``source``, and write it to ``target`` with its new weights and masks.
 
@@ -71,15 +75,19 @@ def train_file(
         resume: folder whose newest checkpoint the training goes on from, and which further ones go to.
         kernels: ``auto``, ``sparse`` or ``dense``, whatever ``settings`` say; None leaves it to them.
         threads: of torch and of sparse kernels during the training; None for torch's present number.
+        teacher: a trained model with the same inputs and outputs to learn from besides, see ``distillation`` of the
+            settings.
         force: overwrite ``target``, and mix checkpoints with those of another run.
         report: is called with log lines, see :class:`~sift_onnx.training.trainer.loop.Trainer`.
         progress: is called after each step.
+        stopping: is asked after each step whether to interrupt the run, which then keeps a checkpoint.
 
     Returns:
         What :class:`~sift_onnx.records.train.TrainReport` has, ready for JSON; None on all ranks but the first.
 
     Raises:
         SiftError: model, data and settings do not fit each other, or the loss is not finite.
+        InterruptedRun: ``stopping`` said so.
     """
     start = time.perf_counter()
     history = RunHistory()
@@ -121,6 +129,7 @@ def train_file(
             else source_of(data, specs, settings, ranks)
         )
         keeps = settings.checkpoint_every > 0
+        taught = None if teacher is None else _teacher(teacher, specs)
         trainer = Trainer(
             module,
             batches,
@@ -128,7 +137,10 @@ def train_file(
             ranks,
             report=noted,
             progress=progress,
-            checkpoints=folder if keeps else None,
+            # Of another run there may be some that this one would be resumed from.
+            checkpoints=folder if keeps or found is not None or not checkpoints_in(folder) else None,
+            teacher=taught,
+            stopping=stopping,
             saved_kernels=None if state is None else state.get("kernels"),
         )
         if found is not None and state is not None:
@@ -136,7 +148,7 @@ def train_file(
         if keeps and ranks.leads:
             prepare_folder(folder)
         result = trainer.run()
-        state = trainer.full_state()
+        state = trainer.final_state()
         if not ranks.leads:
             return None
         write_back_file(source, state, target, force=force)
@@ -149,11 +161,26 @@ def train_file(
             inference_mode=tuple(ready.report["inference_mode"]),
             cost=example_cost(target, specs, trainer.input_shapes),
             history=history.record(),
+            teacher=None if teacher is None else str(teacher),
             device=str(ranks.device),
             ranks=ranks.size,
             checkpoints=str(folder) if keeps else None,
             seconds=time.perf_counter() - start,
         ).to_dict()
+
+
+def _teacher(path: str | Path, specs: Sequence[TensorSpec]) -> nn.Module:
+    """The teacher as a module.
+
+    Raises:
+        UsageError: it takes other inputs.
+    """
+    model = InferenceMode()(Model.load(path)).model
+    own = input_specs(model)
+    if [spec.dtype for spec in own] != [spec.dtype for spec in specs]:
+        listed = [", ".join(f"{spec.name} ({spec.dtype})" for spec in each) for each in (own, specs)]
+        raise UsageError(f"the teacher {path} takes {listed[0]}, and the model {listed[1]} (`teacher`)")
+    return to_torch(model)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -74,9 +76,13 @@ def test_one_recipe_transforms_and_trains(folder: Path, capfd: pytest.CaptureFix
     out, err = capfd.readouterr()
     assert f"{folder}/o.onnx: 12 steps" in out
     assert out.strip().endswith(f"Next: sift-onnx check {folder}/o.onnx")
-    assert err == "The masked layer runs on sparse kernels.\n"
+    first, *epochs = err.splitlines()
+    assert first == "The masked layer runs on sparse kernels."
+    assert [re.sub(r"[\d.]+( s|%|,)", r"X\1", line) for line in epochs] == [
+        f"epoch {n}/3: loss X, validation loss X, accuracy X%, X s" for n in (1, 2, 3)
+    ]
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert {"start", "kernels", "step", "validation", "checkpoint"} == {event["event"] for event in events}
+    assert {"start", "kernels", "step", "validation", "epoch", "checkpoint"} == {event["event"] for event in events}
     assert call("check", folder / "o.onnx") == 0
 
 
@@ -106,7 +112,7 @@ def test_kernels_and_threads_are_options(folder: Path, capfd: pytest.CaptureFixt
     assert call("train", *base, "--kernels", "dense", "--json", "-") == 0
     out, err = capfd.readouterr()
     document = json.loads(out)
-    assert err == ""
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["epoch 1/2", "epoch 2/2"]
     assert document["kernels"]["setting"] == "dense"
     assert document["kernels"]["layers"][0]["kernels"] == "dense"
     assert document["examples_per_second"] > 0
@@ -157,6 +163,75 @@ def test_a_process_that_is_killed_goes_on_where_it_was(folder: Path) -> None:
     assert (folder / "killed.onnx").read_bytes() == (folder / "whole.onnx").read_bytes()
 
 
+INTERRUPTED = """
+import os, signal
+import numpy as np
+
+def batches():
+    data = np.load(os.path.join(os.path.dirname(__file__), "d.npz"))
+    def train():
+        for i in range(8):
+            if i == 5 and not os.path.exists("again"):
+                os.kill(os.getpid(), signal.SIGINT)
+            yield data["x"][8 * i : 8 * i + 8], data["target"][8 * i : 8 * i + 8]
+    return train()
+"""
+
+
+def test_an_interrupted_run_names_the_command_that_goes_on(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "data.py").write_text(INTERRUPTED)
+    (folder / "r.yaml").write_text(
+        RECIPE.replace("epochs: 2", "steps: 8").replace("checkpoint_every: 3", "log_every: 4")
+    )
+    options = ["--recipe", "r.yaml", "--data", "data.py:batches", "--device", "cpu"]
+    assert call("train", "net.onnx", "o.onnx", *options, "--checkpoints", "kept ones") == 130
+    err = capfd.readouterr().err.splitlines()
+    assert "Interrupted after step 6; the newest checkpoint is kept ones/step-00000006.pt" in err
+    assert err[-1] == "Interrupted."
+    (command,) = (line.removeprefix("Go on with: ") for line in err if line.startswith("Go on with: "))
+    assert "--resume 'kept ones'" in command
+    (folder / "again").touch()
+    program, *words = shlex.split(command)
+    assert program == "sift-onnx"
+    assert call(*words, "-q") == 0
+    assert call("train", "net.onnx", "whole.onnx", *options, "-q") == 0
+    assert (folder / "o.onnx").read_bytes() == (folder / "whole.onnx").read_bytes()
+
+
+def test_figures_for_other_trackers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: dict[str, list[tuple[dict[str, float], int]]] = {"wandb": [], "mlflow": []}
+    ended: list[str] = []
+
+    class Run:
+        def log(self, figures: dict[str, float], step: int) -> None:
+            logged["wandb"].append((figures, step))
+
+        def finish(self) -> None:
+            ended.append("wandb")
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: object) -> None:
+            ended.append("mlflow")
+
+    wandb, mlflow = types.ModuleType("wandb"), types.ModuleType("mlflow")
+    wandb.init = lambda project: Run() if project == "digits" else None  # type: ignore[attr-defined]
+    mlflow.start_run = Run  # type: ignore[attr-defined]
+    mlflow.log_metrics = lambda figures, step: logged["mlflow"].append((figures, step))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    assert call("train", *arguments(folder, "o.onnx"), "--track", "wandb:digits", "--track", "mlflow", "-q") == 0
+    assert logged["wandb"] == logged["mlflow"]
+    names = {name for figures, _ in logged["wandb"] for name in figures}
+    assert {"train/loss", "train/nnz", "validation/accuracy"} <= names
+    assert sorted(ended) == ["mlflow", "wandb"]
+    assert call("train", *arguments(folder, "p.onnx"), "--track", "excel", "-q") == 2
+
+
 @pytest.mark.usefixtures("stand_in")
 def test_figures_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, float, int]] = []
@@ -198,7 +273,7 @@ def test_tensorboard_that_is_not_installed(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert call("train", *arguments(folder, "o.onnx"), "--tensorboard", folder / "board", "--device", "cpu") != 0
     err = capfd.readouterr().err
-    assert "--tensorboard needs TensorBoard: pip install tensorboard, or use --log FILE" in err
+    assert "TensorBoard is not installed: pip install tensorboard; or use --log FILE" in err
     assert not (folder / "o.onnx").exists()
 
 

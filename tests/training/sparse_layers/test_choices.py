@@ -89,13 +89,13 @@ def test_weights_of_other_types_and_without_active_elements_stay_dense() -> None
         "its weight is float64; sparse kernels compute in float32"
     )
     module = module.float()
-    module.masks["two.weight"].zero_()
+    module.masks["two.weight"] = torch.zeros_like(module.masks["two.weight"])
     assert sparsified(module)[1]["two.weight"].reason == "no weight of it is active"
 
 
 def test_auto_takes_what_is_sparse_enough_and_says_how_sparse() -> None:
     module = with_masks(to_torch(two_products().model()), 0.2)
-    module.masks["two.weight"].fill_(True)
+    module.masks["two.weight"] = torch.ones_like(module.masks["two.weight"])
     _, found = sparsified(module, "auto")
     assert found["one.weight"].kernels == "sparse"
     assert found["two.weight"] == LayerChoice("two.weight", "dense", "100% of its weights are active")

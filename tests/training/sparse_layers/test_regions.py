@@ -322,3 +322,20 @@ def test_a_rewritten_graph_can_be_copied_and_pickled() -> None:
         assert torch.equal(other(x), twin(x))
         densify_layers(other)
         torch.testing.assert_close(other(x), twin(x))
+
+
+@pytest.mark.parametrize("activation", ["Relu", "HardSwish"])
+def test_what_one_pass_computes_again_is_not_kept(activation: str) -> None:
+    net = Net()
+    x = normalized(net, images(net), 6) if activation == "Relu" else images(net)
+    net.output(net.conv(net.op(activation, x), 6, 4, name="second"))
+    module = sparsified(imported(net))[0].train()
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        module(torch.randn(16, 5, 8, 8)).sum().backward()
+    assert [t.shape[1] for t in kept.values() if t.dim() == 5] == [5, 6]

@@ -1,37 +1,45 @@
-// Memory of arrays that a caller gets and drops run after run: fresh pages, which the system clears one by one, would
-// take longer than much of what is written to them.
+// Memory for arrays that come and go, as those of training steps do.
 #pragma once
 
 #include <cstddef>
-#include <deque>
-#include <memory>
+#include <map>
 
-#include "base/aligned_buffer.h"
+#include "base/address_range.h"
 #include "base/fork_safe_mutex.h"
 
 namespace sift::cpu {
 
+// Arrays lie in one range of addresses, where neighbours that came back are one piece for whatever size comes next. New
+// pages are the dearest memory there is: the system clears them, and a step asks for gigabytes.
 class ArrayPool {
  public:
-  // At least `count` floats: of the memory that came back the smallest that is large enough, if it is not much larger.
-  std::unique_ptr<AlignedBuffer> take(std::size_t count);
+  // Aligned to a page.
+  struct Block {
+    float* begin = nullptr;
+    std::size_t bytes = 0;
+    bool pooled = false;  // false: by itself, where the range of addresses has no room
+  };
 
-  // It is kept: what is out and what lies idle are together little more than what was out at one time. Where new memory
-  // would make it more, the first to come back is the first to go.
-  void give_back(std::unique_ptr<AlignedBuffer> buffer);
+  // Of `count` floats, in the smallest piece that is large enough. Throws std::bad_alloc.
+  Block take(std::size_t count);
+  void give_back(Block block) noexcept;
 
-  std::size_t idle() const;  // floats
+  std::size_t idle() const;  // floats that came back and are kept
 
  private:
-  using Buffers = std::deque<std::unique_ptr<AlignedBuffer>>;
-  static constexpr std::size_t kMostWaste = 4;    // a quarter of what is asked for
-  static constexpr std::size_t kMostSurplus = 8;  // an eighth of what was out, for sizes that do not follow each other
+  static constexpr std::size_t kPage = 4096;
+  static constexpr std::size_t kMostSurplus = 8;  // an eighth of what was out, for pieces that do not fit together
 
-  void take_surplus(Buffers& surplus);
+  std::size_t place(std::size_t bytes);
+  void drop_surplus();
+
+  using Pieces = std::map<std::size_t, std::size_t>;  // offset: bytes
 
   mutable ForkSafeMutex mutex_;
-  Buffers free_;
-  std::size_t idle_ = 0;
+  AddressRange range_;
+  Pieces free_;               // no two are neighbours, and none ends at end_
+  std::size_t end_ = 0;       // of the last array
+  std::size_t written_ = 0;   // beyond it no page has memory
   std::size_t out_ = 0;
   std::size_t most_out_ = 0;
 };

@@ -97,8 +97,8 @@ using FloatArray = nb::ndarray<nb::numpy, float, nb::device::cpu>;
 // Gives the memory back to the pool when the last array that looks at it is gone.
 struct Lent {
   std::shared_ptr<ArrayPool> pool;
-  std::unique_ptr<AlignedBuffer> buffer;
-  ~Lent() { pool->give_back(std::move(buffer)); }
+  ArrayPool::Block block;
+  ~Lent() { pool->give_back(block); }
 };
 
 FloatArray empty_array(const std::shared_ptr<ArrayPool>& pool, const std::vector<std::size_t>& sizes) {
@@ -107,7 +107,7 @@ FloatArray empty_array(const std::shared_ptr<ArrayPool>& pool, const std::vector
     if (__builtin_mul_overflow(count, size, &count) || count > kMostFloats) throw std::bad_alloc();
   }
   auto lent = std::make_unique<Lent>(pool, pool->take(count));
-  float* const data = lent->buffer->floats(count);
+  float* const data = lent->block.begin;
   const nb::capsule owner(lent.get(), [](void* own) noexcept { delete static_cast<Lent*>(own); });
   lent.release();
   return FloatArray(data, sizes.size(), sizes.data(), owner);

@@ -59,10 +59,13 @@ double cost_of(const Form& form, const GradientTile& tile, std::int64_t planes, 
   const double products = rows * mean * positions;
   const double multiplying = form.product + form.gradient / slots +
                              (form.line * lines + form.block) / (kSums * positions) + form.sum / positions;
-  const double copying = (kCopied + kCopiedLine / static_cast<double>(tile.plane_w)) *
-                         static_cast<double>(planes * tile.plane_blocks()) / products;
+  // Channels of tokens are adjacent in memory: a line has all of them.
+  const bool is_token = out_h * out_w == 1;
+  const double copied_line = is_token ? 0.0 : kCopiedLine / static_cast<double>(tile.plane_w);
+  const double gradient_line = is_token ? 0.0 : kGradientLine / static_cast<double>(tile.w);
+  const double copying = (kCopied + copied_line) * static_cast<double>(planes * tile.plane_blocks()) / products;
   // Of all slices that share the gradients, a few dozen.
-  const double gradients = (kGradient + kGradientLine / static_cast<double>(tile.w)) / (mean * 16.0);
+  const double gradients = (kGradient + gradient_line) / (mean * 16.0);
   // Tiles that reach beyond the image are cut, but not all costs with them.
   const double covered = static_cast<double>(ceil_div(out_h, tile.h) * tile.h * ceil_div(out_w, tile.w) * tile.w) /
                          static_cast<double>(out_h * out_w);

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sift_onnx.errors import UsageError
 from sift_onnx.sparsity.patterns.pattern import Pattern
+from sift_onnx.training.packed_masks import PackedMasks
 from sift_onnx.training.sparse.algorithms.state import AlgorithmState
 from sift_onnx.training.sparse.attachment.attached import AttachedAlgorithm
 from sift_onnx.training.sparse.configuration import whole
@@ -132,7 +133,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
         self.densify_at = None if densify_at is None else whole(densify_at, "densify_at")
         self.score_shaper: ScoreShaper | None = None
         self._dense = False
-        self._given: Mapping[str, torch.Tensor] = {}
+        self._given = PackedMasks()
         self._known_axes: Mapping[str, tuple[int, int]] = {}
         self._cycled: set[int] = set()
         self.target_sparsity_hooks: UserHooks[SparsityAlgorithm, str, Share] = UserHooks()
@@ -169,7 +170,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
             sparse_param.schedule = self._sparsity[sparse_param.param]
 
     def start_from(self, masks: Mapping[str, ArrayLike | torch.Tensor]) -> None:
-        given = {name: torch.as_tensor(mask).to(torch.bool) for name, mask in masks.items()}
+        given = PackedMasks({name: torch.as_tensor(mask).to(torch.bool) for name, mask in masks.items()})
         for member in self.members:
             member._given = given
 
@@ -178,7 +179,7 @@ class SparsityAlgorithm(AttachedAlgorithm):
             # A model that is sparse already would keep hardly a weight under a new mask.
             inherits = member._sparsity.is_empty or (member._takes_masks_of_model and member.starts_sparse)
             member._known_axes = known_axes(module)
-            member._given = masks_by_path(module, member._given or (masks_of(module) if inherits else {}))
+            member._given = masks_by_path(module, member._given or (masks_of(module) if inherits else PackedMasks()))
 
     def sparsify_parameter(self, module: torch.nn.Module, name: str, param: torch.Tensor) -> None:
         if name in self.sparse_params:

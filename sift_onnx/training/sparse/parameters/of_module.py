@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from sift_onnx.training.packed_masks import PackedMasks
+
 __all__ = ["axes_of", "known_axes", "maskable_parameters", "masks_by_path", "masks_of", "owned_parameters", "unwrapped"]
 
 # Output and input features, as in torch's own layers.
@@ -42,18 +44,20 @@ def maskable_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn
             yield name, owner, param
 
 
-def masks_of(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
+def masks_of(module: torch.nn.Module) -> PackedMasks:
     """The masks a module knows of itself, as one imported from ONNX does: its attribute ``masks``, or none."""
     masks = getattr(module, "masks", None)
+    if isinstance(masks, PackedMasks):
+        return masks
     if not isinstance(masks, Mapping):
-        return {}
-    return {name: mask for name, mask in masks.items() if isinstance(mask, torch.Tensor)}
+        return PackedMasks()
+    return PackedMasks({name: mask for name, mask in masks.items() if isinstance(mask, torch.Tensor)})
 
 
-def masks_by_path(module: torch.nn.Module, masks: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def masks_by_path(module: torch.nn.Module, masks: PackedMasks) -> PackedMasks:
     """``masks`` by parameter name, of a module whose ``parameter_paths`` say where a few initializers are kept."""
     paths = getattr(module, "parameter_paths", None)
-    return {paths.get(name, name) if isinstance(paths, Mapping) else name: mask for name, mask in masks.items()}
+    return masks.renamed(paths if isinstance(paths, Mapping) else {})
 
 
 def known_axes(module: torch.nn.Module) -> Mapping[str, tuple[int, int]]:

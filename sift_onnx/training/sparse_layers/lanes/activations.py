@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes.tensors import Lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, Recomputation
 
 __all__ = ["activate"]
 
@@ -35,8 +35,23 @@ def activate(kernel: str, run: Callable[..., Tensor], x: Lanes, *args: Any, **at
     function = None if found is None or not runs_on_kernels(x.data) else found(*args, **attributes)
     if function is None:
         return x.map(run, *args, **attributes)
-    data: Tensor = _Activation.apply(x.data, x.kernel_shape, function)  # type: ignore[no-untyped-call]
-    return x.with_data(data)
+    shape = x.kernel_shape
+    data: Tensor = _Activation.apply(x.data, shape, function)  # type: ignore[no-untyped-call]
+    if _keeps_result(function):
+        return x.with_data(data)
+    return x.with_data(data, Recomputation(lambda kept: _activated(kept, shape, function), (x.data,)))
+
+
+def _keeps_result(function: Function) -> bool:
+    """Whether the backward pass needs the result: the sign of a ReLU's is that of its input."""
+    return function[0] == "relu"
+
+
+def _activated(x: Tensor, shape: tuple[int, int, int, int], function: Function) -> Tensor:
+    x = x.contiguous()
+    out = empty(*x.shape)
+    CPU.activation_forward(pool().kernels, shape, function, x.detach(), out)
+    return out
 
 
 def _gelu(approximate: str = "none") -> Function:
@@ -67,10 +82,8 @@ class _Activation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, int, int, int], function: Function) -> Tensor:
         x = x.contiguous()
-        out = empty(*x.shape)
-        CPU.activation_forward(pool().kernels, shape, function, x.detach(), out)
-        # The sign of a ReLU's result is that of its input, and what comes next keeps the result.
-        ctx.save_for_backward(out if function[0] == "relu" else x)
+        out = _activated(x, shape, function)
+        ctx.save_for_backward(out if _keeps_result(function) else x)
         ctx.shape, ctx.function = shape, function
         return out
 

@@ -12,7 +12,15 @@ from torch.autograd.function import once_differentiable
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.kernels.normalization import BatchNormalization
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
-from sift_onnx.training.sparse_layers.lanes.tensors import LANES, Lanes, beside, combined, from_lanes, image_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import (
+    LANES,
+    Lanes,
+    Recomputation,
+    beside,
+    combined,
+    from_lanes,
+    image_lanes,
+)
 
 __all__ = ["BatchStatistics", "normalize", "statistics_for", "update_running", "value_count"]
 
@@ -55,7 +63,33 @@ def normalize(
     )
     if module.training:
         update_running(module, mean, variance, found, value_count(x))
-    return x.with_data(data)
+    return x.with_data(data, _recomputation(x, scale, shift, found, relu=relu) if sums is None else None)
+
+
+def _recomputation(x: Lanes, scale: Tensor, shift: Tensor, found: BatchStatistics, *, relu: bool) -> Recomputation:
+    shape = x.kernel_shape
+
+    def normalized(data: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, inverse_std: Tensor) -> Tensor:
+        return _applied(data, scale, shift, shape, mean, inverse_std, relu=relu)
+
+    return Recomputation(normalized, (x.data, scale, shift, found.mean, found.inverse_std))
+
+
+def _applied(
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    shape: tuple[int, int, int, int],
+    mean: Tensor,
+    inverse_std: Tensor,
+    residual: Tensor | None = None,
+    *,
+    relu: bool,
+) -> Tensor:
+    out = empty(*x.shape)
+    numbers = [t.detach().contiguous() for t in (x, scale, shift)]
+    CPU.batch_norm_apply(pool().kernels, shape, *numbers, mean, inverse_std, relu, residual, out)
+    return out
 
 
 @dataclass(frozen=True)
@@ -106,14 +140,14 @@ class _Normalize(torch.autograd.Function):
     ) -> Tensor:
         x, scale, shift = x.contiguous(), scale.contiguous(), shift.contiguous()
         residual = None if residual is None else residual.contiguous()
-        out = empty(*x.shape)
-        threads, mean, inverse_std = pool().kernels, statistics.mean, statistics.inverse_std
-        numbers = (x.detach(), scale.detach(), shift.detach())
+        mean, inverse_std = statistics.mean, statistics.inverse_std
         if statistics.variance is None:
-            CPU.batch_norm_apply(threads, shape, *numbers, mean, inverse_std, relu, residual, out)
+            out = _applied(x, scale, shift, shape, mean, inverse_std, residual, relu=relu)
         else:
+            out = empty(*x.shape)
+            numbers = (x.detach(), scale.detach(), shift.detach())
             CPU.batch_norm_forward(
-                threads, shape, *numbers, epsilon, relu, residual, out, mean, inverse_std, statistics.variance
+                pool().kernels, shape, *numbers, epsilon, relu, residual, out, mean, inverse_std, statistics.variance
             )
         # Without a residual the sign of the result is found again from x, which reads less.
         ctx.save_for_backward(x, scale, shift, out if relu and residual is not None else None)

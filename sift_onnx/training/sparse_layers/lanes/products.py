@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sift_onnx.training.sparse_layers.kernels import LayerKernels, channel_sums
-from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, from_lanes
+from sift_onnx.training.sparse_layers.lanes.tensors import Lanes, Recomputation, from_lanes
 
 __all__ = ["DenseGradient", "product_in_lanes"]
 
@@ -37,7 +37,7 @@ def product_in_lanes(
         gradient: asks whether the dense gradient of the weight is wanted besides.
     """
     data: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
-        x.data, values, bias, kernels, x.kernel_shape, gradient
+        x.data, values, bias, kernels, x.kernel_shape, gradient, x.recomputation
     )
     return x.with_data(data)
 
@@ -53,10 +53,14 @@ class _Product(torch.autograd.Function):
         kernels: LayerKernels,
         shape: tuple[int, int, int, int],
         gradient: DenseGradient | None,
+        recomputation: Recomputation | None,
     ) -> Tensor:
         x = x.contiguous()
         kernels.take(values)
-        ctx.save_for_backward(x, values)
+        # Half of what a step keeps would be results of normalization, beside what they were computed from.
+        kept = (x,) if recomputation is None else recomputation.tensors
+        ctx.save_for_backward(values, *kept)
+        ctx.input_again = None if recomputation is None else recomputation.run
         ctx.kernels, ctx.shape, ctx.gradient = kernels, shape, gradient
         return kernels.forward(shape, x, bias)
 
@@ -64,21 +68,23 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dy: Tensor) -> Any:  # type: ignore[override]
-        x, values = ctx.saved_tensors
+        values, *kept = ctx.saved_tensors
         kernels, shape, dy = ctx.kernels, ctx.shape, dy.contiguous()
         dx = dvalues = dbias = None
-        if ctx.needs_input_grad[0]:
-            kernels.take_again(values)
-            dx = kernels.input_gradient(shape, dy)
         if ctx.needs_input_grad[1]:
+            x = kept[0] if ctx.input_again is None else ctx.input_again(*kept)
             if ctx.gradient is not None and ctx.gradient.is_wanted():
                 n = shape[0]
                 dvalues = ctx.gradient.give(_planes(x, n), _planes(dy, n))
             else:
                 dvalues = kernels.weight_gradient(shape, x, dy, values.numel())
+            del x
+        if ctx.needs_input_grad[0]:
+            kernels.take_again(values)
+            dx = kernels.input_gradient(shape, dy)
         if ctx.needs_input_grad[2]:
             dbias = channel_sums(kernels.output_shape(shape), dy)
-        return dx, dvalues, dbias, None, None, None
+        return dx, dvalues, dbias, None, None, None, None
 
 
 def _planes(data: Tensor, n: int) -> Tensor:

@@ -18,10 +18,23 @@ from torch import Tensor
 from sift_onnx.training.compilation import never_compiled
 from sift_onnx.training.sparse_layers.kernels import CPU, empty, pool, runs_on_kernels
 
-__all__ = ["LANES", "Lanes", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
+__all__ = ["LANES", "Lanes", "Recomputation", "beside", "combined", "from_lanes", "image_lanes", "token_lanes"]
 
 LANES = 16
 Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """How the backward pass gets data again that the forward pass did not keep.
+
+    Attributes:
+        run: computes them from ``tensors``.
+        tensors: what the backward pass keeps anyway.
+    """
+
+    run: Callable[..., Tensor]
+    tensors: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -33,12 +46,14 @@ class Lanes:
         n: images or tokens; the last lanes are idle if it is no multiple of 16.
         shape: of the tensor as torch has it: images, or for tokens anything that ends in the channels.
         is_tokens: whether it is a matrix of tokens, with the channels last.
+        recomputation: how to get the data again, where that takes one pass over memory; None: they have to be kept.
     """
 
     data: Tensor
     n: int
     shape: tuple[int, ...]
     is_tokens: bool
+    recomputation: Recomputation | None = None
 
     @property
     def kernel_shape(self) -> Shape:
@@ -51,14 +66,14 @@ class Lanes:
         """The data type."""
         return self.data.dtype
 
-    def with_data(self, data: Tensor) -> Lanes:
+    def with_data(self, data: Tensor, recomputation: Recomputation | None = None) -> Lanes:
         """The same images or tokens with other features, whose counts ``data`` tells."""
         _, c, h, w, _ = data.shape
         if self.is_tokens:
             shape: tuple[int, ...] = (*self.shape[:-1], c)
         else:
             shape = (self.n, c, w) if len(self.shape) == 3 else (self.n, c, h, w)
-        return replace(self, data=data, shape=shape)
+        return replace(self, data=data, shape=shape, recomputation=recomputation)
 
     def map(self, function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Lanes:
         """``function`` of the data."""

@@ -62,13 +62,45 @@ def test_arrays_outlive_their_pool() -> None:
     assert array.sum() == 3 << 16
 
 
-def test_much_larger_memory_is_not_given_for_small_arrays() -> None:
+def test_a_piece_of_larger_memory_leaves_the_rest_for_others() -> None:
     pool = _kernels.ArrayPool()
-    large = pool.empty((1 << 20,))
+    large, last = pool.empty((1 << 20,)), pool.empty((1 << 16,))
     place = address(large)
     del large
-    small = pool.empty((1 << 16,))
-    assert address(small) != place
+    parts = [pool.empty((1 << 18,)) for _ in range(4)]
+    assert sorted(address(part) for part in parts) == [place + (i << 20) for i in range(4)]
+    assert pool.idle == 0
+    assert address(last) not in {address(part) for part in parts}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)])
+def test_neighbours_that_came_back_are_one_piece(order: tuple[int, ...]) -> None:
+    pool = _kernels.ArrayPool()
+    arrays: dict[int, np.ndarray] = {i: pool.empty((1 << 16,)) for i in range(3)}
+    last = pool.empty((1 << 16,))
+    place = min(address(array) for array in arrays.values())
+    for i in order:
+        del arrays[i]
+    assert address(pool.empty((3 << 16,))) == place
+    assert last.size == 1 << 16
+
+
+def test_arrays_of_a_repeated_sequence_lie_where_they_lay() -> None:
+    """However sizes follow each other: after the second round no page is new."""
+    pool = _kernels.ArrayPool()
+    sizes = np.random.default_rng(0).integers(1 << 10, 1 << 18, 40).tolist()
+
+    def step() -> list[int]:
+        kept = [pool.empty((size,)) for size in sizes]
+        places = [address(array) for array in kept]
+        for size in sizes:
+            kept.pop()
+            gradient = pool.empty((size,))
+            places.append(address(gradient))
+        return places
+
+    first = step()
+    assert step() == first
 
 
 def test_no_more_lies_idle_than_was_out_at_one_time() -> None:
@@ -78,14 +110,17 @@ def test_no_more_lies_idle_than_was_out_at_one_time() -> None:
         assert pool.idle <= 1 << 18
 
 
-def test_the_smallest_memory_that_is_large_enough_is_given() -> None:
+def test_the_smallest_piece_that_is_large_enough_is_given() -> None:
     pool = _kernels.ArrayPool()
     sizes = (5 << 14, 4 << 14, 9 << 13)
-    arrays = [pool.empty((size,)) for size in sizes]
-    places = [address(array) for array in arrays]
-    del arrays
-    gc.collect()
+    pieces, between = [], []
+    for size in sizes:
+        pieces.append(pool.empty((size,)))
+        between.append(pool.empty((1 << 12,)))
+    places = [address(array) for array in pieces]
+    pieces.clear()
     assert address(pool.empty((4 << 14,))) == places[1]
+    assert len(between) == 3
 
 
 def test_what_is_out_and_idle_together_stays_near_what_was_out_at_one_time() -> None:

@@ -1,4 +1,4 @@
-"""Training data in ``.npz`` files.
+"""Data in ``.npz`` files.
 
 An array for each input of the model, under the input's name (``x`` will do for a single one), and ``target`` (or
 ``y``); ``val_`` in front of a name makes it part of the validation data.
@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from sift_onnx.datasets.batches import check_input
+from sift_onnx.datasets.examples import ArrayExamples
 from sift_onnx.errors import UsageError
 from sift_onnx.shapes.tensor_specs import TensorSpec
-from sift_onnx.training.trainer.batch import check_input
 
 __all__ = ["read_arrays"]
 
-Arrays = list[torch.Tensor | None]
 
-
-def read_arrays(path: Path, specs: Sequence[TensorSpec]) -> tuple[Arrays, Arrays | None]:
-    """Training and validation arrays, each one per input and then the target, or None where there is no target.
+def read_arrays(path: Path, specs: Sequence[TensorSpec]) -> tuple[ArrayExamples, ArrayExamples | None]:
+    """Training and validation examples; the latter are None where the file has none.
 
     Pickled objects are not loaded.
 
@@ -58,10 +56,12 @@ def read_arrays(path: Path, specs: Sequence[TensorSpec]) -> tuple[Arrays, Arrays
     return train, _arrays(path, arrays, specs, "val_")
 
 
-def _arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], specs: Sequence[TensorSpec], prefix: str) -> Arrays | None:
+def _arrays(
+    path: Path, arrays: dict[str, npt.NDArray[Any]], specs: Sequence[TensorSpec], prefix: str
+) -> ArrayExamples | None:
     if not any(name.startswith("val_") == bool(prefix) for name in arrays):
         return None
-    found: Arrays = []
+    found: list[npt.NDArray[Any]] = []
     count: int | None = None
     for spec in specs:
         name = next((n for n in _names(spec, specs, prefix) if n in arrays), None)
@@ -73,17 +73,17 @@ def _arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], specs: Sequence[Ten
             raise UsageError(f"{path}: {name!r} has values that are not finite; take them out first")
         count = array.shape[0] if count is None else count
         _check_count(path, name, array, count)
-        found.append(torch.from_numpy(np.ascontiguousarray(array.astype(spec.dtype))))
+        found.append(np.ascontiguousarray(array.astype(spec.dtype, copy=False)))
     target = next((n for n in (f"{prefix}target", f"{prefix}y") if n in arrays), None)
     if target is None:
-        return [*found, None]
+        return ArrayExamples(found, None)
     assert count is not None
     array = arrays[target]
     if array.dtype.kind not in "iufb":
         raise UsageError(f"{path}: {target!r} is {array.dtype}; write numbers")
     _check_count(path, target, array, count)
     wide = array.astype(np.int64) if array.dtype.kind in "iu" else array
-    return [*found, torch.from_numpy(np.ascontiguousarray(wide))]
+    return ArrayExamples(found, np.ascontiguousarray(wide))
 
 
 def _check_count(path: Path, name: str, array: npt.NDArray[Any], count: int) -> None:

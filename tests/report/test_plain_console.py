@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.table import Table
 
-from sift_onnx.cli.plain_console import PlainConsole
+from sift_onnx.report.plain_console import PlainConsole
 
 
 @pytest.mark.parametrize("name", ["[/b]", "[red]w[/red]", "block:key:w", "%s", "[link=http://x]"])

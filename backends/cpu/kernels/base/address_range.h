@@ -1,0 +1,31 @@
+// Addresses without memory: the system provides pages when they are first written.
+#pragma once
+
+#include <cstddef>
+
+namespace sift::cpu {
+
+class AddressRange {
+ public:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+  // As many bytes as the machine has memory, or as few as the process may still reserve; none where that fails.
+  AddressRange();
+  ~AddressRange();
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+
+  char* at(std::size_t offset) const { return begin_ + offset; }
+  std::size_t size() const { return size_; }
+
+  // The memory of whole large pages in [from, to) goes back to the system. Returns how many bytes that are.
+  std::size_t drop(std::size_t from, std::size_t to) const;
+
+ private:
+  void* mapped_ = nullptr;
+  std::size_t mapped_size_ = 0;
+  char* begin_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace sift::cpu

@@ -1,0 +1,67 @@
+"""Long runs that are interrupted: they come to an end of their own, and name the command that goes on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+__all__ = ["asked_to_stop", "command_again"]
+
+
+@contextmanager
+def asked_to_stop(verbosity: int = 0) -> Iterator[Callable[[], bool]]:
+    """Whether the user has asked the run to stop, by Ctrl-C; a second one stops it at once.
+
+    Under torchrun, and off the main thread, Ctrl-C is left as it is: ranks would not stop at the same step.
+    """
+    asked = threading.Event()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        asked.set()
+        if verbosity >= 0:
+            click.echo("Stopping after this step; Ctrl-C again stops at once.", err=True)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def command_again(context: click.Context, **changes: str | None) -> str:
+    """The command that a verb was called by, quoted for a shell.
+
+    Args:
+        context: of the call.
+        changes: other values of options, by the names of their parameters; None leaves one out.
+    """
+    words = ["sift-onnx", str(context.info_name)]
+    for param in context.command.params:
+        name = str(param.name)
+        if name in changes:
+            words += [] if changes[name] is None else [param.opts[0], str(changes[name])]
+        elif context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            words += _words(param, context.params[name])
+    return shlex.join(words)
+
+
+def _words(param: click.Parameter, value: Any) -> list[str]:
+    if isinstance(param, click.Argument):
+        return [str(value)]
+    if isinstance(value, bool):
+        return [param.opts[0]] if value else list(param.secondary_opts[:1])
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for each in values for word in (param.opts[0], str(each))]

@@ -1,0 +1,1 @@
+"""How good a model's outputs are on data."""

@@ -1,0 +1,31 @@
+"""Quads: four weights of one output along its input features, the unit that int8 kernels skip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["QUAD", "live_quads", "quads_of"]
+
+# An instruction multiplies four bytes with four bytes, and adds up the products.
+QUAD = 4
+
+
+def quads_of(rows: int, channels: int, taps: int = 1) -> int:
+    """Quads of a weight; the last one of a row's tap may be a part of one."""
+    return rows * taps * -(-channels // QUAD)
+
+
+def live_quads(active: npt.NDArray[Any]) -> int:
+    """Quads that hold an active weight.
+
+    Args:
+        active: which weights are, [rows][channels][taps]: input channels, each with the weights of a window.
+    """
+    channels = active.shape[1]
+    if not channels:
+        return 0
+    starts = np.arange(0, channels, QUAD)
+    return int(np.count_nonzero(np.logical_or.reduceat(active, starts, axis=1)))

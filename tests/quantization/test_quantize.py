@@ -1,0 +1,167 @@
+"""Quantized models keep masks, patterns and accuracy, whatever the format."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import sift_onnx
+from sift_onnx.errors import MaskWarning, UnsupportedError, UsageError
+from sift_onnx.passes import Prune
+from sift_onnx.quantization.quantize import quantize_model
+from sift_onnx.weights.quads import live_quads
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((32, 4, 6, 6)).astype(np.float32)
+
+
+def network() -> onnx.ModelProto:
+    """A stem, a normalized convolution, a product with columns as outputs and a classifier."""
+    weights: dict[str, Any] = {
+        "stem.weight": RNG.standard_normal((16, 4, 3, 3)) / 6,
+        "body.weight": RNG.standard_normal((16, 16, 3, 3)) / 12,
+        "inner.weight": RNG.standard_normal((16, 24)) / 4,
+        "head.weight": RNG.standard_normal((5, 24)) / 5,
+        "scale": RNG.uniform(0.5, 2, 16),
+        "shift": RNG.standard_normal(16),
+        "mean": RNG.standard_normal(16) / 9,
+        "var": RNG.uniform(0.5, 2, 16),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "stem.weight"], ["a"], pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "body.weight"], ["c"], pads=[1] * 4),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]),
+        helper.make_node("GlobalAveragePool", ["e"], ["f"]),
+        helper.make_node("Flatten", ["f"], ["g"]),
+        helper.make_node("MatMul", ["g", "inner.weight"], ["h"]),
+        helper.make_node("Relu", ["h"], ["i"]),
+        helper.make_node("Gemm", ["i", "head.weight"], ["y"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, 6, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])],
+        [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def scores(model: onnx.ModelProto) -> np.ndarray:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, {"x": X})[0]
+
+
+NET = network()
+TARGET = scores(NET).argmax(1)
+DATA = [(X[:20], TARGET[:20]), (X[20:], TARGET[20:])]
+FORMS: dict[str, dict[str, Any]] = {
+    "qdq": {},
+    "qdq per tensor": {"per_channel": False},
+    "qoperator, entropy": {"format": "qoperator", "calibration": "entropy"},
+    "dynamic": {"dynamic": True},
+}
+PATTERNS = ("unstructured", "2:4", "block:1x4")
+
+
+@pytest.fixture(scope="module")
+def pruned() -> dict[str, Any]:
+    return {pattern: Prune("0.5", pattern=pattern)(sift_onnx.load(NET)).model for pattern in PATTERNS}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_masks_survive_bit_for_bit(pruned: dict[str, Any], pattern: str, form: str) -> None:
+    source = pruned[pattern]
+    found = quantize_model(source, DATA, measure=False, **FORMS[form])
+    proto = found.model.to_proto()
+    onnx.checker.check_model(proto)
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    before, after = sift_onnx.masks(source), sift_onnx.masks(proto)
+    assert set(before) == {"body.weight", "inner.weight"}
+    assert found.report.masks == 2
+    for name, mask in before.items():
+        assert np.array_equal(after[f"{name}_quantized"], mask)
+        weight = stored[f"{name}_quantized"]
+        assert weight.dtype == np.int8
+        assert not weight[~mask].any()
+        # Input features last: of a convolution its channels, of a product its rows.
+        quads = np.moveaxis(mask, 1, -1).reshape(-1, 4) if mask.ndim == 4 else mask.T.reshape(-1, 4)
+        if pattern == "2:4":
+            assert quads.sum(1).max() <= 2
+        if pattern == "block:1x4":
+            assert set(quads.sum(1)) == {0, 4}
+    bound = 0.1 * np.abs(scores(source.to_proto())).max()
+    np.testing.assert_allclose(scores(proto), scores(source.to_proto()), atol=bound)
+
+
+def test_the_report_counts_live_quads(pruned: dict[str, Any]) -> None:
+    report = quantize_model(pruned["block:1x4"], DATA, measure=False).report
+    layers = {layer.name: layer for layer in report.layers}
+    body, inner = layers["body.weight_quantized"], layers["inner.weight_quantized"]
+    assert (body.live_quads, inner.live_quads) == (0.5, 0.5)
+    assert 0.5 < report.totals.live_quads < 1  # of the dense ones, all
+    assert (report.samples, report.calibration) == (32, "minmax")
+    loose = quantize_model(pruned["unstructured"], DATA, measure=False).report.layers
+    live = next(layer.live_quads for layer in loose if layer.name == "body.weight_quantized")
+    mask = sift_onnx.masks(pruned["unstructured"])["body.weight"].reshape(16, 16, 9)
+    # But for those whose weights were all rounded to zero.
+    assert 0 <= live_quads(mask) / (16 * 4 * 9) - (live or 0) <= 0.03
+
+
+def test_accuracy_before_and_after(pruned: dict[str, Any]) -> None:
+    report = quantize_model(pruned["2:4"], DATA, backend="onnxruntime", threads=1, label="q").report
+    assert report.accuracy is not None
+    after, before = report.accuracy.runs
+    assert (after.model, before.baseline) == ("q", True)
+    expected = (scores(pruned["2:4"].to_proto()).argmax(1) == TARGET).mean()
+    assert before.metrics["top1"] == pytest.approx(expected)
+    assert abs(after.metrics["top1"] - before.metrics["top1"]) < 0.2
+    without = quantize_model(NET, [X], backend="onnxruntime", threads=1).report
+    assert without.accuracy is None
+    assert without.warnings[0].startswith("accuracy is not measured: the model's first output is [32, 5]")
+
+
+def test_a_quantized_file_is_read_without_a_warning(pruned: dict[str, Any], tmp_path: Path) -> None:
+    quantize_model(pruned["unstructured"], DATA, measure=False).model.save(tmp_path / "q.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MaskWarning)
+        masks = sift_onnx.masks(tmp_path / "q.onnx")
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == {
+        f"{name}_quantized": int(mask.sum()) for name, mask in sift_onnx.masks(pruned["unstructured"]).items()
+    }
+
+
+def test_layers_that_stay_in_floating_point() -> None:
+    found = quantize_model(NET, DATA, measure=False, keep_float=["stem.*", "head.weight"])
+    types = {layer.name.removesuffix("_quantized"): layer.type for layer in found.report.layers}
+    assert types == {"stem.weight": "float32", "body.weight": "int8", "inner.weight": "int8", "head.weight": "float32"}
+    with pytest.raises(UsageError, match=r"`keep_float='foot\*'` matches no weight"):
+        quantize_model(NET, DATA, keep_float=["foot*"])
+
+
+def test_what_cannot_be_quantized_says_so() -> None:
+    with pytest.raises(UsageError, match="static quantization needs `data`"):
+        quantize_model(NET)
+    with pytest.raises(UsageError, match="has no examples"):
+        quantize_model(NET, [])
+    with pytest.raises(UnsupportedError, match="quantized already"):
+        quantize_model(quantize_model(NET, DATA, measure=False).model, DATA)
+    with pytest.raises(UsageError, match="calibration is 'max'; choose minmax, entropy or percentile"):
+        quantize_model(NET, DATA, calibration="max")  # type: ignore[arg-type]
+
+
+def test_a_model_that_is_given_stays_as_it_is() -> None:
+    model = sift_onnx.load(NET)
+    before = model.to_proto().SerializeToString()
+    quantize_model(model, DATA, measure=False)
+    assert model.to_proto().SerializeToString() == before
