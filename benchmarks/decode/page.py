@@ -33,7 +33,7 @@ last-level cache of the machine may stay in it, for the loop as for the products
 
 ## Repeat it
 
-    python benchmarks/decode/decode_bytes.py --results benchmarks/decode/results/PROCESSOR.json
+    python benchmarks/decode/decode_bytes.py --layers 8 --results benchmarks/decode/results/PROCESSOR.json
     python benchmarks/decode/page.py
 """
 
@@ -44,7 +44,7 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
     gigabytes = 4e-9 * first["layers"] * first["width"] ** 2
     text = _INTRODUCTION.format(**first, gigabytes=gigabytes)
     for document in documents:
-        text += f"{pages.measured_on(document)}\n\n"
+        text += f"{pages.measured_on(document)} {document.get('note', '')}".rstrip() + "\n\n"
         rows = {(row["sparsity"], row["name"]): row for row in document["rows"]}
         cells = []
         for (sparsity, name), row in rows.items():
