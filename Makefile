@@ -1,9 +1,9 @@
-# make demo    install, then export ResNet-18, widen it at the same FLOPs, check it and time it
+# make demo    install, then the whole way: transform, train, compare, time, simulate; within four minutes
 # make test    install, then run the tests that take a few minutes in all
 # make test-all    the tests that take longer as well: documents, sanitizers, other compilers, whole architectures
 # make reproduce    repeat figures and tables of the paper on Fashion-MNIST, within 90 minutes; DATA=DIR has its IDX files
 # make ci      what continuous integration runs
-# make api     pages of the Python interface in build/api, from its docstrings
+# make docs    the documents as a site in build/site
 #
 # PYTHON=python3.12 make test    with another interpreter (before .venv exists)
 
@@ -13,32 +13,23 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard backends/cpu/kernels/*/* backends/cpu/kernels/*/*/*)
 
-.PHONY: demo test test-all lint types walls package-check fuzz api reproduce ci clean
+.PHONY: demo test test-all lint types walls package-check fuzz docs reproduce ci clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/train.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[train]'
+$(VENV)/demo.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALL_INPUTS) | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[train,report,dev]'
-	@touch $@ $(VENV)/train.stamp
+	$(PIP) install -c constraints.txt -e '.[demo,dev,docs]'
+	@touch $@ $(VENV)/demo.stamp
 
-define sift
-@printf '\n$$ sift-onnx %s\n' '$(1)'
-@cd build/demo && $(BIN)/sift-onnx $(1)
-endef
-
-demo: $(VENV)/train.stamp
-	@mkdir -p build/demo
-	$(call sift,models export resnet18 resnet18.onnx --force)
-	$(call sift,transform resnet18.onnx resnet18-wide.onnx --wide 0.9 --force)
-	$(call sift,check resnet18-wide.onnx)
-	$(call sift,inspect resnet18-wide.onnx)
-	$(call sift,benchmark resnet18-wide.onnx --baseline resnet18.onnx --backend onnxruntime)
+# FOLDER=somewhere make demo puts its files elsewhere.
+demo: $(VENV)/demo.stamp
+	PATH="$(BIN):$$PATH" docs/demo/demo.sh $(or $(FOLDER),build/demo)
 
 # One torch thread in each of the two workers: more would only wait for each other. Tests of a file share a worker, and
 # with it what they are all made of.
@@ -76,10 +67,10 @@ package-check: $(VENV)/dev.stamp
 fuzz: $(VENV)/dev.stamp
 	PYTHONPATH=tests:tests/support OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --files $(or $(FILES),20000) --jobs 2
 
-# Stops at a name or an annotation that does not resolve.
-api: $(VENV)/dev.stamp
-	rm -rf build/api
-	$(BIN)/python docs/build_api.py build/api
+# The documents as a site in build/site, with a reference of verbs and of Python; a broken link is an error.
+docs: $(VENV)/dev.stamp
+	$(BIN)/python docs/site/lay_out.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file build/mkdocs.yml
 
 # Tables and figures of the paper, to benchmarks/reproduce/results/standard; within 90 minutes on two cores.
 reproduce: $(VENV)/dev.stamp

@@ -16,7 +16,15 @@ from sift_onnx.errors import UsageError
 from sift_onnx.passes.settings import Count, Form, Globs, InputShapes
 from sift_onnx.settings.convert import convert, suggestion
 
-__all__ = ["Setting", "declared_settings", "hold_settings", "make", "noted_settings", "resolve_annotations"]
+__all__ = [
+    "Setting",
+    "declared_settings",
+    "field_hints",
+    "hold_settings",
+    "make",
+    "noted_settings",
+    "resolve_annotations",
+]
 
 Made = TypeVar("Made")
 
@@ -79,7 +87,7 @@ def declared_settings(pass_class: type[Any]) -> Mapping[str, Setting]:
 @functools.cache
 def _declared(pass_class: Any) -> Mapping[str, Setting]:
     by_hand = _is_written_by_hand(pass_class)
-    hints = get_type_hints(pass_class.__init__ if by_hand else pass_class, include_extras=True)
+    hints = get_type_hints(pass_class.__init__, include_extras=True) if by_hand else field_hints(pass_class)
     found: list[Setting] = []
     for name, parameter in signature(pass_class).parameters.items():
         if parameter.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
@@ -105,9 +113,15 @@ def resolve_annotations(pass_class: type[Any]) -> None:
     Its annotations are texts, also those of inherited fields, whose names may be unknown in the module of the class.
     """
     if not _is_written_by_hand(pass_class):
-        hints = get_type_hints(pass_class)
+        hints = field_hints(pass_class, include_extras=False)
         constructor = pass_class.__init__
         constructor.__annotations__ = {name: hints.get(name) for name in constructor.__annotations__}
+
+
+def field_hints(pass_class: type[Any], *, include_extras: bool = True) -> dict[str, Any]:
+    """Types of the fields of a dataclass by name."""
+    # Up to Python 3.10, typing refuses annotations that are no types: KW_ONLY, which separates fields, is none.
+    return get_type_hints(pass_class, localns={"KW_ONLY": object}, include_extras=include_extras)
 
 
 def _is_written_by_hand(pass_class: type[Any]) -> bool:

@@ -19,6 +19,7 @@ from sift_onnx.graphs.constants import MaskedConstant, nbytes_of
 from sift_onnx.graphs.exporting import export_graph, export_model_fields
 from sift_onnx.graphs.importing import copy_graph, import_model, normalize_constants, own_arrays, restore_masks
 from sift_onnx.graphs.onnx_ir_export import ir_model_of
+from sift_onnx.graphs.sparsity_notes import note_sparsity
 from sift_onnx.graphs.topological_order import sort_nodes
 from sift_onnx.model_files import writer as model_file
 from sift_onnx.model_files.paths import check_output
@@ -156,12 +157,15 @@ class Model:
             add_initializer(proto, constant, known, storage)
 
         export_graph(self.graph, self.origin.graph, model.graph, add, ir_version=model.ir_version)
+        note_sparsity(model.graph, self.masked())
         hide_sparse_initializers(model.graph)
         return model
 
     def to_onnx_ir(self) -> Any:
         """The model as an ``onnx_ir.Model`` of any size, with lazy large tensors."""
-        return ir_model_of(self.skeleton(), self.initializers(), self.masked())
+        skeleton, masked = self.skeleton(), self.masked()
+        note_sparsity(skeleton.graph, masked)
+        return ir_model_of(skeleton, self.initializers(), masked)
 
     def save(
         self,
@@ -209,6 +213,7 @@ class Model:
                 add_initializer(proto, constant, known, storage)
 
         export_graph(self.graph, self.origin.graph, graph, add, ir_version=fields.ir_version)
+        note_sparsity(graph, self.masked())
         sparse_names = {tensor.constant.name for tensor in large if isinstance(tensor, LargeSparseTensor)}
         hide_sparse_initializers(graph, sparse_names)
         parts = model_file.ModelParts(fields, graph, large)

@@ -37,6 +37,7 @@ from sift_onnx.passes.prepare.inference_mode import in_inference_mode
 from sift_onnx.passes.prepare.inline_functions import InlineFunctions
 from sift_onnx.passes.prepare.lift_constants import LiftConstants
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
+from sift_onnx.passes.progress import report_progress
 from sift_onnx.passes.selection import no_layers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.sparsifying import SparsifyingPass
@@ -92,7 +93,8 @@ class LayerwisePass(SparsifyingPass):
         own = own_function(copy.graph)
         node_builder = NodeBuilder(copy.graph)
         done: dict[str, Replacement] = {}
-        for name, layer in layers.items():
+        for number, (name, layer) in enumerate(layers.items()):
+            report_progress(number, len(layers), name)
             builder = self.replacement_builder(node_builder, layer, own)
             done[name] = self.replace(builder)
             for occurrence in layer.occurrences:

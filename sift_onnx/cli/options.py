@@ -154,7 +154,7 @@ def output_options(command: Command) -> Command:
         return -1 if ctx.params.pop("quiet", False) else value
 
     to_file = "Write the result as JSON to FILE, or to stdout with '-'."
-    quiet = "Results only; nothing on stderr but errors."
+    quiet = "Nothing but errors; --json is still written."
     for option in (
         click.option("-v", "--verbose", "verbosity", count=True, callback=count, help="Say more on stderr."),
         click.option("-q", "--quiet", is_flag=True, is_eager=True, help=quiet),
@@ -241,4 +241,7 @@ seed_option = click.option(
 )
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing output.")
 storage_option = choice_option("--storage", *STORAGES, help=STORAGE_HELP)
+full_option = click.option(
+    "--full", is_flag=True, help="A row for every layer; of more than 40, those that repeat share one otherwise."
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from sift_onnx.cli.flags import with_flags
 from sift_onnx.errors import OutputError, printable
 
@@ -46,7 +48,7 @@ def deliver(
 ) -> None:
     """Hand out what a verb has found: as JSON where ``--json`` says, and in words on stdout unless JSON is there.
 
-    Settings that texts of it name become options.
+    Settings that texts of it name become options. Where ``-q`` was given, there are no words.
 
     Args:
         found: the result, a record or what JSON holds.
@@ -65,7 +67,7 @@ def deliver(
         from sift_onnx.records.record import json_of
 
         write_json(json_of(shown), json_path)
-    if json_path == "-":
+    if json_path == "-" or _is_quiet():
         return
     from rich.table import Table
 
@@ -79,6 +81,12 @@ def deliver(
                 # A file and a pipe have room for everything.
                 console.width = width_beyond_terminals(console, part) if isinstance(part, Table) else 140
             console.print(with_flags(part), soft_wrap=isinstance(part, str))
+
+
+def _is_quiet() -> bool:
+    """Whether the verb that runs was called with ``-q``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("verbosity", 0) < 0
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sift_onnx.cli.output import byte_progress, deliver, note, notes, status_line
+from sift_onnx.cli.output import byte_progress, deliver, note, notes, progress_bar, status_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,6 +29,7 @@ class Rewriting:
         target: the file to write.
         storage: how masks are stored.
         dry_run: write nothing.
+        full: list every layer.
         force: overwrite ``target``.
         json_path: as of ``--json``.
         verbosity: below 0 nothing is said on stderr.
@@ -38,6 +39,7 @@ class Rewriting:
     target: Path
     storage: Storage
     dry_run: bool
+    full: bool
     force: bool
     json_path: str | None
     verbosity: int
@@ -53,7 +55,7 @@ def run(
     call: Rewriting,
     *,
     doing: str,
-    tables: Callable[[TransformReport], Iterable[RenderableType]],
+    tables: Callable[[TransformReport, bool], Iterable[RenderableType]],
     outcome: Callable[[TransformReport], str],
 ) -> None:
     """Apply passes to a file, write another, and say what was done.
@@ -62,12 +64,13 @@ def run(
         apply: the passes; what they report is a :class:`TransformReport`, and may have more fields.
         call: the files, and how the second is written.
         doing: for the status line, "pruning" say.
-        tables: of the report.
+        tables: of the report, with a row for every layer or not.
         outcome: what the target holds, from the report, in a sentence.
     """
     from sift_onnx.analysis.training_mode import mode_note
     from sift_onnx.model import Model
     from sift_onnx.model_files.paths import check_input, check_output
+    from sift_onnx.passes.progress import listening
     from sift_onnx.records.reading import read_record
     from sift_onnx.records.transform import TransformReport
 
@@ -78,8 +81,14 @@ def run(
     start = time.perf_counter()
     with status_line(f"reading {source}", verbosity):
         model = Model.load(source)
-    with status_line(f"{doing} {source}", verbosity):
-        result = apply(model)
+    with progress_bar(verbosity) as bar:
+        task = bar.add_task(f"{doing} {source}", total=None)
+
+        def on_layer(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{doing} {name}")
+
+        with listening(on_layer):
+            result = apply(model)
     if not dry_run:
         with byte_progress(f"writing {target}", verbosity) as progress:
             result.model.save(target, storage=call.storage, force=call.force, progress=progress)
@@ -89,7 +98,7 @@ def run(
     def in_words(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         report = read_record(dict(document), TransformReport, "the report of the passes")
         if result.changed:
-            yield from tables(report)
+            yield from tables(report, call.full)
         if dry_run:
             yield f"Dry run: nothing was written to {target}."
         elif result.changed:

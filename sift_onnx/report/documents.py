@@ -12,6 +12,7 @@ from sift_onnx.errors import UsageError
 from sift_onnx.records.benchmark import BenchmarkReport
 from sift_onnx.records.check import CheckReport
 from sift_onnx.records.cost import CostReport
+from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.profile import ProfileReport
 from sift_onnx.records.reading import is_document_of, read_record
 from sift_onnx.records.record import SCHEMA, Record
@@ -27,6 +28,7 @@ KINDS: dict[str, type[Record]] = {
     "profile": ProfileReport,
     "benchmark": BenchmarkReport,
     "train": TrainReport,
+    "evaluate": EvaluationReport,
     "check": CheckReport,
     "transform": TransformReport,
     "inspect": CostReport,
@@ -90,7 +92,7 @@ def read_document(path: str) -> Document[Record]:
             return Document(path, kind, read_record(data, record, f"{path}, a result of {kind},"))
     raise UsageError(
         f"{path} is of no verb that a report shows (it has the fields {', '.join(list(data)[:6])}); these are "
-        "transform, prune, densify, inspect, check, train, benchmark, profile and simulate"
+        "transform, prune, densify, inspect, check, train, evaluate, benchmark, profile and simulate"
     )
 
 

@@ -9,14 +9,21 @@ from rich.console import RenderableType
 from sift_onnx.records.cost import CostReport
 from sift_onnx.report.active_zeros import zeros_line
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.layer_groups import remark, shown_costs
 from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["inspect_tables"]
 
 
-def inspect_tables(report: CostReport, title: str) -> Iterator[RenderableType]:
-    """Tables of layers and of those left out, and a line of totals, for what ``inspect`` reports."""
+def inspect_tables(report: CostReport, title: str, full: bool = False) -> Iterator[RenderableType]:
+    """Tables of layers and of those left out, and a line of totals, for what ``inspect`` reports.
+
+    Args:
+        report: of the model.
+        title: the model's name.
+        full: whether every layer has a row in models of any size.
+    """
     totals, zeros = report.totals, report.totals.active_zeros
     with_zeros = "|active zeros" if zeros else ""
     columns = f"<weight|<kind|<shape|parameters|active{with_zeros}|sparsity|dense MACs|MACs of active|search space"
@@ -34,7 +41,8 @@ def inspect_tables(report: CostReport, title: str) -> Iterator[RenderableType]:
     )
     for column, footer in zip(table.columns, footers, strict=True):
         column.footer = footer
-    for layer in report.layers:
+    shown = shown_costs(report.layers, full)
+    for layer in shown:
         table.add_row(
             layer.name,
             layer.kind,
@@ -48,6 +56,7 @@ def inspect_tables(report: CostReport, title: str) -> Iterator[RenderableType]:
             f"{layer.search_space:,}" if layer.search_space else "",
         )
     yield table
+    yield from remark(len(report.layers), len(shown))
     yield from left_out_tables(report.left_out)
     yield from zeros_line(title, totals.nnz, zeros)
     if totals.attention_macs:

@@ -8,19 +8,28 @@ from rich.console import RenderableType
 
 from sift_onnx.records.transform import LayerChange, TransformReport
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.layer_groups import remark, shown_changes
 from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.numbers import dims, si
 
 __all__ = ["figures", "mask_tables", "status_text", "totals_lines"]
 
 
-def mask_tables(report: TransformReport, title: str) -> Iterator[RenderableType]:
-    """A table of layers and lines of totals for what ``prune`` or ``densify`` reports."""
+def mask_tables(report: TransformReport, title: str, full: bool = False) -> Iterator[RenderableType]:
+    """A table of layers and lines of totals for what ``prune`` or ``densify`` reports.
+
+    Args:
+        report: of the pass.
+        title: of the table.
+        full: whether every layer has a row in models of any size.
+    """
     columns = "<weight|<kind|<shape|non-zeros|sparsity|MACs before|MACs after|<status"
     table = FittingTable(columns, title=title, spare=("kind", "MACs before", "shape", "MACs after"))
-    for layer in report.layers:
+    shown = shown_changes(report.layers, full)
+    for layer in shown:
         table.add_row(layer.name, layer.kind, dims(layer.shape_after), *figures(layer), status_text(layer))
     yield table
+    yield from remark(len(report.layers), len(shown))
     yield from left_out_tables(report.left_out or ())
     yield from totals_lines(report)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["dims", "file_size", "si"]
+__all__ = ["dims", "file_size", "rate", "si"]
 
 
 def dims(shape: Sequence[int]) -> str:
@@ -18,6 +18,11 @@ def si(number: float) -> str:
         if abs(number) >= limit:
             return f"{number / limit:.2f} {prefix}"
     return f"{number:g}"
+
+
+def rate(number: float) -> str:
+    """A number of things per second, or of milliseconds: three digits, or all of those before the point."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def file_size(count: int) -> str:

@@ -10,17 +10,21 @@ from sift_onnx.errors import listing
 from sift_onnx.records.benchmark import BenchmarkReport
 from sift_onnx.records.check import CheckReport
 from sift_onnx.records.cost import CostReport
+from sift_onnx.records.evaluation import EvaluationReport
 from sift_onnx.records.profile import ProfileReport
 from sift_onnx.records.record import Record
 from sift_onnx.records.simulate import SimulationReport
 from sift_onnx.records.train import TrainReport
 from sift_onnx.records.transform import TransformReport
+from sift_onnx.report.answers import answers
 from sift_onnx.report.charts.masks import MaskPicture
 from sift_onnx.report.documents import Document, documents_of, sparsities
 from sift_onnx.report.numbers import si
 from sift_onnx.report.page.frame import Section, document
 from sift_onnx.report.page.markup import Markup, join, tag
 from sift_onnx.report.page.table import Table, table_html
+from sift_onnx.report.sections.answers import answers_html
+from sift_onnx.report.sections.evaluation import evaluation_html
 from sift_onnx.report.sections.model import check_html, inspect_html, mask_html, transform_html, transform_words
 from sift_onnx.report.sections.runs import benchmark_html, profile_html
 from sift_onnx.report.sections.simulation import bounds_html, simulation_html, simulation_words
@@ -43,8 +47,8 @@ def results_page(documents: Sequence[Document[Record]], masks: Sequence[tuple[st
         MissingExtraError: matplotlib is not installed.
     """
     known = sparsities(documents)
-    models = list(dict.fromkeys(d.model for d in documents if d.kind != "benchmark"))
-    sections = [Section("Results", _overview(documents))]
+    models = list(dict.fromkeys(d.model for d in documents if d.kind not in ("benchmark", "evaluate")))
+    sections = [Section("Results", join(answers_html(answers(documents)), _overview(documents)))]
 
     def add(title: str, content: Markup | None) -> None:
         if content:
@@ -56,6 +60,7 @@ def results_page(documents: Sequence[Document[Record]], masks: Sequence[tuple[st
     add("Masks", join(*(join(tag("h3", name), mask_html(p, f"masks-{i}")) for i, (name, p) in enumerate(masks))))
     add("Training", training_html(trainings, "training") if trainings else None)
     add("Accuracy against FLOPs", accuracy_html(trainings, "accuracy"))
+    add("Evaluation", _each(documents_of(EvaluationReport, documents), "evaluation", evaluation_html))
     add("Latency", _each(timed, "latency", lambda d, prefix: benchmark_html(d, known, prefix)))
     add("Profile", _each(documents_of(ProfileReport, documents), "profile", profile_html))
     add("Simulator", join(bounds_html(simulations, "bounds"), _each(simulations, "simulator", _simulation)))
@@ -113,6 +118,8 @@ def _finding(data: Record) -> str:
             figures = {"accuracy": validation.accuracy, "loss": validation.loss}
             found = [f"{name} {value:.4g}" for name, value in figures.items() if value is not None]
             return f"{data.steps:,} steps" + (f"; validation {', '.join(found)}" if found else "")
+        case EvaluationReport(runs=runs):
+            return f"{len({run.model for run in runs})} models on {data.examples:,} examples of {data.data}"
         case BenchmarkReport(runs=runs):
             return f"{len({run.model for run in runs})} models, {len(runs)} runs"
         case ProfileReport():

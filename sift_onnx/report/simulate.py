@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from sift_onnx.records.simulate import SimulatedLayer, SimulationReport
-from sift_onnx.report.charts.rows import choose_rows
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.layer_groups import remark, shown_simulated
 from sift_onnx.report.numbers import file_size, si
 
 __all__ = ["energy_text", "functional_lines", "simulate_tables", "source_line", "speedup_lines", "time_text"]
 
-_MOST_ROWS = 60
+_MOST_NOTES = 10
 _STEPS = {
     "forward": "",
     "input_gradient": "input gradient",
@@ -23,12 +23,17 @@ _STEPS = {
 }
 
 
-def simulate_tables(report: SimulationReport) -> Iterator[RenderableType]:
-    """Tables and lines for what ``simulate`` reports."""
+def simulate_tables(report: SimulationReport, full: bool = False) -> Iterator[RenderableType]:
+    """Tables and lines for what ``simulate`` reports.
+
+    Args:
+        report: of the simulation.
+        full: whether every layer has a row in models of any size.
+    """
     weighted = [layer for layer in report.layers if layer.storage != "none"]
-    yield _layer_table(report, weighted)
-    if len(weighted) > _MOST_ROWS:
-        yield f"{len(weighted) - _MOST_ROWS} layers with fewer cycles are left out here; --json has all of them"
+    shown = shown_simulated(weighted, full)
+    yield _layer_table(report, shown)
+    yield from remark(len(weighted), len(shown))
     rest = [layer for layer in report.layers if layer.storage == "none"]
     if rest:
         yield _weightless_table(report, rest)
@@ -37,10 +42,11 @@ def simulate_tables(report: SimulationReport) -> Iterator[RenderableType]:
     yield from speedup_lines(report)
     yield from functional_lines(report)
     splits = [(layer, note) for layer in weighted for note in layer.notes if layer.step != "mask_update"]
-    for layer, note in splits[:_MOST_ROWS]:
+    most = len(splits) if full else _MOST_NOTES
+    for layer, note in splits[:most]:
         yield f"{layer.name} ({layer.step}): {note}"
-    if len(splits) > _MOST_ROWS:
-        yield f"{len(splits) - _MOST_ROWS} more such notes are in --json"
+    if len(splits) > most:
+        yield f"{len(splits) - most} more such notes; `full=True` lists all"
     for note in report.notes:
         yield f"note: {note}"
     for entry in report.uncosted:
@@ -53,7 +59,7 @@ def _layer_table(report: SimulationReport, layers: Sequence[SimulatedLayer]) -> 
     spare = ("step", "values", "index", "MACs", "non-zeros", "energy", "imbalance")
     table = FittingTable(columns, title=title, spare=spare)
     cycles = max(report.totals.cycles, 1)
-    for layer in choose_rows(layers, lambda layer: layer.cycles, _MOST_ROWS)[0]:
+    for layer in layers:
         table.add_row(
             layer.name,
             _STEPS[layer.step],
@@ -163,12 +169,12 @@ def functional_lines(report: SimulationReport) -> Iterator[str]:
 
 def time_text(seconds: float) -> str:
     """A time with three digits and a unit."""
-    return _scaled(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
+    return _scaled(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
 
 
 def energy_text(joules: float) -> str:
     """An energy with three digits and a unit."""
-    return _scaled(joules, ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")))
+    return _scaled(joules, ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")))
 
 
 def _scaled(number: float, units: Sequence[tuple[float, str]]) -> str:

@@ -11,6 +11,7 @@ from sift_onnx.errors import listing
 from sift_onnx.records.reading import is_document_of, read_record
 from sift_onnx.records.transform import Part, Pinned, TransformReport
 from sift_onnx.report.fitting_table import FittingTable
+from sift_onnx.report.layer_groups import remark, shown_changes
 from sift_onnx.report.left_out import left_out_tables
 from sift_onnx.report.masks import figures, mask_tables, status_text, totals_lines
 from sift_onnx.report.numbers import dims
@@ -18,10 +19,15 @@ from sift_onnx.report.numbers import dims
 __all__ = ["transform_tables"]
 
 
-def transform_tables(report: TransformReport) -> Iterator[RenderableType]:
-    """Tables and lines for what ``transform`` reports."""
+def transform_tables(report: TransformReport, full: bool = False) -> Iterator[RenderableType]:
+    """Tables and lines for what ``transform`` reports.
+
+    Args:
+        report: of the passes.
+        full: whether every layer has a row in models of any size.
+    """
     if report.steps is None:
-        yield from _tables(report)
+        yield from _tables(report, full)
         return
     for step in report.steps:
         if not is_document_of(step, TransformReport):
@@ -30,20 +36,21 @@ def transform_tables(report: TransformReport) -> Iterator[RenderableType]:
         # Each pass of a recipe also lists layers that the others changed; each change is shown once.
         changed = tuple(layer for layer in part.layers if layer.status != "unchanged")
         if changed:
-            yield from _tables(replace(part, layers=changed, left_out=()))
+            yield from _tables(replace(part, layers=changed, left_out=()), full)
     yield from left_out_tables(report.left_out or ())
     yield "All passes together:"
     yield from totals_lines(report)
 
 
-def _tables(report: TransformReport) -> Iterator[RenderableType]:
+def _tables(report: TransformReport, full: bool) -> Iterator[RenderableType]:
     if report.pinned is None:
-        yield from mask_tables(report, (report.pass_ or "").capitalize())
+        yield from mask_tables(report, (report.pass_ or "").capitalize(), full)
         return
     spare = ("kind", "MACs before", "MACs after", "non-zeros", "shape before")
     columns = "<weight|<kind|<shape before|<shape after|non-zeros|sparsity|MACs before|MACs after|<status"
     table = FittingTable(columns, title=_title(report), spare=spare)
-    for layer in report.layers:
+    shown = shown_changes(report.layers, full)
+    for layer in shown:
         status = status_text(layer)
         if layer.weight_error is not None:
             status += f", {layer.weight_error:.1%} from the original"
@@ -56,6 +63,7 @@ def _tables(report: TransformReport) -> Iterator[RenderableType]:
             status,
         )
     yield table
+    yield from remark(len(report.layers), len(shown))
     if report.pinned:
         yield _pinned(report.pinned)
     if report.centred:

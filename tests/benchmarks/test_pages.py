@@ -67,3 +67,15 @@ def test_results_say_where_when_and_how_they_were_measured(pages, tmp_path, monk
 def test_columns_of_figures_are_aligned_to_the_right(pages):
     table = pages.table(["a", "b", "c"], [["x", "1.5", ""], ["y", "2 ± 1", "3"]])
     assert table == "| a | b | c |\n| --- | ---: | ---: |\n| x | 1.5 |  |\n| y | 2 ± 1 | 3 |\n"
+
+
+def test_figures_of_the_readme_are_those_of_the_results(module, monkeypatch):
+    monkeypatch.delitem(sys.modules, "results", raising=False)
+    front_page = module("", "front_page")
+    readme = (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8")
+    digits, processor, rows = front_page.read_results()
+    assert front_page.readme_table(digits, processor, rows) in readme
+    assert front_page.readme_cost(rows) in readme
+    keys = {"accuracy": front_page.accuracy_key(digits), "latency": front_page.latency_key(processor, rows)}
+    for name, key in keys.items():
+        assert key in (front_page.IMAGES / f"{name}.svg").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sift_onnx.cli.app import VERBS, main
 
 # Options that several verbs have, in the order in which each of them has its share.
-SHARED = ("input_shapes", "dry_run", "seed", "force", "json_path", "quiet", "verbosity")
+SHARED = ("input_shapes", "full", "dry_run", "seed", "force", "json_path", "quiet", "verbosity")
 
 
 def commands() -> dict[str, click.Command]:

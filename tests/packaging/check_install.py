@@ -2,9 +2,11 @@
 
     python -m build --outdir build/dist . && python tests/packaging/check_install.py build/dist
     python tests/packaging/check_install.py build/dist --python python3.10 --python python3.13
+    python tests/packaging/check_install.py --here
 
-The wheel is installed for the interpreter that it is made for, the sdist for all others. Uses nothing but the standard
-library; `make package-check` does all of it for the interpreter of the repository's environment.
+The wheel is installed for the interpreters that it suits, the sdist for all others. Uses nothing but the standard
+library; `make package-check` does all of it for the interpreter of the repository's environment. ``--here`` uses what
+is installed in the environment that runs this, and asks for no folder.
 """
 
 from __future__ import annotations
@@ -82,10 +84,18 @@ COMMANDS = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dist", type=Path, help="folder of one sdist and one wheel")
+    parser.add_argument("dist", type=Path, nargs="?", help="folder of one sdist and one wheel")
+    parser.add_argument("--here", action="store_true", help="check the environment that runs this")
     parser.add_argument("--python", action="append", help="interpreter, repeatable [the one that runs this]")
     parser.add_argument("--sdist", action="store_true", help="install the sdist where the wheel would do, too")
     options = parser.parse_args()
+    if options.here:
+        with tempfile.TemporaryDirectory() as folder:
+            use(sys.executable, Path(sys.executable).with_name("sift-onnx"), Path(folder))
+        say(f"{sys.executable}: {len(COMMANDS) + 2} checks passed")
+        return 0
+    if options.dist is None:
+        parser.error("name the folder of the sdist and the wheel, or --here")
     (sdist,) = options.dist.glob("*.tar.gz")
     (wheel,) = options.dist.glob("*.whl")
     check_sdist(sdist)
@@ -131,17 +141,28 @@ def check_install(python: str, sdist: Path, wheel: Path, prefer_sdist: bool) -> 
         run([python, "-m", "venv", str(home / "venv")], home)
         own = str(home / "venv" / "bin" / "python")
         tag = run([own, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"], home).strip()
-        chosen = wheel if f"-{tag}-" in wheel.name and not prefer_sdist else sdist
+        chosen = wheel if suits(wheel, tag) and not prefer_sdist else sdist
         run([own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(chosen)], home)
-        run([own, "-c", MAKE_MODEL], home)
-        run([own, "-c", IN_PYTHON], home)
-        for number, (arguments, due) in enumerate(COMMANDS):
-            # One way to call it, and the other.
-            command = [own, "-m", "sift_onnx"] if number % 2 else [str(home / "venv" / "bin" / "sift-onnx")]
-            run([*command, *arguments.split()], home, due)
-        totals = json.loads((home / "report.json").read_text())["totals"]
-        assert abs(totals["weight_macs_ratio"] - 1) < 0.01, totals
+        use(own, home / "venv" / "bin" / "sift-onnx", home)
         return run([own, "-c", "import platform; print(platform.python_version())"], home).strip(), chosen.name
+
+
+def suits(wheel: Path, tag: str) -> bool:
+    """Whether a wheel is for the interpreter ``cp313``, say; one of the stable ABI is for later ones too."""
+    python, abi, _ = wheel.stem.split("-")[-3:]
+    return python == tag or (abi == "abi3" and int(tag[2:]) >= int(python[2:]))
+
+
+def use(python: str, program: Path, folder: Path) -> None:
+    """Do what a user does, with an interpreter that has the package, and with its ``sift-onnx``."""
+    run([python, "-c", MAKE_MODEL], folder)
+    run([python, "-c", IN_PYTHON], folder)
+    for number, (arguments, due) in enumerate(COMMANDS):
+        # One way to call it, and the other.
+        command = [python, "-m", "sift_onnx"] if number % 2 else [str(program)]
+        run([*command, *arguments.split()], folder, due)
+    totals = json.loads((folder / "report.json").read_text())["totals"]
+    assert abs(totals["weight_macs_ratio"] - 1) < 0.01, totals
 
 
 def run(command: list[str], folder: Path, due: int = 0) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import KW_ONLY, FrozenInstanceError, dataclass
 from inspect import Parameter, signature
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,7 +27,7 @@ from sift_onnx.passes import (
     get_pass,
 )
 from sift_onnx.passes.base import pass_names
-from sift_onnx.passes.declared_settings import declared_settings, make
+from sift_onnx.passes.declared_settings import declared_settings, field_hints, make
 
 
 class Handwritten(Pass):
@@ -195,3 +195,9 @@ def test_what_need_not_be_given_is_given_by_name() -> None:
                 or pass_class.name == "low-rank"
                 or ((first.kind is Parameter.KEYWORD_ONLY) == (first.default is not Parameter.empty))
             )
+
+
+@pytest.mark.parametrize("name", pass_names())
+def test_annotations_of_fields_are_types(name: str) -> None:
+    """Python 3.10 refuses the mark that separates keyword-only fields, and with it the pass."""
+    assert KW_ONLY not in field_hints(get_pass(name)).values()

@@ -10,8 +10,9 @@ import pytest
 
 from sift_onnx.records.profile import NodeProfile, ProfileReport
 from sift_onnx.records.transform import LayerChange, Totals, TransformReport
-from sift_onnx.report.charts.accuracy import Point, accuracy_chart, pareto
+from sift_onnx.report.charts.accuracy import accuracy_chart, pareto
 from sift_onnx.report.charts.canvas import Chart, charts_html
+from sift_onnx.report.charts.latency import Curve, bounds_chart
 from sift_onnx.report.charts.layers import budget_chart, layers_chart
 from sift_onnx.report.charts.masks import picture_of
 from sift_onnx.report.charts.nodes import nodes_chart
@@ -20,6 +21,7 @@ from sift_onnx.report.page.frame import style
 from sift_onnx.report.page.markup import tag
 from sift_onnx.report.page.table import MOST_ROWS as MOST_TABLE_ROWS
 from sift_onnx.report.page.table import Table, table_html
+from sift_onnx.report.trained_models import Point
 
 HOSTILE = "<script>alert(1)</script> & $x_$ \u4e2d"
 
@@ -45,6 +47,24 @@ def test_repetitions_are_summed_up_and_compared_at_equal_cost() -> None:
     assert "At the cost of dense, wide is 4.00 points above it." in chart.caption
     assert tuple(chart.table.rows[0][:5]) == ("dense", "dense", "1,000", "2", "71.00%")
     charts_html([chart], "a")
+
+
+def test_models_of_one_cost_are_rows_and_no_axis_spreads_their_rounding() -> None:
+    points = [Point("dense", 14748, 0.96, True, 10), Point("wide", 14744, 0.97, False, 10)]
+    chart = accuracy_chart(points)
+    assert "All models cost the same: 14,744 to 14,748 MACs" in chart.caption
+    assert "best for their cost" not in charts_html([chart], "a")
+
+
+def test_two_models_are_compared_by_bars_and_no_line_joins_them() -> None:
+    curves = [
+        Curve("onnxruntime: zeros are executed", "dense", [(10.0, 9.0, 12.0), (100.0, 99.0, 120.0)]),
+        Curve("cpu", "measured", [None, (15.0, 14.0, 16.0)]),
+        Curve("ideal: net on onnxruntime", "ideal", [(10.0, 10.0, 10.0)] * 2),
+    ]
+    text = charts_html([bounds_chart("Latency", "", {"net": 0.0, "wide": 0.9}, curves)], "a")
+    for shown in ("10 ms", "100 ms", "15 ms", "wide, 90 %", "ideal: net on onnxruntime"):
+        assert f">{shown}<" in text, shown
 
 
 def test_a_picture_of_a_mask_has_its_densities() -> None:

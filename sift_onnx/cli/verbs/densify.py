@@ -9,6 +9,7 @@ import click
 from sift_onnx.cli.options import (
     dry_run_option,
     force_option,
+    full_option,
     in_out_arguments,
     input_shapes_option,
     output_options,
@@ -20,6 +21,7 @@ from sift_onnx.cli.verb import Verb
 @click.command(cls=Verb)
 @in_out_arguments
 @input_shapes_option
+@full_option
 @dry_run_option
 @force_option
 @output_options
@@ -37,6 +39,6 @@ def densify(**options: Any) -> None:
         Densify(input_shapes=options["input_shapes"]),
         call,
         doing="densifying",
-        tables=lambda report: mask_tables(report, "Masks dropped"),
+        tables=lambda report, full: mask_tables(report, "Masks dropped", full),
         outcome=lambda _: f"{call.target} has no masks: weights that were pruned are zeros that training may change.",
     )

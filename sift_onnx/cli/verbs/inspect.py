@@ -12,6 +12,7 @@ from sift_onnx.cli.options import (
     WrittenPath,
     file_option,
     force_option,
+    full_option,
     input_shapes_option,
     model_argument,
     output_options,
@@ -34,10 +35,17 @@ if TYPE_CHECKING:
     help="Write the transforms that MODEL went through to FILE, for `transform --recipe`.",
 )
 @input_shapes_option
+@full_option
 @force_option
 @output_options
 def inspect(
-    model: Path, input_shapes: Any, recipe_path: Path | None, force: bool, json_path: str | None, verbosity: int
+    model: Path,
+    input_shapes: Any,
+    recipe_path: Path | None,
+    full: bool,
+    force: bool,
+    json_path: str | None,
+    verbosity: int,
 ) -> None:
     """Per weight layer of MODEL: shape, non-zeros, sparsity, multiply-accumulates (batch 1 unless given).
 
@@ -60,7 +68,7 @@ def inspect(
         costs = replace(inspect_model(loaded, input_shapes), model=str(model))
     if recipe_path is not None:
         _save_recipe(loaded, model, recipe_path)
-    deliver(costs, json_path, lambda shown: inspect_tables(shown, str(model)))
+    deliver(costs, json_path, lambda shown: inspect_tables(shown, str(model), full))
     notes(verbosity, costs.assumed, costs.warnings)
 
 

@@ -10,6 +10,7 @@ from sift_onnx.cli.options import (
     choice_option,
     dry_run_option,
     force_option,
+    full_option,
     in_out_arguments,
     input_shapes_option,
     mask_options,
@@ -30,6 +31,7 @@ from sift_onnx.cli.verb import Verb
 @selection_options
 @storage_option
 @input_shapes_option
+@full_option
 @dry_run_option
 @seed_option
 @force_option
@@ -53,7 +55,7 @@ def prune(**options: Any) -> None:
         pass_,
         call,
         doing="pruning",
-        tables=lambda report: mask_tables(report, title),
+        tables=lambda report, full: mask_tables(report, title, full),
         outcome=lambda _: (
             f"{call.target} has lost the weights outside of its masks and wants fine-tuning. "
             f"Next: sift-onnx inspect {call.target}"

@@ -70,14 +70,16 @@ def report(
 ) -> None:
     """Show results of other verbs on one self-contained page of HTML: RUN.json are files that their --json wrote.
 
-    Results of transform, prune, densify, inspect, check, train, benchmark, profile and simulate, in any number and
-    order, of one model or of several. What each section shows, and what it is made of, is in docs/report.md.
+    Results of transform, prune, densify, inspect, check, train, evaluate, benchmark, profile and simulate, in any
+    number and order, of one model or of several. What each section shows, and what it is made of, is in docs/report.md.
 
     Examples:
         sift-onnx report transform.json benchmark.json --html report.html
         sift-onnx report *.json --model wide.onnx --html report.html --open
     """
     from sift_onnx.model_files.paths import check_input, check_output
+    from sift_onnx.report.answer_table import answer_table
+    from sift_onnx.report.answers import answers
     from sift_onnx.report.charts.canvas import require_charts
     from sift_onnx.report.documents import read_document
     from sift_onnx.report.page.frame import write_page
@@ -101,7 +103,9 @@ def report(
     size = len(page.encode("utf-8"))
     entries = [{"file": d.path, "verb": d.kind, "model": getattr(d.data, "model", None)} for d in documents]
     summary = f"{html}: {len(documents)} result{'s' * (len(documents) != 1)}, {size / 1e6:.2f} MB"
-    deliver({"schema": 1, "page": html, "bytes": size, "results": entries}, json_path, lambda _: [summary])
+    found = answers(documents)
+    document = {"schema": 1, "page": html, "bytes": size, "results": entries, "answers": [a.to_dict() for a in found]}
+    deliver(document, json_path, lambda _: [*answer_table(found), summary])
     if opens:
         _open(html, verbosity)
 

@@ -18,6 +18,7 @@ from sift_onnx.cli.options import (
     count_option,
     file_option,
     force_option,
+    full_option,
     input_shapes_option,
     model_argument,
     number_option,
@@ -102,6 +103,7 @@ class Grid(click.ParamType[Any]):
 @count_option("--max-events", help="Events in the trace at most.", default=200_000, show_default=True)
 @file_option("--html", completes=files(".html"), type=WrittenPath(), help="Write a report as one self-contained page.")
 @input_shapes_option
+@full_option
 @seed_option
 @force_option
 @output_options
@@ -121,6 +123,7 @@ def simulate(
     max_events: int,
     html: str | None,
     input_shapes: Any,
+    full: bool,
     seed: int,
     force: bool,
     json_path: str | None,
@@ -195,7 +198,7 @@ def simulate(
             sweep = sparsity_sweep(workload, machine, training=training, seed=seed)
         report = replace(report, sweep=sweep)
         write_page(html, simulate_page(report))
-    deliver(report, json_path, simulate_tables)
+    deliver(report, json_path, lambda shown: simulate_tables(shown, full))
     notes(verbosity, workload.inputs.said)
 
 

@@ -278,6 +278,8 @@ def _sentence(text: str) -> str:
 
 
 def _what_it_is(document: dict[str, Any]) -> str:
+    from sift_onnx.report.numbers import rate
+
     validation, sparsity = document["validation"], document["sparsity"]
     steps = document["steps"]
     parts = [
@@ -296,8 +298,8 @@ def _what_it_is(document: dict[str, Any]) -> str:
     if document["kernels"]["layers"] and document["kernels"]["setting"] != "dense":
         # A run that was over when it was resumed has none.
         if document["examples_per_second"] is not None:
-            parts.append(f"{document['examples_per_second']:.3g} examples/s")
+            parts.append(f"{rate(document['examples_per_second'])} examples/s")
         original = document["original_examples_per_second_estimate"]
         if original is not None:
-            parts.append(f"a dense model of as many multiply-accumulates by estimate {original:.3g}")
+            parts.append(f"a dense model of as many multiply-accumulates by estimate {rate(original)}")
     return ", ".join(parts) + f". Next: sift-onnx check {document['out']}"

@@ -16,6 +16,7 @@ from sift_onnx.cli.options import (
     dry_run_option,
     file_option,
     force_option,
+    full_option,
     in_out_arguments,
     input_shapes_option,
     mask_options,
@@ -95,6 +96,7 @@ _AT_ITS_OWN_COST = "; --{} replaces each layer at its own cost"
 @click.option("--strict", is_flag=True, help="Refuse a model with an operator that no rule covers.")
 @storage_option
 @input_shapes_option
+@full_option
 @dry_run_option
 @seed_option
 @force_option

@@ -3,95 +3,47 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sift_onnx.report.charts.canvas import Canvas, Chart
-from sift_onnx.report.charts.rows import log_axis
+from sift_onnx.report.charts.rows import log_axis, name_rows
 from sift_onnx.report.charts.theme import DENSE, FOREGROUND, SERIES, SOFT, label
 from sift_onnx.report.numbers import si
 from sift_onnx.report.page.table import Table
+from sift_onnx.report.trained_models import Group, Point, best_gain, group_points, same_cost
 
-__all__ = ["Point", "accuracy_chart", "pareto"]
-
-_SAME_COST = 0.02
-
-
-@dataclass(frozen=True)
-class Point:
-    """A trained model.
-
-    Attributes:
-        name: to show; repetitions of a run share it.
-        cost: MACs of an example's forward pass, those of attention products among them.
-        accuracy: on validation data, 0 to 1.
-        dense: whether it has no masks.
-        steps: that it was trained for.
-    """
-
-    name: str
-    cost: int
-    accuracy: float
-    dense: bool
-    steps: int
-
-
-@dataclass(frozen=True)
-class _Group:
-    name: str
-    cost: int
-    dense: bool
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.values)
+__all__ = ["accuracy_chart", "pareto"]
 
 
 def accuracy_chart(points: Sequence[Point]) -> Chart:
     """One mark per run, a bar at the mean of repetitions, and the Pareto line of dense models."""
-    groups = _groups(points)
+    groups = group_points(points)
     line = pareto([(g.cost, g.mean) for g in groups if g.dense])
-    gain = _best_gain(groups)
+    gain = best_gain(groups)
+
+    at_one_cost = same_cost(groups)
 
     def draw(canvas: Canvas) -> None:
-        canvas.height(360)
-        axes = canvas.axes()
-        if line:
-            axes.plot(*zip(*line, strict=True), "-", color=DENSE, linewidth=1.8, label="dense, best for their cost")
-        sparse_names = list(dict.fromkeys(g.name for g in groups if not g.dense))
-        for group in groups:
-            index = 0 if group.dense else sparse_names.index(group.name)
-            colour = DENSE if group.dense else SERIES[index % len(SERIES)]
-            for value in group.values:
-                (mark,) = axes.plot([group.cost], [value], "os"[not group.dense], color=colour, alpha=0.75)
-                canvas.tip(mark, f"{group.name}: {value:.2%} at {group.cost:,} MACs")
-            if len(group.values) > 1:
-                axes.plot([group.cost], [group.mean], "_", color=colour, markersize=22, markeredgewidth=2)
-        log_axis(axes, "x", [float(g.cost) for g in groups])
-        _name(canvas, axes, groups)
-        if gain is not None:
-            dense, best = gain
-            style = {"arrowstyle": "->", "color": SOFT, "lw": 1.1, "shrinkA": 5, "shrinkB": 5}
-            axes.annotate("", (best.cost, best.mean), (dense.cost, dense.mean), arrowprops=style)
-        axes.margins(y=0.14)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
-        axes.grid(axis="y")
-        axes.set_xlabel("MACs per example, forward pass")
-        axes.set_ylabel("validation accuracy")
-        if line:
-            canvas.legend(axes)
+        if at_one_cost:
+            _draw_rows(canvas, groups)
+        else:
+            _draw_over_cost(canvas, groups, line, gain)
 
     steps = {point.steps for point in points}
-    caption = (
-        "MACs of non-zero weights and attention products. Grey: dense models, and the line of those that no "
-        "cheaper one beats; colours: models with masks."
-    )
+    if at_one_cost:
+        caption = (
+            f"All models cost the same: {_cost_span(groups)} MACs of non-zero weights and attention products. "
+            "Grey: dense models; colours: models with masks."
+        )
+    else:
+        caption = (
+            "MACs of non-zero weights and attention products. Grey: dense models, and the line of those that no "
+            "cheaper one beats; colours: models with masks."
+        )
     if any(len(g.values) > 1 for g in groups):
-        caption += " Dots are runs, bars the means of repetitions."
+        caption += " Marks are runs, strokes the means of repetitions."
     if len(steps) > 1:
-        caption += " The runs differ in length, which the axis does not count: the table has their steps."
+        caption += " The runs differ in length, which the cost does not count: the table has their steps."
     if not line:
         caption += " No dense run is among the results, so there is no line to compare with."
     remark = ""
@@ -108,9 +60,82 @@ def accuracy_chart(points: Sequence[Point]) -> Chart:
         Table.of(
             "Accuracy and cost",
             "<model|<kind|MACs|runs|mean|standard deviation|lowest|highest|steps",
-            [_row(g, points) for g in groups],
+            [_row(g) for g in groups],
         ),
     )
+
+
+def _draw_over_cost(
+    canvas: Canvas, groups: Sequence[Group], line: Sequence[tuple[int, float]], gain: tuple[Group, Group] | None
+) -> None:
+    canvas.height(360)
+    axes = canvas.axes()
+    if line:
+        axes.plot(*zip(*line, strict=True), "-", color=DENSE, linewidth=1.8, label="dense, best for their cost")
+    colours = _colours(groups)
+    for group in groups:
+        for value in group.values:
+            (mark,) = axes.plot([group.cost], [value], "os"[not group.dense], color=colours[group.name], alpha=0.75)
+            canvas.tip(mark, f"{group.name}: {value:.2%} at {group.cost:,} MACs")
+        if len(group.values) > 1:
+            axes.plot([group.cost], [group.mean], "_", color=colours[group.name], markersize=22, markeredgewidth=2)
+    log_axis(axes, "x", [float(g.cost) for g in groups])
+    _name(canvas, axes, groups)
+    if gain is not None:
+        dense, best = gain
+        style = {"arrowstyle": "->", "color": SOFT, "lw": 1.1, "shrinkA": 5, "shrinkB": 5}
+        axes.annotate("", (best.cost, best.mean), (dense.cost, dense.mean), arrowprops=style)
+    axes.margins(y=0.14)
+    axes.yaxis.set_major_formatter(_percent)
+    axes.grid(axis="y")
+    axes.set_xlabel("MACs per example, forward pass")
+    axes.set_ylabel("validation accuracy")
+    if line:
+        canvas.legend(axes)
+
+
+def _draw_rows(canvas: Canvas, groups: Sequence[Group]) -> None:
+    """A row for each model, the best on top: an axis of costs would spread out differences that are rounding."""
+    rows = sorted(groups, key=lambda g: -g.mean)
+    canvas.height(110 + 46 * len(rows))
+    axes = canvas.axes()
+    colours = _colours(groups)
+    best_dense = max((g.mean for g in groups if g.dense), default=None)
+    if best_dense is not None:
+        axes.axvline(best_dense, color=DENSE, linestyle=":", linewidth=1.6, label="best dense model")
+    for y, group in enumerate(rows):
+        for value in group.values:
+            (mark,) = axes.plot([value], [y], "os"[not group.dense], color=colours[group.name], alpha=0.75)
+            canvas.tip(mark, f"{group.name}: {value:.2%} at {group.cost:,} MACs")
+        if len(group.values) > 1:
+            axes.plot([group.mean], [y], "|", color=colours[group.name], markersize=20, markeredgewidth=2)
+        axes.annotate(
+            f"{group.mean:.2%}", (group.mean, y), (0, 11), textcoords="offset points", ha="center", fontsize=10.5,
+            color=SOFT if group.dense else FOREGROUND,
+        )  # fmt: skip
+    name_rows(canvas, axes, [group.name for group in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.75)
+    axes.margins(x=0.12)
+    axes.locator_params(axis="x", nbins=4 if canvas.narrow else 8)
+    axes.xaxis.set_major_formatter(_percent)
+    axes.set_xlabel("validation accuracy")
+    if best_dense is not None:
+        canvas.legend(axes)
+
+
+def _colours(groups: Sequence[Group]) -> dict[str, str]:
+    sparse = list(dict.fromkeys(g.name for g in groups if not g.dense))
+    dense = dict.fromkeys((g.name for g in groups if g.dense), DENSE)
+    return dense | {name: SERIES[i % len(SERIES)] for i, name in enumerate(sparse)}
+
+
+def _percent(value: float, _: object) -> str:
+    return f"{100 * value:.4g} %"
+
+
+def _cost_span(groups: Sequence[Group]) -> str:
+    low, high = min(g.cost for g in groups), max(g.cost for g in groups)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def pareto(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -122,26 +147,7 @@ def pareto(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     return best
 
 
-def _groups(points: Sequence[Point]) -> list[_Group]:
-    found: dict[tuple[str, int, bool], list[float]] = defaultdict(list)
-    for point in points:
-        found[point.name, point.cost, point.dense].append(point.accuracy)
-    groups = [_Group(name, cost, dense, tuple(values)) for (name, cost, dense), values in found.items()]
-    return sorted(groups, key=lambda g: (g.cost, g.mean))
-
-
-def _best_gain(groups: Sequence[_Group]) -> tuple[_Group, _Group] | None:
-    """A dense model and the best one with masks at its cost, where they differ most."""
-    pairs = [
-        (dense, sparse)
-        for dense in groups
-        for sparse in groups
-        if dense.dense and not sparse.dense and abs(sparse.cost / dense.cost - 1) <= _SAME_COST
-    ]
-    return max(pairs, key=lambda pair: pair[1].mean - pair[0].mean, default=None)
-
-
-def _name(canvas: Canvas, axes: object, groups: Sequence[_Group]) -> None:
+def _name(canvas: Canvas, axes: object, groups: Sequence[Group]) -> None:
     """Names next to the marks, on the side where there is more room; one that would cover another is left out."""
     from matplotlib.axes import Axes
 
@@ -169,9 +175,8 @@ def _name(canvas: Canvas, axes: object, groups: Sequence[_Group]) -> None:
         )
 
 
-def _row(group: _Group, points: Sequence[Point]) -> tuple[str, ...]:
+def _row(group: Group) -> tuple[str, ...]:
     spread = f"{statistics.stdev(group.values):.2%}" if len(group.values) > 1 else ""
-    steps = sorted({p.steps for p in points if (p.name, p.cost) == (group.name, group.cost)})
     return (
         group.name,
         "dense" if group.dense else "masked",
@@ -181,5 +186,5 @@ def _row(group: _Group, points: Sequence[Point]) -> tuple[str, ...]:
         spread,
         f"{min(group.values):.2%}",
         f"{max(group.values):.2%}",
-        ", ".join(f"{s:,}" for s in steps),
+        f"{group.steps:,}",
     )

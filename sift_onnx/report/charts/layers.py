@@ -13,6 +13,7 @@ from sift_onnx.records.transform import LayerChange, Totals, TransformReport
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.rows import choose_rows, log_axis, name_panels, rows_height
 from sift_onnx.report.charts.theme import DENSE, SERIES, prefixed
+from sift_onnx.report.layer_groups import changes_of_each
 from sift_onnx.report.numbers import dims, si
 from sift_onnx.report.page.table import Table
 
@@ -102,10 +103,12 @@ def _locator(count: int) -> Any:
 
 def layers_chart(report: TransformReport) -> Chart | None:
     """MACs before and after, and weights with non-zeros, for each layer; None where no layer has any of both."""
-    drawn = [layer for layer in _layers(report) if min(*_macs(layer), *_weights(layer)) > 0]
+    drawn = [layer for layer in changes_of_each(_layers(report)) if min(*_macs(layer), *_weights(layer)) > 0]
     if not drawn:
         return None
     shown, remark = choose_rows(drawn, lambda layer: layer.macs_after)
+    if len(drawn) < len(report.layers):
+        remark = f"Layers that repeat are one row, with the figures of the first. {remark}"
 
     def draw(canvas: Canvas) -> None:
         canvas.height(rows_height(len(shown), 2 if canvas.narrow else 1))
@@ -123,7 +126,7 @@ def layers_chart(report: TransformReport) -> Chart | None:
     return Chart(
         "Before and after, layer by layer",
         f"Layers in order of execution. Blue: masked; grey: dense or unchanged. {remark}".strip(),
-        f"{len(drawn)} layers, {len(sparse)} of them masked; {span}.",
+        f"{len(drawn)} rows, {len(sparse)} of them masked; {span}.",
         draw,
         Table.of(
             "Layers before and after",

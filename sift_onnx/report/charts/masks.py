@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.report.charts.canvas import Canvas, Chart
-from sift_onnx.report.charts.grid import shade
+from sift_onnx.report.charts.grid import scale, shade
 from sift_onnx.report.charts.theme import SERIES
 from sift_onnx.report.numbers import dims
 from sift_onnx.report.page.table import Table
@@ -79,6 +79,8 @@ def mask_chart(picture: MaskPicture) -> Chart:
         canvas.height(len(panels) * 250 if canvas.narrow else 290)
         *spies, counts = panels
         shade(spies[0], density, (0, columns, rows, 0))
+        if len(spies) > 1:
+            scale(spies[0], f"{picture.density.max():.0%}")
         spies[0].set_title("Weight by weight" if len(spies) == 1 else f"Whole: pixels of {block} weights")
         for corner in spies[1:]:
             shade(corner, picture.corner.astype(np.float64), (0, picture.corner.shape[1], picture.corner.shape[0], 0))

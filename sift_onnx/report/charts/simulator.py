@@ -8,6 +8,7 @@ from sift_onnx.records.simulate import MachineReport, SimulatedLayer
 from sift_onnx.report.charts.canvas import Canvas, Chart
 from sift_onnx.report.charts.rows import choose_rows, log_axis, name_rows, rows_height
 from sift_onnx.report.charts.theme import FOREGROUND, SERIES, prefixed
+from sift_onnx.report.layer_groups import shown_simulated
 from sift_onnx.report.page.table import Table
 
 __all__ = ["BOUNDS", "limits_chart", "roofline_chart", "step_name"]
@@ -23,7 +24,10 @@ def step_name(layer: SimulatedLayer) -> str:
 
 def limits_chart(layers: Sequence[SimulatedLayer]) -> Chart:
     """Cycles of each layer, stacked by what bound them."""
-    shown, remark = choose_rows(layers, lambda layer: float(layer.cycles))
+    grouped = shown_simulated(layers)
+    shown, remark = choose_rows(grouped, lambda layer: float(layer.cycles))
+    if len(grouped) < len(layers):
+        remark = f"Layers that repeat are one row, with their sums. {remark}"
     total = sum(layer.cycles for layer in layers) or 1
     sums = {name: sum(layer.limits.get(name, 0.0) for layer in layers) for name in BOUNDS}
 

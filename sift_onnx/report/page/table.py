@@ -10,6 +10,8 @@ from sift_onnx.report.page.markup import Markup, join, tag
 __all__ = ["Table", "table_html"]
 
 MOST_ROWS = 400
+# Rows of a table that a phone shows below each other, each as a list of its cells; longer ones scroll sideways.
+_STACKED_ROWS = 24
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,18 @@ def table_html(table: Table) -> Markup:
             for column, left in zip(table.columns, is_text, strict=True)
         )
     )
+    is_stacked = len(table.rows) <= _STACKED_ROWS
     body = []
     for row in table.rows[:MOST_ROWS]:
         cells = [
-            tag("th" if not i else "td", cell, class_=_class(cell, left), scope=None if i else "row")
-            for i, (cell, left) in enumerate(zip(row, is_text, strict=True))
+            tag(
+                "th" if not i else "td",
+                cell,
+                class_=_class(cell, left),
+                scope=None if i else "row",
+                data_label=column.removeprefix("<") if is_stacked and i else None,
+            )
+            for i, (cell, left, column) in enumerate(zip(row, is_text, table.columns, strict=True))
         ]
         body.append(tag("tr", *cells))
     more = len(table.rows) - len(body)
@@ -61,7 +70,7 @@ def table_html(table: Table) -> Markup:
         tag(
             "div",
             tag("table", tag("thead", tag("tr", head)), tag("tbody", *body)),
-            class_="scroll",
+            class_="scroll stacked" if is_stacked else "scroll",
             role="region",
             aria_label=table.title,
             tabindex="0",

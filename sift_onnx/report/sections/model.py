@@ -13,6 +13,7 @@ from sift_onnx.report.charts.canvas import charts_html
 from sift_onnx.report.charts.layers import budget_chart, layers_chart
 from sift_onnx.report.charts.masks import MaskPicture, mask_chart
 from sift_onnx.report.documents import Document
+from sift_onnx.report.layer_groups import shown_costs
 from sift_onnx.report.numbers import dims, si
 from sift_onnx.report.page.markup import Markup, join, tag
 from sift_onnx.report.page.notes import notes_html
@@ -58,6 +59,7 @@ def inspect_html(document: Document[CostReport], prefix: str) -> Markup:
     )
     if totals.attention_macs:
         words += f"; {si(totals.attention_macs)} MACs of attention products"
+    shown = shown_costs(document.data.layers)
     rows = [
         (
             layer.name,
@@ -69,11 +71,13 @@ def inspect_html(document: Document[CostReport], prefix: str) -> Markup:
             si(layer.macs),
             si(layer.effective_macs),
         )
-        for layer in document.data.layers
+        for layer in shown
     ]
     columns = "<weight|<kind|<shape|weights|active|sparsity|dense MACs|MACs of active"
     table = table_html(Table.of(f"Layers of {document.model}", columns, rows))
-    return join(tag("p", words + "."), table, notes_html(document.data.warnings))
+    repeated = len(shown) < len(document.data.layers)
+    note = tag("p", "Layers that repeat are one row, with their sums.", class_="soft") if repeated else ""
+    return join(tag("p", words + "."), note, table, notes_html(document.data.warnings))
 
 
 def check_html(document: Document[CheckReport], prefix: str) -> Markup:

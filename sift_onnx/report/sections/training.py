@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sift_onnx.records.train import TrainedCost, TrainReport
-from sift_onnx.report.charts.accuracy import Point, accuracy_chart
+from sift_onnx.report.charts.accuracy import accuracy_chart
 from sift_onnx.report.charts.canvas import charts_html
 from sift_onnx.report.charts.training import Run, course_chart, masks_chart
 from sift_onnx.report.documents import Document
 from sift_onnx.report.numbers import si
 from sift_onnx.report.page.markup import Markup, join, tag
 from sift_onnx.report.page.table import Table, table_html
+from sift_onnx.report.trained_models import points_of, training_words
 
 __all__ = ["accuracy_html", "training_html"]
 
@@ -38,42 +39,13 @@ def training_html(documents: Sequence[TrainDocument], prefix: str) -> Markup:
 
 def accuracy_html(documents: Sequence[TrainDocument], prefix: str) -> Markup | None:
     """The chart of accuracy against FLOPs; None where fewer than two runs have both."""
-    points = []
-    for d in documents:
-        cost, accuracy = d.data.cost, d.data.validation.accuracy
-        if isinstance(cost, TrainedCost) and accuracy is not None and cost.effective_macs + cost.attention_macs > 0:
-            masked = d.data.sparsity
-            points.append(
-                Point(
-                    _group(d),
-                    cost.effective_macs + cost.attention_macs,
-                    accuracy,
-                    masked.nnz == masked.numel,
-                    d.data.steps,
-                )
-            )
+    points = points_of(documents)
     return charts_html([accuracy_chart(points)], prefix) if len(points) > 1 else None
-
-
-def _group(document: TrainDocument) -> str:
-    """What repetitions of a run share: the model that they started from, and how its masks moved."""
-    return " ".join(_parts(document))
-
-
-def _parts(document: TrainDocument) -> list[str]:
-    """The model, its sparsity, and the algorithm."""
-    data = document.data
-    parts = [Path(data.model).stem]
-    sparsity = data.sparsity
-    if sparsity.nnz < sparsity.numel:
-        algorithms = dict.fromkeys(entry.algorithm for entry in sparsity.algorithms)
-        parts += [f"{1 - sparsity.nnz / sparsity.numel:.0%}", "+".join(algorithms)]
-    return parts
 
 
 def _names(documents: Sequence[TrainDocument]) -> list[str]:
     """A name for each run; runs that would share one also have the name of their file."""
-    names = [_group(d) for d in documents]
+    names = [training_words(d.data) for d in documents]
     counts = Counter(names)
     return [f"{n} ({Path(d.path).stem})" if counts[n] > 1 else n for n, d in zip(names, documents, strict=True)]
 

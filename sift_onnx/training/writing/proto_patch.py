@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import onnx
 
 from sift_onnx.files.tensor_protos import bare_header
+from sift_onnx.graphs.sparsity_notes import note_sparsity
 from sift_onnx.model_files.sparse_tensors import sparse_tensor_of
 from sift_onnx.weights.mask_storage import MASKS_KEY, MaskRecord, mask_records, record_of, text_of_records
 from sift_onnx.weights.sparse import SparseWeight
@@ -48,6 +50,7 @@ def patched_proto(model: onnx.ModelProto, values: Mapping[str, NewValue]) -> onn
         if isinstance(weight, SparseWeight):
             sparse.CopyFrom(sparse_tensor_of(weight, bare_header(sparse.values)))
     _note_masks(copy, records)
+    note_sparsity(copy.graph, _masked_weights(copy))
     return copy
 
 
@@ -85,3 +88,12 @@ def _note_masks(model: onnx.ModelProto, found: Mapping[str, MaskRecord]) -> None
         model.metadata_props.add(key=MASKS_KEY, value=text)
     elif records != {**records, **found}:
         entry.value = text
+
+
+def _masked_weights(model: onnx.ModelProto) -> dict[str, MaskRecord]:
+    """The shape and the number of active weights of each masked weight, in either storage."""
+    entry = next((entry.value for entry in model.metadata_props if entry.key == MASKS_KEY), None)
+    sparse = model.graph.sparse_initializer
+    return mask_records(entry) | {
+        tensor.values.name: MaskRecord(tuple(tensor.dims), math.prod(tensor.values.dims)) for tensor in sparse
+    }
