@@ -28,9 +28,22 @@ _PATIENCE = 4
 
 @dataclass(frozen=True)
 class Timing:
-    """Nanoseconds per iteration, in slices: ``slices[i]`` of programs timed together ran right after one another."""
+    """Nanoseconds per iteration, in slices: ``slices[i]`` of programs timed together ran right after one another.
+
+    Attributes:
+        slices: one after the other.
+        wall_ns: that all slices took, where iterations were at the same time; 0 where they followed each other.
+    """
 
     slices: tuple[tuple[int, ...], ...]
+    wall_ns: int = 0
+
+    @property
+    def iterations_per_second(self) -> float:
+        """Of all callers; at the median where iterations followed each other."""
+        if self.wall_ns:
+            return 1e9 * sum(map(len, self.slices)) / self.wall_ns
+        return 1e3 / summarize(self).median_ms
 
 
 @dataclass(frozen=True)

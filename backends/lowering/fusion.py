@@ -24,6 +24,7 @@ import numpy as np
 
 from sift_onnx.backends.lowering.resampling import Padding
 from sift_onnx.backends.lowering.rules import Step
+from sift_onnx.backends.lowering.rules.flat_images import APART, TOGETHER
 from sift_onnx.backends.lowering.specs import (
     NO_ACTIVATION,
     Activation,
@@ -58,10 +59,25 @@ def fuse(steps: Sequence[Step], outputs: Collection[str], pools_at_once: Callabl
         outputs: values that leave the region.
         pools_at_once: whether the back end has one operator for a convolution and the pooling after it.
     """
-    region = _Region(list(steps), frozenset(outputs), pools_at_once)
+    region = _Region(_without_detours(steps, outputs), frozenset(outputs), pools_at_once)
     for rule in (_fold_scale, _gate, _add_residual, _activate, _pad, _join_slices, _pool):
         region.apply(rule)
-    return [part for step in _needed(region) for part in _unfolded(step)]
+    return [part for step in _needed(region.steps, region.outputs) for part in _unfolded(step)]
+
+
+def _without_detours(steps: Sequence[Step], outputs: Collection[str]) -> list[Step]:
+    """Readers of what was an image of height one, and is made one again, read the first one."""
+    sources: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for step in steps:
+        if step.spec == Reshaped(TOGETHER) and step.view == "image":
+            sources[step.output] = step.inputs[0]
+        elif step.spec == Reshaped(APART) and step.inputs[0] in sources:
+            names[step.output] = sources[step.inputs[0]]
+    if not names:
+        return list(steps)
+    read = [replace(step, inputs=tuple(names.get(name, name) for name in step.inputs)) for step in steps]
+    return _needed(read, outputs)
 
 
 def _unfolded(step: Step) -> list[Step]:
@@ -76,11 +92,11 @@ def _unfolded(step: Step) -> list[Step]:
     ]
 
 
-def _needed(region: _Region) -> list[Step]:
+def _needed(steps: Sequence[Step], outputs: Collection[str]) -> list[Step]:
     """The steps whose results are read; slices that were joined again may have no reader left."""
-    wanted = set(region.outputs)
+    wanted = set(outputs)
     kept = []
-    for step in reversed(region.steps):
+    for step in reversed(steps):
         if step.output in wanted:
             wanted.update(step.inputs)
             kept.append(step)

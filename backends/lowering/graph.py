@@ -38,6 +38,7 @@ class GraphView:
         outputs: names of its outputs.
         producers: index of the node that makes a value, by its name.
         readers: indices of the nodes that read a value, within their subgraphs too.
+        intermediates: names of floats that kernels pass between the steps for one node.
         not_finite: weights that were found to hold NaN or infinity, when they were read.
     """
 
@@ -66,6 +67,7 @@ class GraphView:
         for i, node in enumerate(self.nodes):
             for name in dict.fromkeys(names_read(node)):
                 self.readers[name].append(i)
+        self.intermediates: set[str] = set()
         self.not_finite: set[str] = set()
 
     @cached_property
@@ -154,6 +156,8 @@ class GraphView:
         """``onnx.TensorProto.FLOAT`` and so on; UNDEFINED where it is unknown or no tensor."""
         if name in self.constants:
             return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.constants[name].dtype)))
+        if name in self.intermediates:
+            return onnx.TensorProto.FLOAT
         info = self._inferred.get(name)
         return info.type.tensor_type.elem_type if info is not None else onnx.TensorProto.UNDEFINED
 

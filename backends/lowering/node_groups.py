@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sift_onnx.backends.lowering.attention import AttentionMatch, find_attentions
+from sift_onnx.backends.lowering.branches import BranchMatch, find_branches
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.gelu import GeluMatch, find_gelus
 from sift_onnx.backends.lowering.graph import GraphView, names_read
@@ -70,7 +71,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
     shuffles = {shuffle.nodes[-1]: shuffle for shuffle in find_shuffles(graph)}
     group_norms = {norm.nodes[-1]: norm for norm in find_group_norms(graph)}
     of_images = shuffles | group_norms
-    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images).items()}
+    branches = {match.nodes[-1]: match for match in find_branches(graph)}
+    matched = {index: found.nodes for index, found in (gelus | attentions | norms | of_images | branches).items()}
     absorbed = {index for nodes in matched.values() for index in nodes[:-1]}
     views: dict[str, View] = {}
     dims: dict[str, Dims] = {}
@@ -91,6 +93,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
                 steps = (_norm_step(graph, norms[index], views, dims),)
             elif index in of_images:
                 steps = (_image_step(graph, of_images[index], views, dims),)
+            elif index in branches:
+                steps = _branch_steps(graph, branches[index], views, dims)
             else:
                 steps = lower_node(graph, index, views, dims)
         except NotLowered as reason:
@@ -98,6 +102,8 @@ def _node_groups(graph: GraphView) -> tuple[list[NodeGroup], dict[str, Dims]]:
             continue
         for step in steps:
             views[step.output] = step.result_view
+            if step.output not in graph.producers:
+                graph.intermediates.add(step.output)
             first, *others = (dims.get(name) or graph.dims(name) or () for name in step.inputs)
             dims[step.output] = result_dims(step.spec, first, *others[:1])
             reads = tuple(dict.fromkeys(n for n in (*step.inputs, step.mask) if n and n not in graph.constants))
@@ -155,6 +161,14 @@ def _image_step(
     operand_view(graph, found.operand, views, dims, "image")
     output = graph.nodes[found.nodes[-1]].output[0]
     return Step(found.spec, (found.operand,), output, "image", "image", found.nodes)
+
+
+def _branch_steps(
+    graph: GraphView, found: BranchMatch, views: Mapping[str, View], dims: Mapping[str, Dims]
+) -> tuple[Step, ...]:
+    for name in found.operands:
+        operand_view(graph, name, views, dims, "image")
+    return found.steps(graph.nodes[found.nodes[-1]].output[0])
 
 
 def needed(groups: list[NodeGroup], graph: GraphView) -> list[NodeGroup]:

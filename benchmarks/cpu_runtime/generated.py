@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["GENERATED", "Shape", "generate"]
+__all__ = ["GENERATED", "Shape", "encoder", "generate"]
 
 Shape = tuple[int, ...]
 _OPSET = 20
@@ -200,6 +200,19 @@ def generate(name: str, sparsity: float) -> tuple[onnx.ModelProto, Shape]:
         The model, and the shape of an item of its input.
     """
     build, sizes = GENERATED[name]
+    return _model(build, sizes, sparsity)
+
+
+def encoder(width: int, layers: int, sparsity: float) -> onnx.ModelProto:
+    """A transformer's encoder of sequences of any length, [batch, tokens, width], from ``x`` to ``y``."""
+    model, _ = _model(_encoder, {"width": width, "tokens": 128, "layers": layers}, sparsity)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "tokens"
+    return model
+
+
+def _model(
+    build: Callable[..., tuple[str, Shape]], sizes: dict[str, Any], sparsity: float
+) -> tuple[onnx.ModelProto, Shape]:
     graph = _Graph(sparsity)
     last, shape = build(graph, **sizes)
     graph.nodes.append(helper.make_node("Identity", [last], ["y"], name="last"))

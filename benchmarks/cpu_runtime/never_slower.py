@@ -3,9 +3,11 @@
     python benchmarks/cpu_runtime/never_slower.py [--threads 2] [--sparsity 0.8] [--batch 1 16] [--seconds 1]
     python benchmarks/cpu_runtime/never_slower.py --results benchmarks/cpu_runtime/never_slower.json
 
-Every generated model runs in a session of each, which take turns in slices. A row has the median of the ratios of
-slices, where the model runs, and what was timed for that; the last lines have the worst and the geometric mean. "First
-run" is the first run of a class of shapes over a later one: it may have timed both ways.
+    python benchmarks/cpu_runtime/never_slower.py --models PRUNED.onnx ... --results FILE
+
+Every generated model, or every file of ``--models``, runs in a session of each, which take turns in slices. A row has
+the median of the ratios of slices, where the model runs, and what was timed for that; the last lines have the worst and
+the geometric mean. "First run" is the first run of a class of shapes over a later one: it may have timed both ways.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,11 @@ import pages
 from generated import GENERATED, generate
 from page import row_cells
 
+import sift_onnx
 from sift_onnx.backends.cpu.run.session import InferenceSession
 from sift_onnx.backends.measure import interleave, paired_ratio, summarize
 from sift_onnx.shapes.random_inputs import Feeds, random_feeds
-from sift_onnx.shapes.tensor_specs import graph_inputs
+from sift_onnx.shapes.tensor_specs import model_inputs
 
 _HEADER = ("model", "batch", "ours", "onnxruntime", "ratio", "first run", "nodes in", "why there")
 
@@ -73,11 +76,28 @@ def compared(
     }
 
 
+def files(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Models and their names: those that are given, or generated ones, each written to ``folder`` when it is due."""
+    for path in arguments.models or ():
+        yield path.name.partition(".")[0], path
+    if arguments.models:
+        return
+    for name in GENERATED:
+        if re.search(arguments.only, name):
+            model, _ = generate(name, arguments.sparsity)
+            path = folder / "model.onnx"
+            onnx.save(model, path)
+            yield name, path
+
+
 def main() -> None:
     """Measure, print a table, and write the rows to a file of results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sparsity", type=float, default=0.8)
+    parser.add_argument(
+        "--models", type=Path, nargs="+", metavar="FILE", help="pruned files, in place of generated ones"
+    )
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--seconds", type=float, default=1.0, help="of each program in each row")
     parser.add_argument("--only", default="", metavar="REGEX", help="names of models")
@@ -90,15 +110,13 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     print(*_HEADER, sep=" | ")
     with tempfile.TemporaryDirectory() as folder:
-        for name in GENERATED:
+        for name, path in files(arguments, Path(folder)):
             if not re.search(arguments.only, name):
                 continue
-            model, _ = generate(name, arguments.sparsity)
-            path = Path(folder) / "model.onnx"
-            onnx.save(model, path)
+            inputs = model_inputs(sift_onnx.load(path))
             ours, other = InferenceSession(path, threads=arguments.threads), opened(path, arguments.threads)
             for batch in arguments.batch:
-                feeds = random_feeds(graph_inputs(model), batch)
+                feeds = random_feeds(inputs, batch)
                 row = {"model": name, "batch": batch, "threads": arguments.threads, "sparsity": arguments.sparsity}
                 row["clock"] = "processor" if arguments.processor_time else "wall"
                 row |= compared(ours, other, feeds, arguments.seconds, clock)

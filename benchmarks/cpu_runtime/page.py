@@ -21,6 +21,7 @@ __all__ = ["Case", "cases", "chart_key", "draw", "page", "processors", "row_cell
 PAGE = Path(__file__).with_name("README.md")
 CHART = Path(__file__).with_name("chart.svg")
 GENERATED = Path(__file__).with_name("never_slower.json")
+PRUNED = Path(__file__).with_name("pruned_zoo.json")
 # From here on, what a request costs in Python is little.
 _LONG_MS = 0.1
 # A model at a batch: its rows by what it is compared with.
@@ -57,9 +58,9 @@ tried and not kept, is in [docs/cpu-runtime-notes.md](../../docs/cpu-runtime-not
 The first command measures and appends to a file of results, the second makes this page and its chart from all of them.
 """
 _GENERATED = """
-## Never slower than onnxruntime: generated models
+## Never slower than onnxruntime: {title}
 
-Models that nothing was tuned for, {sparsity} of their weights pruned at random, against onnxruntime on the same file,
+{models}, {sparsity} of their weights pruned, against onnxruntime on the same file,
 with {threads}, {clock} time. {origin}
 Worst {worst}, of runs that take 0.1 ms or more {worst_long}; geometric mean {mean} of {count}.
 
@@ -71,6 +72,12 @@ twentieth of a millisecond. "First" is the time of the first run, in runs: code 
 where that was done.
 
 """
+
+# Files of results, what they are of, and their models in words.
+_NEVER_SLOWER = {
+    GENERATED: ("generated models", "Models that nothing was tuned for"),
+    PRUNED: ("other people's models", "Models of torchvision and timm, and three of detection and segmentation"),
+}
 
 
 def processors(folder: Path = FOLDER) -> list[Processor]:
@@ -111,16 +118,19 @@ def page(found: Sequence[Processor]) -> str:
         text += f"{processor.machine} Instruction set: {processor.isa}.\n"
         for each in processor.runs:
             text += _run_text(each)
-    if GENERATED.exists():
-        text += _generated(pages.read(GENERATED))
+    for path, words in _NEVER_SLOWER.items():
+        if path.exists():
+            text += _never_slower(pages.read(path), *words)
     return text
 
 
-def _generated(document: dict[str, Any]) -> str:
-    """The section about generated models, from ``never_slower.json``."""
+def _never_slower(document: dict[str, Any], title: str, models: str) -> str:
+    """The section about what ``never_slower.py`` measured."""
     rows = document["rows"]
     ratios = [row["ratio"] for row in rows]
     text = _GENERATED.format(
+        title=title,
+        models=models,
         sparsity=f"{rows[0]['sparsity']:.0%}",
         threads="one thread" if rows[0]["threads"] == 1 else f"{rows[0]['threads']} threads",
         clock=rows[0]["clock"],

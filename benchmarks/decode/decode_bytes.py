@@ -89,7 +89,7 @@ def ways_to_run(path: Path, threads: int, x: np.ndarray) -> tuple[dict[str, Call
     held: dict[str, int] = {}
     kernels = pool_of(threads, None).kernels
     for values in VALUES:
-        program = CpuProgram(path, CompileOptions(threads, deterministic=True), weight_values=values)
+        program = CpuProgram(path, CompileOptions(threads, deterministic=True, weight_values=values))
         runs[values] = lambda program=program: program.run({"x0": x})
         runs[values]()
         held[values] = program.weight_bytes

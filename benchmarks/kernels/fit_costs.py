@@ -29,6 +29,7 @@ from chains import LAYERS, OTHERS, Operator, attention_model, chain, turns
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower import rates
+from sift_onnx.backends.cpu.lower.lowered_model import weights_of
 from sift_onnx.backends.cpu.lower.plan import Region, lower
 from sift_onnx.backends.cpu.lower.profitability import Setting
 from sift_onnx.backends.cpu.lower.rates import TABLE, Entry, Grid, Rates, Table
@@ -101,7 +102,9 @@ class Kernels:
 
     def _program(self, part: Region | Subgraph) -> PartProgram:
         if isinstance(part, Region):
-            return RegionProgram(part, self._pool, _kernels.Workspace(), _kernels.ArrayPool(), self.isa)
+            return RegionProgram(
+                part, weights_of(part), self._pool, _kernels.Workspace(), _kernels.ArrayPool(), self.isa
+            )
         return OnnxRuntimeProgram(part.model, CompileOptions(self.threads), part.arrays)
 
     def steps(self, model: onnx.ModelProto, values: ValueType = "float32") -> dict[int | None, float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from sift_onnx.analysis.active_zeros import ActiveZeros, active_zero_warnings, active_zeros
 from sift_onnx.analysis.graph_analysis import fitting_inputs
 from sift_onnx.backends.base import Backend, CompileOptions, Program
+from sift_onnx.backends.load import Load, under_load
 from sift_onnx.backends.measure import Ratio, Timing, interleave, paired_ratio, summarize
 from sift_onnx.cli.output import note, progress_bar, status_line
 from sift_onnx.errors import BackendError, SiftError, UsageError
@@ -180,10 +181,26 @@ def assumptions(entries: Sequence[Entry]) -> list[str]:
     return [f"{entry.subject.path}: {line}" for entry in entries for line in entry.inputs.said]
 
 
-def time_in_turns(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
-    """Timings of the entries in turn; simulated ones get theirs from the simulation, slice by slice the same."""
+def time_in_turns(
+    entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int, load: Load | None = None
+) -> list[Timing]:
+    """Timings of the entries in turn; simulated ones get theirs from the simulation, slice by slice the same.
+
+    Args:
+        entries: what is timed.
+        seconds: of each.
+        warmup: seconds of each before.
+        verbosity: of the command.
+        load: how they are called; None is by one caller, again and again.
+
+    Raises:
+        UsageError: a load is given for a simulation.
+    """
+    simulated = next((entry.label for entry in entries if entry.program.simulated_ms is not None), None)
+    if load is not None and simulated is not None:
+        raise UsageError(f"{simulated}: a simulation has no callers; leave --streams and --rate out")
     timed = [entry for entry in entries if entry.program.simulated_ms is None]
-    measured = iter(_measure(timed, seconds, warmup, verbosity) if timed else [])
+    measured = iter(_measure(timed, seconds, warmup, verbosity, load) if timed else [])
     timings = [next(measured) if entry.program.simulated_ms is None else None for entry in entries]
     slices = next((len(timing.slices) for timing in timings if timing is not None), 1)
     return [
@@ -197,14 +214,19 @@ def _simulated_ns(entry: Entry) -> int:
     return max(1, round(1e6 * entry.program.simulated_ms))
 
 
-def _measure(entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int) -> list[Timing]:
+def _measure(
+    entries: Sequence[Entry], seconds: float, warmup: float, verbosity: int, load: Load | None
+) -> list[Timing]:
     with progress_bar(verbosity) as progress:
         bar = progress.add_task(f"batch {entries[0].batch}: {len(entries)} in turn", total=None)
 
         def on_round(done: int, expected: int) -> None:
             progress.update(bar, completed=done, total=expected)
 
-        return interleave([entry.run for entry in entries], seconds=seconds, warmup=warmup, on_round=on_round)
+        runs = [entry.run for entry in entries]
+        if load is not None:
+            return under_load(runs, load, seconds=seconds, warmup=warmup, on_round=on_round)
+        return interleave(runs, seconds=seconds, warmup=warmup, on_round=on_round)
 
 
 def ratios_to_baseline(entries: Sequence[Entry], timings: Sequence[Timing]) -> list[tuple[Entry, Entry, Ratio]]:
@@ -215,8 +237,8 @@ def ratios_to_baseline(entries: Sequence[Entry], timings: Sequence[Timing]) -> l
     return [(a, b, paired_ratio(time_a, time_b)) for (a, time_a), (b, time_b) in pairs]
 
 
-def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
-    """A timed entry as it is reported."""
+def run_record(entry: Entry, timing: Timing, load: Load | None = None) -> BenchmarkRun:
+    """A timed entry as it is reported; ``load`` says how it was called, if not by one caller."""
     summary = summarize(timing)
     weights = entry.subject.weights
     return BenchmarkRun(
@@ -230,7 +252,9 @@ def run_record(entry: Entry, timing: Timing) -> BenchmarkRun:
         active_weights=sum(weight.active for weight in weights),
         active_zeros=sum(weight.zeros for weight in weights),
         **vars(summary),
-        items_per_second=1e3 * entry.batch / summary.median_ms,
+        items_per_second=entry.batch * timing.iterations_per_second,
+        streams=load.streams if load is not None else None,
+        rate=load.rate if load is not None else None,
         nominal=entry.inputs.nominal,
         nodes=dict(Counter(placement.placement for placement in entry.program.placements)) or None,
         verdict=entry.program.verdict or None,

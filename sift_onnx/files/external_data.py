@@ -76,6 +76,15 @@ class DataFiles:
             raise ModelReadError(f"initializer {tensor.name!r}: its external data file {path} is truncated")
         return FileSlice(file, offset, nbytes, failure)
 
+    def path_of(self, tensor: onnx.TensorProto) -> Path:
+        """The file that has the data of ``tensor``.
+
+        Raises:
+            ModelReadError: it is missing, or outside the model's folder.
+        """
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        return self._locate(location, tensor.name)
+
     def _locate(self, location: str, name: str) -> Path:
         folders = dict.fromkeys((self._folder, self._roots[1]))
         try:

@@ -27,7 +27,10 @@ class BenchmarkRun(Record, frozen=True, kw_only=True):
         p90_ms: 90th percentile.
         p99_ms: 99th percentile.
         iterations: that were timed.
-        items_per_second: at the median.
+        items_per_second: at the median; of all streams, where there are any.
+        streams: callers at the same time; None for one that asks again and again.
+        rate: requests per second that were to arrive; latencies then count from their arrival. None where callers ask
+            again at once.
         nominal: shapes of inputs of which a size was assumed, by name.
         nodes: how many nodes of the model ran where; None where the back end does not report it.
         verdict: what timing said about where they run; None where nothing was timed for that.
@@ -48,6 +51,8 @@ class BenchmarkRun(Record, frozen=True, kw_only=True):
     p99_ms: Positive
     iterations: Count
     items_per_second: Amount
+    streams: Count | None = None
+    rate: Positive | None = None
     nominal: dict[str, tuple[Count, ...]] | None = None
     nodes: dict[str, Count] | None = None
     verdict: str | None = None

@@ -15,14 +15,18 @@ _CHOICE = ("kernels", "onnxruntime")
 
 def runs_table(report: BenchmarkReport) -> FittingTable:
     """The ``runs`` of a result of ``sift-onnx benchmark``; times in milliseconds."""
-    columns = "<model|<back end|batch|threads|median ms|min|p90|p99|iterations|items/s"
-    table = FittingTable(columns, spare=("iterations", "threads", "p99", "p90", "min", "items/s"))
+    loaded = any(run.streams for run in report.runs)
+    # Under load, how late the last ones are matters most.
+    spare = ("iterations", "threads", *(() if loaded else ("p99", "p90")), "min", "items/s")
+    columns = f"<model|<back end|batch|threads|{'streams|requests/s|' * loaded}median ms|min|p90|p99|iterations|items/s"
+    table = FittingTable(columns, spare=spare)
     for run in report.runs:
         table.add_row(
             Text(run.model + " (baseline)" * run.baseline),
             Text(run.backend + " (simulated)" * run.simulated),
             str(run.batch),
             str(run.threads),
+            *((str(run.streams or 1), f"{run.rate:g}" if run.rate else "") if loaded else ()),
             *(_significant(getattr(run, key)) for key in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
             str(run.iterations),
             _significant(run.items_per_second),

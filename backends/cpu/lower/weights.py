@@ -9,14 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from sift_onnx.backends.cpu import _kernels
-from sift_onnx.backends.lowering.weights import Floats, WeightMatrix
+from sift_onnx.backends.lowering.weights import Floats, ValueType, WeightMatrix
 from sift_onnx.weights.sparse import SparseWeight
 
-__all__ = ["SPARSE_BELOW", "packed_rows", "packed_weights", "pays", "read_weights"]
+__all__ = ["SPARSE_BELOW", "WEIGHT_VALUES", "packed_rows", "packed_weights", "pays", "read_weights"]
 
 # Above this density the sparse kernels are no faster than onnxruntime's dense ones: of their 110 GFLOP/s (of active
 # weights, paired rows) against its 95, per core of 117 at most, a few per cent are left, and the border costs more.
 SPARSE_BELOW = 0.75
+# How weights of products may be held: names of the option, and of the kernels.
+WEIGHT_VALUES: dict[str, ValueType] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 
 
 def pays(matrix: WeightMatrix) -> bool:

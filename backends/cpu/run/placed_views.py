@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -97,12 +98,12 @@ class PlacedView:
             stride *= size
         return cls(stored, tuple(reversed(axes)))
 
-    @property
+    @cached_property
     def dims(self) -> tuple[int, ...]:
         """Its sizes."""
-        return tuple(math.prod(size for size, _ in axis) for axis in self.axes)
+        return tuple(axis[0][0] if len(axis) == 1 else math.prod(size for size, _ in axis) for axis in self.axes)
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether it is all of the tensor in its order, whatever the sizes."""
         if self.offset:
@@ -117,6 +118,8 @@ class PlacedView:
 
     def repeated(self, dims: Sequence[int]) -> PlacedView:
         """The view as an operand of one of ``dims``: axes of one position are repeated, missing ones are put first."""
+        if self.dims == tuple(dims):
+            return self
         axes: list[Axis] = [
             (),
         ] * (len(dims) - len(self.axes)) + list(self.axes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.run.scratch import Lifetime, pack
@@ -72,13 +72,15 @@ def place(
     places = dict(fixed)
     roots = {name: parts.root(name)[0] for call in calls for name in (*call.inputs, call.output)}
     home = _homes(calls, nbytes, fixed, roots)
-    lifetimes: dict[str, Lifetime] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
     for i, call in enumerate(calls):
         for name in (call.output, *call.inputs):
             owner = home.get(roots[name])
             if owner is not None:
-                known = lifetimes.setdefault(owner, Lifetime(nbytes[owner], i, i))
-                lifetimes[owner] = replace(known, last=i)
+                first.setdefault(owner, i)
+                last[owner] = i
+    lifetimes = {owner: Lifetime(nbytes[owner], begin, last[owner]) for owner, begin in first.items()}
     offsets, total = pack(lifetimes)
     for name in roots:
         root, offset = parts.root(name)

@@ -8,15 +8,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
+from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.plan import Region
-from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
@@ -88,21 +88,22 @@ class RegionProgram:
     def __init__(
         self,
         region: Region,
+        weights: RegionWeights,
         pool: _kernels.ThreadPool,
         workspace: _kernels.Workspace,
         arrays: _kernels.ArrayPool,
         isa: str,
     ) -> None:
-        """Pack the weights of ``region``, and release what they were packed from."""
+        """Take the packed ``weights`` of ``region``, and release what they were packed from."""
         self.pool = pool
         self._workspace = workspace
         self._arrays = arrays
         self.isa = isa
-        layers = {i: step.spec for i, step in enumerate(region.steps) if isinstance(step.spec, LinearLayer)}
+        layers = [step.spec for step in region.steps if isinstance(step.spec, LinearLayer)]
         # Of products, for few rows; see _rows_of.
-        self._rows = {i: packed_rows(spec.weights) for i, spec in layers.items() if spec.weights.values != "float32"}
-        self._weights = {i: packed_weights(spec.weights) for i, spec in layers.items() if i not in self._rows}
-        products = sum(spec.weights.size for spec in layers.values() if isinstance(spec, Matmul))
+        self._rows = {i: rows for i, rows in weights.items() if isinstance(rows, _kernels.PackedRows)}
+        self._weights = {i: own for i, own in weights.items() if isinstance(own, _kernels.SparseWeights)}
+        products = sum(spec.weights.size for spec in layers if isinstance(spec, Matmul))
         self._in_one_form = DType.FLOAT32.itemsize * products > _SHARED_CACHE_BYTES
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
@@ -314,7 +315,7 @@ class RegionProgram:
             result = result_dims(spec, *operands[:2])
             if not all(isinstance(size, int) for size in result):
                 raise _unfit(step, name_of_step, operands, result)
-            made = concrete(result)
+            made = cast("tuple[int, ...]", result)
             if not are_operands_of(spec, operands, made):
                 raise _unfit(step, name_of_step, operands, result)
             if 0 in made[1:] and 0 not in operands[0][1:]:

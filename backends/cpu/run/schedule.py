@@ -255,7 +255,7 @@ class _Scheduler:
         shape = kernel_shape(view.dims, read_as)
         stored = view.stored
         if view.is_whole and stored.layout == layout and (layout == "planes" or stored.shape[0] == shape[0]):
-            return replace(stored, shape=shape)
+            return stored if stored.shape == shape else replace(stored, shape=shape)
         found = self.copies.get((view, shape, layout))
         if found is not None:
             return found

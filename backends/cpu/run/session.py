@@ -67,6 +67,7 @@ class InferenceSession:
         profile_file_prefix: str | None = None,
         pool: ThreadPool | None = None,
         weight_values: str = "fp32",
+        packed_cache: str | os.PathLike[str] | None = None,
         **others: Any,
     ) -> None:
         """Read, lower and pack a model.
@@ -88,12 +89,15 @@ class InferenceSession:
             weight_values: how weights of matrix products are held that the model stores in float32. ``fp32`` keeps
                 their bits; ``bf16``, ``fp16`` and ``int8``, with a scale per output, round them, and take fewer bytes
                 from memory.
+            packed_cache: folder in which lowered models are kept: the next session on the same model opens without
+                reading it. The entry ``sift.packed_cache`` of ``sess_options`` says the same. docs/cpu-executor.md has
+                what it trusts.
             others: further arguments of ``onnxruntime.InferenceSession``, at what they are by default.
 
         Raises:
             ModelReadError: the file cannot be read.
-            UsageError: ``threads`` is below 1 or not what ``pool`` has, what was passed is no model, or an option or a
-                provider is not supported.
+            UsageError: ``threads`` is below 1 or not what ``pool`` has, what was passed is no model, an option or a
+                provider is not supported, or others may write to the folder ``packed_cache``.
             BackendError: onnxruntime refused a part of the model.
         """
         source = path_or_bytes if path_or_model is None else path_or_model
@@ -106,8 +110,11 @@ class InferenceSession:
         self._options = settings.options
         if not isinstance(source, (str, os.PathLike, onnx.ModelProto)):
             source = Model.load(source)
-        options = CompileOptions(settings.threads, deterministic=settings.deterministic)
-        self._program = CpuProgram(source, options, pool, weight_values)
+        cache = settings.packed_cache if packed_cache is None else packed_cache
+        options = CompileOptions(
+            settings.threads, deterministic=settings.deterministic, packed_cache=cache, weight_values=weight_values
+        )
+        self._program = CpuProgram(source, options, pool)
         self._output_names = [spec.name for spec in self._program.outputs]
         self._prefix = profile_file_prefix or settings.profile_file_prefix or "sift_onnx_profile"
         self._events: list[dict[str, Any]] | None = [] if enable_profiling or settings.enable_profiling else None

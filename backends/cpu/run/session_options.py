@@ -16,7 +16,10 @@ import onnxruntime as ort
 
 from sift_onnx.errors import BackendError, UsageError
 
-__all__ = ["SessionSettings", "check_providers", "check_run_options", "session_settings"]
+__all__ = ["PACKED_CACHE", "SessionSettings", "check_providers", "check_run_options", "session_settings"]
+
+# The entry of a session's options that names a folder of lowered models.
+PACKED_CACHE = "sift.packed_cache"
 
 # Sessions run on the CPU; the others are what they call the parts of theirs.
 _PROVIDERS = ("CPUExecutionProvider", "kernels", "onnxruntime")
@@ -60,6 +63,7 @@ class SessionSettings:
         profile_file_prefix: what the trace's file name begins with; None for the session's own.
         options: the options that were given, or new ones that say the same.
         deterministic: whether nothing is timed to choose where the model runs: ``use_deterministic_compute``.
+        packed_cache: folder of lowered models, the entry ``sift.packed_cache``; None for none.
     """
 
     threads: int | None
@@ -67,6 +71,7 @@ class SessionSettings:
     profile_file_prefix: str | None
     options: ort.SessionOptions
     deterministic: bool = False
+    packed_cache: str | None = None
 
 
 def session_settings(
@@ -102,7 +107,12 @@ def session_settings(
         prefix = given.profile_file_prefix
         usual = prefix == ort.SessionOptions().profile_file_prefix
         return SessionSettings(
-            threads, given.enable_profiling, None if usual else prefix, given, given.use_deterministic_compute
+            threads,
+            given.enable_profiling,
+            None if usual else prefix,
+            given,
+            given.use_deterministic_compute,
+            _entry(given, PACKED_CACHE) or None,
         )
     else:
         raise UsageError(

@@ -26,14 +26,14 @@ def may_be_opened(graph: GraphView) -> bool:
 
 
 def whole_model(
-    model: ModelSource | Model, graph: GraphView, options: CompileOptions, is_kept: bool
+    model: ModelSource | Model, graph: GraphView | None, options: CompileOptions, is_kept: bool
 ) -> Callable[[], OnnxRuntimeProgram]:
     """What opens the session.
 
     Args:
         model: as it was given. A file is read again, if it is still the same; onnxruntime knows best how.
         graph: the model as it was read. A model from memory is held by it, and shares its large constants with the
-            session.
+            session. None where the model was not read; then it is opened as it was given.
         options: of the session.
         is_kept: whether a model from memory is held. Without it, there is nothing to open.
 
@@ -58,6 +58,8 @@ def whole_model(
         return not_kept
 
     def from_memory() -> OnnxRuntimeProgram:
+        if graph is None:
+            return OnnxRuntimeProgram(model.to_proto() if isinstance(model, Model) else model, options)
         whole = Subgraph.of(graph, range(len(graph.nodes)), graph.inputs, graph.outputs)
         return OnnxRuntimeProgram(whole.model, options, whole.arrays)
 

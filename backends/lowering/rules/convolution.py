@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from sift_onnx.backends.lowering.rules.flat_images import FlatImages
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
 from sift_onnx.backends.lowering.specs import ChannelScale, Conv, Depthwise, Geometry
@@ -55,6 +56,8 @@ def _weights_of_images(node: NodeView) -> tuple[gs.Constant, tuple[int, ...]]:
     if constant is None:
         raise NotLowered(f"the weights {node.input(1)!r} are {node.why_not_constant(1)}")
     shape = tuple(int(n) for n in constant.shape)
+    if len(shape) == 3 and isinstance(node, FlatImages):
+        shape = (*shape[:2], 1, shape[2])
     if len(shape) != 4:
         raise NotLowered(f"a convolution over {len(shape) - 2} axes; the kernels are two-dimensional")
     return constant, shape

@@ -91,6 +91,8 @@ def _activation_of(node: NodeView) -> Activation:
             return ("elu", float(node.attribute("alpha", 1.0)), 1.0)
         case "Selu":
             return ("elu", float(node.attribute("alpha", _SELU[0])), float(node.attribute("gamma", _SELU[1])))
+        case "Abs":
+            return ("leaky", -1.0, 0.0)
         case "Sigmoid" | "Tanh":
             return (node.op.lower(), 0.0, 0.0)
     raise NotLowered(f"no kernel for {node.op} with approximate={node.attribute('approximate')!r}")

@@ -17,6 +17,7 @@ from sift_onnx.backends.lowering.rules import (
     resize,
     slicing,
 )
+from sift_onnx.backends.lowering.rules.flat_images import is_flat, steps_on_images
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step, View
 from sift_onnx.operators.domains import MICROSOFT
 from sift_onnx.operators.registry import Registry
@@ -35,7 +36,7 @@ _RULES.add_table({
     "MatMul": matrix.matmul,
     "Gemm": matrix.gemm,
     **dict.fromkeys(("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish"), elementwise.activation),
-    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu"), elementwise.activation),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Gelu", "Mish", "Elu", "Selu", "Abs"), elementwise.activation),
     "PRelu": elementwise.parametric_relu,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), elementwise.arithmetic),
     "MaxPool": pooling.pool,
@@ -86,7 +87,7 @@ def lower_node(graph: GraphView, index: int, views: Mapping[str, View], dims: Ma
     if rule is None:
         raise NotLowered("no kernel for this operator")
     try:
-        steps = rule(node)
+        steps = steps_on_images(node, rule) if is_flat(node) else rule(node)
     except NotLowered:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sift_onnx.backends.lowering.rules.step import NodeView, NotLowered, Step
 from sift_onnx.backends.lowering.rules.window import window_of
-from sift_onnx.backends.lowering.specs import Geometry, GlobalPool, Pool
+from sift_onnx.backends.lowering.specs import Geometry, GlobalPool, Pool, Reshaped
 
 __all__ = ["global_average_pool", "global_max_pool", "pool", "reduce_max", "reduce_mean"]
 
@@ -46,13 +48,18 @@ def global_max_pool(node: NodeView) -> Step:
     return node.step(Pool("max", Geometry((size[0], size[1]))), "image")
 
 
-def reduce_max(node: NodeView) -> Step:
-    """ReduceMax over height and width, which are kept."""
+def reduce_max(node: NodeView) -> tuple[Step, ...]:
+    """ReduceMax over height and width: a window of the whole image, whose one position may be dropped."""
     node.operand(0, "image")
     axes = node.axes()
-    if sorted(axis % 4 for axis in axes) != [2, 3] or not node.attribute("keepdims", 1):
-        raise NotLowered(f"a maximum over the axes {axes}; the kernels have that over height and width, which are kept")
-    return global_max_pool(node)
+    if sorted(axis % 4 for axis in axes) != [2, 3]:
+        raise NotLowered(f"a maximum over the axes {axes}; the kernels have that over height and width")
+    step = global_max_pool(node)
+    if node.attribute("keepdims", 1):
+        return (step,)
+    kept = f"{step.output}/kept"
+    dropped = replace(step, spec=Reshaped(((0, 1), (1, 2))), inputs=(kept,), result_view="rows")
+    return replace(step, output=kept), dropped
 
 
 def reduce_mean(node: NodeView) -> Step:

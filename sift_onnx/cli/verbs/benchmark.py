@@ -81,6 +81,12 @@ class Batches(click.ParamType[Any]):
     "--seconds", Number(min=0, min_open=True, max=MOST_SECONDS), "Seconds to measure each run for.", default=3.0
 )
 @number_option("--warmup", Number(min=0, max=MOST_SECONDS), "Seconds to run each for before.", default=0.5)
+@count_option("--streams", help="Callers at the same time, each of which waits for its result.")
+@number_option(
+    "--rate",
+    Number(min=0, min_open=True),
+    "Requests per second that arrive, at random; latencies count from their arrival.",
+)
 @number_option("--max-latency-ms", Number(min=0, min_open=True), "Gate: fail if the median of a MODEL is above this.")
 @number_option(
     "--min-speedup",
@@ -98,6 +104,8 @@ def benchmark(
     threads: int | None,
     seconds: float,
     warmup: float,
+    streams: int | None,
+    rate: float | None,
     max_latency_ms: float | None,
     min_speedup: float | None,
     input_shapes: dict[str, tuple[int, ...]],
@@ -108,14 +116,17 @@ def benchmark(
     """Time MODELs on one or more back ends, and compare them with a baseline.
 
     All models and back ends of a batch take turns in short slices within one process; ratios are taken slice by slice,
-    so that they hold where the machine's speed drifts. Inputs are random.
+    so that they hold where the machine's speed drifts. Inputs are random. With --streams, callers share one program,
+    and items per second are those of all; with --rate, they take requests as these arrive.
 
     Examples:
         sift-onnx benchmark wide.onnx --baseline resnet18.onnx --batch 1,64
         sift-onnx benchmark wide.onnx --backend cpu --backend onnxruntime --threads 4
         sift-onnx benchmark wide.onnx --backend cpu --max-latency-ms 50
+        sift-onnx benchmark wide.onnx --backend cpu --streams 4 --rate 30
     """
     from sift_onnx.backends.base import CompileOptions, get_backend
+    from sift_onnx.backends.load import Load
     from sift_onnx.backends.measure import host
     from sift_onnx.cli import comparison
     from sift_onnx.records.benchmark import BenchmarkReport
@@ -124,6 +135,7 @@ def benchmark(
 
     if min_speedup is not None and baseline is None:
         raise UsageError("--min-speedup needs --baseline: faster than what?")
+    load = None if streams is None and rate is None else Load(streams or 1, rate, seed)
     chosen = {name: get_backend(name) for name in backends}
     with status_line("reading models", verbosity):
         subjects = comparison.subjects_of(models, baseline, input_shapes)
@@ -137,9 +149,9 @@ def benchmark(
     for batch in batches:
         entries = comparison.compile_all(subjects, chosen, CompileOptions(threads, batch), seed, verbosity)
         assumed += comparison.assumptions(entries)
-        timings = comparison.time_in_turns(entries, seconds, warmup, verbosity)
+        timings = comparison.time_in_turns(entries, seconds, warmup, verbosity, load)
         compared = comparison.ratios_to_baseline(entries, timings)
-        runs += [comparison.run_record(*timed) for timed in zip(entries, timings, strict=True)]
+        runs += [comparison.run_record(*timed, load) for timed in zip(entries, timings, strict=True)]
         ratios += [comparison.ratio_record(*pair) for pair in compared]
         missed += comparison.latencies_missed(entries, timings, max_latency_ms)
         missed += comparison.speedups_missed(compared, min_speedup)

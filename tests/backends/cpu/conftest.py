@@ -1,13 +1,13 @@
 import pytest
 
 from sift_onnx.backends.cpu.lower import plan
-from sift_onnx.backends.cpu.run import program, trials
+from sift_onnx.backends.cpu.run import opening, trials
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_timed(monkeypatch):
     """What a test runs in kernels must not go to onnxruntime because that was faster."""
-    for module in (program, trials):
+    for module in (opening, trials):
         monkeypatch.setattr(module, "is_certain", lambda _: True)
 
 

@@ -121,6 +121,23 @@ def test_it_says_where_nodes_ran_and_what_was_timed_for_that():
     assert "nodes in" not in benchmark("any.onnx", "--backend", "mine.py:Copy").stdout
 
 
+def test_streams_and_a_rate_are_reported_with_percentiles():
+    (run,) = document("any.onnx", "--backend", "mine.py:Copy", "--streams", "2", "--rate", "2000")["runs"]
+    assert (run["streams"], run["rate"]) == (2, 2000)
+    assert run["iterations"] >= 20
+    assert run["min_ms"] <= run["median_ms"] <= run["p90_ms"] <= run["p99_ms"]
+    table = " ".join(benchmark("any.onnx", "--backend", "mine.py:Copy", "--streams", "2").stdout.split())
+    assert "streams" in table
+    assert "requests/s" in table
+    assert not {"streams", "rate"} & document("any.onnx")["runs"][0].keys()
+
+
+def test_a_simulation_has_no_streams():
+    result = benchmark("any.onnx", "--backend", "dataflow", "--streams", "2")
+    assert result.exit_code == 2
+    assert "leave --streams and --rate out" in result.output.replace("\n", " ")
+
+
 def test_items_are_those_of_the_batch():
     (run,) = document("any.onnx", "--batch", "64")["runs"]
     assert run["items_per_second"] == pytest.approx(64e3 / run["median_ms"])

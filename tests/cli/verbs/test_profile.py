@@ -8,13 +8,13 @@ from click.testing import CliRunner
 from sparse_nets import SparseNet
 
 from sift_onnx.backends.cpu.isa import generates_code, selected_isa
-from sift_onnx.backends.cpu.run import program, trials
+from sift_onnx.backends.cpu.run import opening, trials
 from sift_onnx.cli import main
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_timed(monkeypatch):
-    for module in (program, trials):
+    for module in (opening, trials):
         monkeypatch.setattr(module, "is_certain", lambda _: True)
 
 
@@ -58,7 +58,7 @@ def test_the_table_and_the_reasons(path):
 
 
 def test_what_was_timed_is_said_with_the_reasons(path, monkeypatch):
-    for module in (program, trials):
+    for module in (opening, trials):
         monkeypatch.setattr(module, "is_certain", lambda _: False)
     reasons = {
         placement["name"]: placement["reason"]

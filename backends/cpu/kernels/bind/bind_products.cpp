@@ -85,7 +85,8 @@ nb::typed<nb::dict, nb::str, nb::any> dict_of(const Conv::Description& descripti
 }
 
 void bind_products(nb::module_& module) {
-  nb::class_<SparseWeights>(module, "SparseWeights", "The active weights of a matrix, [rows][columns].")
+  nb::class_<SparseWeights> weights(module, "SparseWeights", "The active weights of a matrix, [rows][columns].");
+  weights
       .def_static(
           "from_indices",
           [](std::int64_t rows, std::int64_t columns, const IndicesIn& indices, const FloatsIn& values) {
@@ -118,6 +119,7 @@ void bind_products(nb::module_& module) {
                    "Number of active weights, zeros among them; of all, where nearly all are.")
       .def_prop_ro("density", &SparseWeights::density, "Share of them.")
       .def_prop_ro("nbytes", &SparseWeights::bytes, "Bytes of memory, 8 per active weight, or 4 where all are listed.");
+  bind_stored_weights(weights);
 
   module.def(
       "count_weights",

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include "conv/conv.h"
+#include "weights/sparse_weights.h"
 
 namespace sift::cpu {
 
@@ -18,6 +19,9 @@ void bind_copies(nanobind::module_& module);
 
 // Convolution and matrix product, and the weights that they are made from.
 void bind_products(nanobind::module_& module);
+
+// How weights are stored in files.
+void bind_stored_weights(nanobind::class_<SparseWeights>& weights);
 
 // Operators one after the other, and memory for them.
 void bind_sequence(nanobind::module_& module);

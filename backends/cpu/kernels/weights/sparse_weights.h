@@ -41,6 +41,17 @@ class SparseWeights : public std::enable_shared_from_this<SparseWeights> {
   static SparseWeights from_indices(std::int64_t rows, std::int64_t columns, std::span<const std::int64_t> indices,
                                     std::span<const float> values);
 
+  // From what `row_counts`, `entry_columns` and `entry_values` tell: entries of each row, their columns, ascending
+  // within a row, and their values. Without columns every value is an entry. Throws std::invalid_argument if they do
+  // not fit each other or the size. `Column` is std::uint16_t or std::uint32_t.
+  template <typename Column>
+  static SparseWeights from_rows(std::int64_t rows, std::int64_t columns, std::span<const std::uint32_t> row_counts,
+                                 std::span<const Column> entry_columns, std::span<const float> entry_values);
+  std::vector<std::uint32_t> row_counts() const;
+  // Empty where every weight is an entry.
+  std::span<const std::uint32_t> entry_columns() const;
+  std::span<const float> entry_values() const { return values_; }
+
   // Appends entries row by row, to make CSR of another form.
   class Builder;
 

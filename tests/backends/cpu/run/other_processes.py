@@ -20,14 +20,14 @@ from sparse_nets import SparseNet
 import sift_onnx
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower import plan
-from sift_onnx.backends.cpu.run import program, trials
+from sift_onnx.backends.cpu.run import opening, trials
 
 SECONDS = 20
 CHANNELS = 64
 
 # The nets are small: what the border costs would send all of them to onnxruntime.
 plan.why_not_profitable = lambda *_: ""
-program.is_certain = trials.is_certain = lambda _: True
+opening.is_certain = trials.is_certain = lambda _: True
 
 
 def sparse_net(size: int = 12, softmax: bool = False) -> tuple[Any, dict[str, Any]]:

@@ -13,7 +13,7 @@ from sparse_nets import SparseNet, places, reasons
 import sift_onnx
 from sift_onnx.backends.base import CompileOptions
 from sift_onnx.backends.cpu.lower import plan
-from sift_onnx.backends.cpu.run import program, trials, whole_model
+from sift_onnx.backends.cpu.run import opening, trials, whole_model
 from sift_onnx.backends.cpu.run.program import CpuProgram
 from sift_onnx.backends.cpu.run.region_program import RegionProgram
 from sift_onnx.backends.cpu.run.trace import trace_events
@@ -33,9 +33,9 @@ class Clock:
     def __init__(self, monkeypatch, region, session):
         self.now, self.region, self.session = 0.0, region, session
         monkeypatch.setattr(plan, "why_not_profitable", lambda *_: "")
-        for module in (program, trials):
+        for module in (opening, trials):
             monkeypatch.setattr(module, "is_certain", lambda _: False)
-        monkeypatch.setattr(program, "clock_of", lambda _: lambda: self.now)
+        monkeypatch.setattr(opening, "clock_of", lambda _: lambda: self.now)
         monkeypatch.setattr(RegionProgram, "run", self._taking("region", RegionProgram.run))
         monkeypatch.setattr(OnnxRuntimeProgram, "_run", self._taking("session", OnnxRuntimeProgram._run))
 
@@ -95,7 +95,7 @@ def test_a_file_that_has_changed_is_not_opened(slow_kernels, net, tmp_path, monk
     onnx.save(net.model(), path)
     assert CpuProgram(path, ONE_THREAD).run(net.feeds)
     # Where a session is opened only once requests have come.
-    monkeypatch.setattr(program, "is_certain", lambda _: True)
+    monkeypatch.setattr(opening, "is_certain", lambda _: True)
     made = CpuProgram(path, ONE_THREAD)
     other = CpuProgram(path, ONE_THREAD)
     made.run(net.feeds)
@@ -107,7 +107,7 @@ def test_a_file_that_has_changed_is_not_opened(slow_kernels, net, tmp_path, monk
 
 
 def test_a_model_from_memory_is_not_held_where_the_kernels_look_faster(slow_kernels, net, monkeypatch):
-    monkeypatch.setattr(program, "is_certain", lambda _: True)
+    monkeypatch.setattr(opening, "is_certain", lambda _: True)
     made = CpuProgram(net.model(), ONE_THREAD)
     made.run(net.feeds)
     assert set(places(made).values()) == {"kernels"}

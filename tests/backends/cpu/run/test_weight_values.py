@@ -1,5 +1,7 @@
 """Weights of products in fewer bits: as a file has them, and as the caller asks for."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -163,9 +165,21 @@ def test_callers_may_ask_for_fewer_bits(every_region_pays, values, tolerance):
     assert "kernels" in places(program).values()
 
 
+def test_a_cache_of_plans_tells_values_apart(every_region_pays, tmp_path):
+    net = product_of(lambda net, rng: net.constant(sparse(rng, (COLUMNS, ROWS))))
+    kept = replace(ONE_THREAD, packed_cache=tmp_path)
+    (exact,) = CpuProgram(net.model(), kept).run(net.feeds).values()
+    with pytest.warns(UserWarning, match="held with values"):
+        rounded = CpuProgram(net.model(), replace(kept, weight_values="bf16"))
+    (found,) = rounded.run(net.feeds).values()
+    assert 0 < np.abs(found - exact).max() < 4e-3 * np.abs(exact).max()
+    (again,) = CpuProgram(net.model(), kept).run(net.feeds).values()
+    np.testing.assert_array_equal(again, exact)
+
+
 def test_other_values_are_refused():
     with pytest.raises(UsageError, match="choose fp32, bf16, fp16, int8"):
-        CpuProgram(product_of(halves(np.float16)).model(), ONE_THREAD, weight_values="int4")
+        CpuProgram(product_of(halves(np.float16)).model(), replace(ONE_THREAD, weight_values="int4"))
     with pytest.raises(UsageError, match="no preset 'int4'"):
         get_backend("cpu:int4")
 

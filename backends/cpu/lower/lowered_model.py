@@ -1,0 +1,62 @@
+"""A model once it is lowered: all that a program needs of it, whether it was read from the model or from a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.lower.plan import Plan, Region
+from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights
+from sift_onnx.backends.lowering.specs import LinearLayer
+from sift_onnx.backends.lowering.subgraph import Subgraph
+from sift_onnx.shapes.tensor_specs import TensorSpec
+
+__all__ = ["LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
+
+# Of the steps that have any, by their place in a region.
+RegionWeights = Mapping[int, _kernels.SparseWeights | _kernels.PackedRows]
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says about itself, under onnxruntime's names."""
+
+    graph_name: str
+    producer_name: str
+    domain: str
+    description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
+@dataclass(frozen=True)
+class LoweredModel:
+    """A plan and what belongs to it.
+
+    Attributes:
+        plan: what is run.
+        weights: of each part of the plan; none of sub-graphs.
+        inputs: of the model.
+        outputs: of the model.
+        metadata: of the model.
+        is_timed: whether onnxruntime may have the whole model, so that the plan can be timed against it.
+    """
+
+    plan: Plan
+    weights: tuple[RegionWeights, ...] = field(repr=False)
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    metadata: ModelMetadata
+    is_timed: bool
+
+
+def weights_of(part: Region | Subgraph) -> RegionWeights:
+    """The packed weights of a part of a plan that was made from a model; none of a sub-graph."""
+    if not isinstance(part, Region):
+        return {}
+    layers = {index: step.spec for index, step in enumerate(part.steps) if isinstance(step.spec, LinearLayer)}
+    return {
+        index: packed_weights(spec.weights) if spec.weights.values == "float32" else packed_rows(spec.weights)
+        for index, spec in layers.items()
+    }

@@ -1,0 +1,121 @@
+"""What a packed file was made from: the bytes of a model, and all else that a plan depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import onnx
+
+from sift_onnx.backends.base import CompileOptions
+from sift_onnx.backends.cpu import _kernels
+from sift_onnx.backends.cpu.isa import generates_code
+from sift_onnx.files.external_data import DataFiles, external_tensors
+from sift_onnx.model import Model
+from sift_onnx.model_files.reader import read_model
+
+__all__ = ["FileStamp", "content_of_files", "content_of_model", "files_of", "setting_key"]
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """What tells that a file is the one that was read, without reading it again.
+
+    Attributes:
+        path: of the file, or of a link to it.
+        size: in bytes.
+        modified: in nanoseconds.
+        changed: when its entry in the file system changed, which no program sets.
+        number: of the file in its file system.
+    """
+
+    path: str
+    size: int
+    modified: int
+    changed: int
+    number: int
+
+    @classmethod
+    def of(cls, path: str) -> FileStamp:
+        """Of a file as it is now.
+
+        Raises:
+            OSError: it is gone.
+        """
+        found = os.stat(path)
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+    def is_old(self, now: int, nanoseconds: int) -> bool:
+        """Whether the file had been left alone for so long: a later change shows in its times."""
+        return max(self.modified, self.changed) + nanoseconds < now
+
+
+def setting_key(options: CompileOptions, isa: str) -> str:
+    """Of what a plan depends on besides the model: this package, the processor, the options."""
+    how = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "packed_cache"}
+    machine = (sys.byteorder, platform.machine(), isa, _kernels.detected_isa(), generates_code(isa))
+    told = (_code_stamp(), machine, sorted(how.items()))
+    return hashlib.sha256(msgspec.msgpack.encode(told, order="deterministic")).hexdigest()
+
+
+@cache
+def _code_stamp() -> tuple[Any, ...]:
+    """Of what makes plans: the version, and the files of the back ends, for who works on them."""
+    folder = Path(__file__).parents[2]
+    stamps = []
+    for path in (*sorted(folder.rglob("*.py")), *sorted(folder.rglob("*.json")), Path(_kernels.__file__ or __file__)):
+        found = path.stat()
+        stamps.append((path.name, found.st_size, found.st_mtime_ns))
+    return version("sift-onnx"), stamps
+
+
+def files_of(path: str) -> list[str]:
+    """The files that a model is stored in: its own and those of its external data.
+
+    Raises:
+        ModelReadError: it is no model, or one of them is missing.
+    """
+    model, _ = read_model(Path(path))
+    files = DataFiles(Path(path))
+    # Links are not resolved: one that points to another file later has other stamps.
+    return [
+        os.path.abspath(path),
+        *sorted({os.path.abspath(files.path_of(tensor)) for tensor in external_tensors(model)}),
+    ]
+
+
+def content_of_files(paths: Sequence[str]) -> str:
+    """SHA-256 of what files hold, in order.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{os.path.getsize(path)}\n".encode())
+        with open(path, "rb", buffering=0) as file:
+            block = bytearray(_BLOCK)
+            while count := file.readinto(block):
+                digest.update(memoryview(block)[:count])
+    return digest.hexdigest()
+
+
+def content_of_model(model: Model | onnx.ModelProto) -> str:
+    """SHA-256 of a model in memory, as its file would be.
+
+    Raises:
+        UnsupportedError: it would pass 2 GB.
+    """
+    proto = model.to_proto() if isinstance(model, Model) else model
+    return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()

@@ -1,0 +1,132 @@
+"""Requests of many lengths in rotation, against the same lengths each by itself and against onnxruntime.
+
+    python benchmarks/serving/lengths.py [--threads 2] [--sparsity 0.9] [--rounds 10] [--lists]
+
+An encoder of 6 layers, twelve lengths from 16 to 128; a 3x3 layer of 202 channels, eight image sizes. One session of
+each kind takes all lengths in turn; "alone" are sessions of one length each. Rounds alternate, and the least time of
+each length counts. "First run" is the first run of a length over its best in turn, without the first length, whose run
+packs; nothing is timed against onnxruntime in it. With --lists, no code is generated (SIFT_JIT=0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cpu_runtime"))
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pages
+from generated import encoder
+from onnx import TensorProto, helper, numpy_helper
+
+LENGTHS = (16, 24, 32, 48, 56, 64, 72, 80, 96, 104, 112, 128)
+SIZES = (14, 20, 24, 28, 32, 40, 48, 56)
+Feeds = dict[str, np.ndarray]
+
+
+def layer(channels: int, sparsity: float) -> onnx.ModelProto:
+    """A 3x3 convolution of images of any size."""
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((channels, channels, 3, 3), np.float32) / 30
+    weights *= rng.random(weights.shape) >= sparsity
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", channels, "h", "w"]) for n in ("x", "y")]
+    graph = helper.make_graph([node], "layer", ends[:1], ends[1:], [numpy_helper.from_array(weights, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def cases(sparsity: float) -> dict[str, tuple[onnx.ModelProto, list[Feeds]]]:
+    """Models, and a request of each length."""
+    rng = np.random.default_rng(1)
+    tokens = [{"x": rng.standard_normal((1, n, 512)).astype(np.float32)} for n in LENGTHS]
+    images = [{"x": rng.standard_normal((1, 202, n, n)).astype(np.float32)} for n in SIZES]
+    return {
+        "encoder of 6 layers, width 512, 16 to 128 tokens": (encoder(512, 6, sparsity), tokens),
+        "3x3, 202 channels, 14 to 56 pixels": (layer(202, sparsity), images),
+    }
+
+
+def timed(session: Any, feeds: Feeds, clock: Callable[[], float]) -> float:
+    """Milliseconds of a request."""
+    start = clock()
+    session.run(None, feeds)
+    return 1e3 * (clock() - start)
+
+
+def measure(path: Path, requests: list[Feeds], threads: int, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
+    """A row of the table."""
+    import sift_onnx
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.use_deterministic_compute = True  # nothing is timed, so that a first run is one run
+    theirs = ort.SessionOptions()
+    theirs.intra_op_num_threads = threads
+    theirs.add_session_config_entry("session.intra_op.spin_duration_us", "500")
+    opened: Callable[[], Any] = lambda: sift_onnx.InferenceSession(path, options)  # noqa: E731
+    shared, other = opened(), ort.InferenceSession(str(path), theirs, ["CPUExecutionProvider"])
+    alone = [opened() for _ in requests]
+    first = [timed(shared, feeds, clock) for feeds in requests]
+    for session, feeds in zip(alone, requests, strict=True):
+        timed(session, feeds, clock)
+    times: dict[str, list[list[float]]] = {"in_turn": [], "alone": [], "onnxruntime": []}
+    for _ in range(rounds):
+        # Twice by itself, and the second counts: it finds its weights in the caches.
+        times["alone"].append(
+            [(timed(s, f, clock), timed(s, f, clock))[1] for s, f in zip(alone, requests, strict=True)]
+        )
+        times["in_turn"].append([timed(shared, feeds, clock) for feeds in requests])
+        times["onnxruntime"].append([timed(other, feeds, clock) for feeds in requests])
+    least = {name: np.min(rows, axis=0) for name, rows in times.items()}
+    mean = {name: float(best.mean()) for name, best in least.items()}
+    starts = [one / best for one, best in zip(first[1:], least["in_turn"][1:], strict=True)]
+    return {
+        **{f"{name}_ms": round(value, 3) for name, value in mean.items()},
+        "to_alone": round(mean["in_turn"] / mean["alone"], 3),
+        "to_onnxruntime": round(mean["in_turn"] / mean["onnxruntime"], 3),
+        "first_run": round(statistics.median(starts), 2),
+        "first_run_most": round(max(starts), 2),
+    }
+
+
+def main() -> None:
+    """Measure, print rows, and write them to a file of results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--sparsity", type=float, default=0.9)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--processor-time", action="store_true", help="instead of wall time: steadier beside others, with --threads 1"
+    )
+    parser.add_argument("--lists", action="store_true")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="where the rows are written")
+    arguments = parser.parse_args()
+    if arguments.lists:
+        os.environ["SIFT_JIT"] = "0"  # before the kernels are loaded
+    clock = time.process_time if arguments.processor_time else time.perf_counter
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        for case, (model, requests) in cases(arguments.sparsity).items():
+            path = Path(name) / "model.onnx"
+            onnx.save(model, path)
+            row = {"case": case, "threads": arguments.threads, "weights": "lists" if arguments.lists else "code"}
+            row["clock"] = "processor" if arguments.processor_time else "wall"
+            rows.append(row | measure(path, requests, arguments.threads, arguments.rounds, clock))
+            print(*rows[-1].values(), sep=" | ", flush=True)
+    if arguments.results:
+        pages.write(arguments.results, rows)
+
+
+if __name__ == "__main__":
+    main()
