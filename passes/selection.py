@@ -11,7 +11,10 @@ from sift_onnx.analysis.quantized_layers import quantized_layers
 from sift_onnx.analysis.unanalyzed_layers import left_out_layers, why_left_out
 from sift_onnx.errors import UsageError
 
-__all__ = ["Selection", "no_layers"]
+__all__ = ["KEPT_DENSE", "NOT_SELECTED", "Selection", "fixed_layers", "no_layers"]
+
+# Why globs exclude a layer.
+KEPT_DENSE, NOT_SELECTED = "kept dense by `keep_dense`", "not selected by `only`"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,20 @@ class Selection:
         Raises:
             UsageError: a glob matches no weight.
         """
+        dense = self.excluded(analysis) | fixed_layers(analysis) | first_and_last(analysis)
+        for name, layer in analysis.layers.items():
+            if layer.kind == "embedding":
+                # An embedding multiplies nothing; one that a layer shares (a language model's head) does.
+                shared = any(use.op != layer.uses[0].op for use in layer.uses)
+                dense[name] = "tied embedding" if shared else "embedding"
+        return dense
+
+    def excluded(self, analysis: AxisAnalysis) -> dict[str, str]:
+        """The weight layers that the globs exclude, and which of them.
+
+        Raises:
+            UsageError: a glob matches no weight.
+        """
         names = list(analysis.layers)
         left_out = left_out_layers(analysis)
         for setting, patterns in (("only", self.only), ("keep_dense", self.keep_dense)):
@@ -50,18 +67,18 @@ class Selection:
                     raise UsageError(
                         f"`{setting}` {pattern!r} matches no weight of the model; its weights are {example}, ..."
                     )
-        dense = {name: f"a fixed function: {reason}" for name, reason in analysis.fixed.items()}
-        dense.update(first_and_last(analysis))
-        for name, layer in analysis.layers.items():
-            if layer.kind == "embedding":
-                # An embedding multiplies nothing; one that a layer shares (a language model's head) does.
-                shared = any(use.op != layer.uses[0].op for use in layer.uses)
-                dense[name] = "tied embedding" if shared else "embedding"
-            if self.only and not any(fnmatchcase(name, p) for p in self.only):
-                dense.setdefault(name, "not selected by `only`")
+        excluded: dict[str, str] = {}
+        for name in names:
             if any(fnmatchcase(name, p) for p in self.keep_dense):
-                dense.setdefault(name, "kept dense by `keep_dense`")
-        return dense
+                excluded[name] = KEPT_DENSE
+            elif self.only and not any(fnmatchcase(name, p) for p in self.only):
+                excluded[name] = NOT_SELECTED
+        return excluded
+
+
+def fixed_layers(analysis: AxisAnalysis) -> dict[str, str]:
+    """The weights that no training has made, and what function each is."""
+    return {name: f"a fixed function: {reason}" for name, reason in analysis.fixed.items()}
 
 
 def no_layers(analysis: AxisAnalysis) -> str:

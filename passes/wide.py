@@ -20,11 +20,11 @@ from sift_onnx.passes.prepare.restore_views import RestoreViews
 from sift_onnx.passes.prepare.unshare_initializers import UnshareInitializers
 from sift_onnx.passes.shape_check import check_shapes
 from sift_onnx.passes.widening.drawing import Drawing
+from sift_onnx.passes.widening.fused_normalizations import spell_fused_normalizations
 from sift_onnx.passes.widening.plan import WidePlan, plan_widening, unchanged
 from sift_onnx.passes.widening.report import describe
 from sift_onnx.passes.widening.resizing import apply_sizes
 from sift_onnx.passes.widening.settings import Budget, WideSettings
-from sift_onnx.passes.widening.skip_normalizations import spell_skip_normalizations
 
 __all__ = ["Budget", "Wide", "WidePlan"]
 
@@ -79,7 +79,7 @@ class Wide(WideSettings):
             return PassResult(model, False, describe(self, plan, start).to_dict())
         copy = prepared(model, InlineFunctions(), LiftConstants(), UnshareInitializers(), RestoreViews())
         if embeds:
-            spell_skip_normalizations(copy.graph)
+            spell_fused_normalizations(copy.graph)
         warnings = folding_warnings(copy, self.init)
         plan = self.plan(copy)
         masked = {name: list(constant.shape) for name, constant in copy.masked().items()}

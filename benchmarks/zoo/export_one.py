@@ -42,7 +42,8 @@ def randomize(module: torch.nn.Module) -> None:
     """Give parameters and statistics of one axis the values that training would: no two tensors stay equal."""
     with torch.no_grad():
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if tensor.ndim != 1 or not tensor.is_floating_point():
+            # The frequencies of rotary embeddings are no parameters.
+            if tensor.ndim != 1 or not tensor.is_floating_point() or name.endswith("inv_freq"):
                 continue
             if name.endswith(("bias", "running_mean")):
                 tensor.normal_(0, 0.1)

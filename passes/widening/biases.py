@@ -50,7 +50,8 @@ def _shifts(node: gs.Node, tensor: gs.Tensor, grows: Callable[[gs.Tensor], bool]
     if node.op in _SUMS and any(constant_values(other) is not None and grows(other) for other in node.inputs):
         return True
     if node.op in _PASSING or node.op == "Add":
-        return all(shifted[out.name] for out in node.outputs if out.name)
+        # Of a node in a subgraph nothing is known.
+        return all(shifted.get(out.name, False) for out in node.outputs if out.name)
     return False
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from sift_onnx.analysis.axis_system import Solution
 from sift_onnx.analysis.cost import positions_of
-from sift_onnx.analysis.findings import AxisAnalysis, Cause
+from sift_onnx.analysis.findings import AxisAnalysis, Cause, WeightLayer
 from sift_onnx.errors import UnsupportedError
 from sift_onnx.feature_maps.context import refusal
 from sift_onnx.feature_maps.findings import Obstacle
 from sift_onnx.feature_maps.search import FoundMaps, find_feature_maps
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_label, node_name
+from sift_onnx.passes.selection import KEPT_DENSE, Selection
 
-__all__ = ["EmbeddableGrowth", "embeddable_growth"]
-
+__all__ = ["EmbeddableGrowth", "embeddable_growth", "growing_layers"]
 
 _WITH_ORIGINAL = "with the original in it"
 
@@ -34,6 +34,25 @@ class EmbeddableGrowth:
     solution: Solution
     found: FoundMaps
     refusals: tuple[UnsupportedError, ...]
+
+
+def growing_layers(selection: Selection, analysis: AxisAnalysis) -> list[WeightLayer]:
+    """The layers whose axes may grow: the first and the last as well, since none gets a weight more.
+
+    Layers that ``keep_dense`` names keep their sizes, which are pinned: what is added is pruned, and a layer that
+    grows has a mask.
+
+    Raises:
+        UsageError: a glob matches no weight.
+    """
+    excluded = selection.excluded(analysis)
+    for name, reason in excluded.items():
+        if reason == KEPT_DENSE:
+            layer = analysis.layers[name]
+            cause = Cause(layer.uses[0].node, layer.uses[0].op, f"{_WITH_ORIGINAL}: {reason}")
+            for axis in layer.axes:
+                analysis.system.pin(axis.size, cause)
+    return [layer for name, layer in analysis.layers.items() if name not in excluded and name not in analysis.fixed]
 
 
 def embeddable_growth(

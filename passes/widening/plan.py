@@ -18,7 +18,7 @@ from sift_onnx.graphs.constants import nnz_of
 from sift_onnx.model import Model
 from sift_onnx.operators.labels import node_name, operator_name
 from sift_onnx.passes.masking import Growth, active_weights, matrix_of, require_room
-from sift_onnx.passes.selection import no_layers
+from sift_onnx.passes.selection import fixed_layers, no_layers
 from sift_onnx.passes.widening.least_sparsity import least_sparsity
 from sift_onnx.passes.widening.settings import WideSettings
 from sift_onnx.sparsity.budget import allocate
@@ -87,15 +87,15 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
             f"no rule covers {operator_name(node.op, node.domain)} (node {node_name(node)!r}); register one with "
             "register_axis_rule, or drop `strict`"
         )
-    dense = settings.selection.dense_layers(analysis)
     system = analysis.system
-    candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
-    untried = system.copy()
     growth: EmbeddableGrowth | None = None
     if settings.init == "embed":
         # Imported here, with the rules of feature maps, which no other start needs.
-        from sift_onnx.passes.widening.embeddable import embeddable_growth
+        from sift_onnx.passes.widening.embeddable import embeddable_growth, growing_layers
 
+        dense = fixed_layers(analysis)
+        candidates = growing_layers(settings.selection, analysis)
+        untried = system.copy()
         growth = embeddable_growth(
             model,
             analysis,
@@ -104,6 +104,9 @@ def plan_widening(settings: WideSettings, model: Model) -> WidePlan:
         )
         solution = growth.solution
     else:
+        dense = settings.selection.dense_layers(analysis)
+        candidates = [layer for name, layer in analysis.layers.items() if name not in dense]
+        untried = system.copy()
         solution = _solve(settings, system, candidates, settings.factor_squared)
     grown = {n for n, x in analysis.layers.items() if _weights(x, solution.value) > _weights(x, system.original)}
     statuses: dict[str, tuple[str, str]] = {}

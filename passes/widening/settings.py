@@ -53,10 +53,6 @@ class WideSettings(SparsifyingPass):
     def check_settings(self) -> None:
         """Refuse settings that contradict each other."""
         embeds = self.init == "embed"
-        if embeds and self.keep_dense:
-            raise UsageError(
-                "`init='embed'` prunes all that it adds, so nothing that grows stays dense; drop `keep_dense`"
-            )
         if embeds and self.resize_output:
             raise UsageError("`init='embed'` keeps what the outputs are, sizes included; drop `resize_output`")
         if not 1 <= self.round_to <= _COARSEST:

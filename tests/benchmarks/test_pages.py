@@ -17,7 +17,7 @@ def module(monkeypatch, request):
 
     def find(folder: str, name: str):
         monkeypatch.syspath_prepend(str(BENCHMARKS / folder))
-        for other in ("page", "tables", "pages"):
+        for other in ("page", "tables", "pages", "verdicts"):
             monkeypatch.delitem(sys.modules, other, raising=False)
         return importlib.import_module(name)
 
@@ -42,6 +42,33 @@ def test_the_page_of_the_simulator_is_made_of_its_results(module):
     found = page.pages.read(page.FOLDER / "every_model.json")
     assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(found)
     assert page.chart_key(found) in (page.FOLDER / "chart.svg").read_text(encoding="utf-8")
+
+
+def test_the_page_of_growth_is_made_of_its_results(module):
+    page = module("growth", "page")
+    found = {name: page.pages.read(page.FOLDER / f"{name}.json") for name in page.RESULTS}
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(found)
+    assert page.chart_key(found) in (page.FOLDER / "chart.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        ({}, "grown"),
+        ({"share": 0.3}, "in part"),
+        ({"error": 2e-4}, "wrong"),
+        ({"error": 2e-4, "error64": 1e-12}, "grown"),
+        ({"error": float("inf")}, "wrong"),
+        ({"error": 1e-6, "moves": 1e-3}, "wrong"),
+        ({"error": 0.0, "moves": 0.0}, "wrong"),
+        ({"macs_after": 101}, "wrong"),
+        ({"defect": "KeyError"}, "wrong"),
+        ({"refused": "nothing to widen"}, "refused"),
+    ],
+)
+def test_a_model_has_grown_if_it_computes_what_it_did_at_the_same_cost(module, row, verdict):
+    grown = {"macs": 100, "macs_after": 100, "error": 1e-7, "moves": 0.5, "share": 1.0}
+    assert module("growth", "verdicts").verdict(grown | row) == verdict
 
 
 @pytest.mark.parametrize(("folder", "results"), [("training", "digits.json"), ("simulator", "every_model.json")])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sift_onnx.backends.cpu import _kernels
 from sift_onnx.backends.cpu.lower.plan import Plan, Region
-from sift_onnx.backends.cpu.lower.weights import packed_weights
+from sift_onnx.backends.cpu.lower.weights import packed_rows, packed_weights
 from sift_onnx.backends.lowering.specs import LinearLayer
 from sift_onnx.backends.lowering.subgraph import Subgraph
 from sift_onnx.shapes.tensor_specs import TensorSpec
@@ -15,7 +15,7 @@ from sift_onnx.shapes.tensor_specs import TensorSpec
 __all__ = ["LoweredModel", "ModelMetadata", "RegionWeights", "weights_of"]
 
 # Of the steps that have any, by their place in a region.
-RegionWeights = Mapping[int, _kernels.SparseWeights]
+RegionWeights = Mapping[int, _kernels.SparseWeights | _kernels.PackedRows]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def weights_of(part: Region | Subgraph) -> RegionWeights:
     """The packed weights of a part of a plan that was made from a model; none of a sub-graph."""
     if not isinstance(part, Region):
         return {}
+    layers = {index: step.spec for index, step in enumerate(part.steps) if isinstance(step.spec, LinearLayer)}
     return {
-        index: packed_weights(step.spec.weights)
-        for index, step in enumerate(part.steps)
-        if isinstance(step.spec, LinearLayer)
+        index: packed_weights(spec.weights) if spec.weights.values == "float32" else packed_rows(spec.weights)
+        for index, spec in layers.items()
     }

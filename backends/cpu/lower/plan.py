@@ -28,7 +28,7 @@ from sift_onnx.backends.cpu.lower.profitability import (
     why_not_profitable,
 )
 from sift_onnx.backends.cpu.lower.stages import count_of_large
-from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, read_weights
+from sift_onnx.backends.cpu.lower.weights import SPARSE_BELOW, pays, read_weights
 from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.fusion import fuse
@@ -49,6 +49,7 @@ from sift_onnx.backends.lowering.specs import (
 )
 from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
+from sift_onnx.backends.lowering.weights import ValueType
 from sift_onnx.operators.labels import node_name
 
 __all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
@@ -135,7 +136,9 @@ class Plan:
     estimates: tuple[Estimate, ...] = ()
 
 
-def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = True) -> Plan:
+def lower(
+    graph: GraphView, threads: int, setting: Setting, is_timed: bool = True, values: ValueType = "float32"
+) -> Plan:
     """The plan for ``graph``.
 
     Args:
@@ -144,8 +147,10 @@ def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = Tru
         setting: what regions are weighed with.
         is_timed: whether the plan is timed against onnxruntime where estimates leave that open. Then regions stay that
             may pay, if there are none that should.
+        values: how products hold weights that the model stores in float32.
     """
     found, dims = find_node_groups(graph, partial(read_weights, threads=threads))
+    found = [_with_values(group, values) for group in found]
     groups, parts = _settle(graph, found, dims, setting)
     if is_timed and not any(part.on_kernels for part in parts):
         groups, parts = _settle(graph, found, dims, replace(setting, slack=max(setting.slack, MARGIN)))
@@ -166,6 +171,15 @@ def lower(graph: GraphView, threads: int, setting: Setting, is_timed: bool = Tru
         else:
             made.append(Subgraph.of(graph, _nodes(part), part.inputs, part.outputs))
     return Plan(tuple(made), placements, tuple(estimates))
+
+
+def _with_values(group: NodeGroup, values: ValueType) -> NodeGroup:
+    """``group`` with its product's weights in fewer bits, if the model has them in float32."""
+    step = group.step
+    if step is None or not isinstance(step.spec, Matmul) or step.spec.weights.values != "float32":
+        return group
+    weights = replace(step.spec.weights, values=values)
+    return replace(group, step=replace(step, spec=replace(step.spec, weights=weights)))
 
 
 def _indivisible(graph: GraphView, parts: Sequence[Part]) -> str:
@@ -265,7 +279,7 @@ def _is_sparse(group: NodeGroup) -> bool:
 def _own_reason(group: NodeGroup) -> str:
     """Of a layer with weights: its density."""
     spec = group.step.spec if group.step is not None else None
-    if isinstance(spec, (Conv, Matmul)) and spec.weights.density > SPARSE_BELOW:
+    if isinstance(spec, (Conv, Matmul)) and not pays(spec.weights):
         return (
             f"its weights are dense: {spec.weights.density:.0%} are active, the kernels gain below {SPARSE_BELOW:.0%}"
         )
@@ -336,8 +350,9 @@ def _placement(node: onnx.NodeProto, group: NodeGroup | None) -> Placement:
 
 def _kernel_reason(spec: Spec) -> str:
     match spec:
-        case Conv() | Matmul() if spec.weights.density <= SPARSE_BELOW:
-            return f"{1 - spec.weights.density:.0%} of its weights are pruned"
+        case Conv() | Matmul() if pays(spec.weights):
+            held = "" if spec.weights.values == "float32" else f", values are held as {spec.weights.values}"
+            return f"{1 - spec.weights.density:.0%} of its weights are pruned{held}"
         case Conv() | Depthwise() | Matmul():
             return "dense, between sparse layers: its operands stay in the kernels' layout"
         case Reshaped():

@@ -32,16 +32,21 @@ from sift_onnx.errors import UsageError
 __all__ = ["build", "build_attention", "build_cached_attention", "build_for_size", "enlarged"]
 
 
-def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, isa: str) -> _kernels.Op:
+def build(
+    spec: Spec, layout: Layout, weights: _kernels.SparseWeights | _kernels.PackedRows | None, isa: str
+) -> _kernels.Op:
     """The operator that does ``spec`` in ``layout``.
 
     Args:
         spec: anything but :class:`Reshaped`, for which there is nothing to do, what moves channels, which becomes
             copies (``schedule``), and what the functions below are for.
         layout: of operand and result.
-        weights: those of a convolution or matrix product; both layouts share them.
+        weights: those of a convolution or matrix product; both layouts share them. Packed rows are a product's.
         isa: instruction set.
     """
+    if isinstance(weights, _kernels.PackedRows):
+        assert isinstance(spec, Matmul)
+        return _kernels.Matmul(weights, spec.bias, activation=spec.activation, layout=layout, isa=isa)
     match spec:
         case Conv(pool=Pool() as pool) if weights is not None:
             return _kernels.PooledWinograd(
@@ -60,8 +65,6 @@ def build(spec: Spec, layout: Layout, weights: _kernels.SparseWeights | None, is
                 **asdict(spec.geometry),
             )  # fmt: skip
         case Matmul() if weights is not None:
-            if layout == "planes":
-                return _kernels.Matmul(weights, spec.bias, activation=spec.activation, isa=isa)
             if multiplies_zeros(spec.weights) and _kernels.DenseProduct.suits(weights.rows, weights.columns):
                 return _kernels.DenseProduct(weights, spec.bias, activation=spec.activation, isa=isa)
             # Rows in lanes: the 1x1 convolution of images of one pixel.

@@ -21,6 +21,7 @@ from sift_onnx.backends.base import (
 from sift_onnx.backends.cpu.isa import selected_isa
 from sift_onnx.backends.cpu.lower.lowered_model import ModelMetadata
 from sift_onnx.backends.cpu.lower.plan import ONNXRUNTIME
+from sift_onnx.backends.cpu.lower.weights import WEIGHT_VALUES
 from sift_onnx.backends.cpu.run.opening import open_model
 from sift_onnx.backends.cpu.run.parts import PartProgram, PartTime
 from sift_onnx.backends.cpu.run.peak import Peak
@@ -43,12 +44,18 @@ _KNOWN = 64
 
 
 class CpuBackend(Backend):
-    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime."""
+    """Sparse layers in kernels of this package, what surrounds them in the same layout, the rest in onnxruntime.
+
+    The preset says how weights of matrix products are held; see :class:`CpuProgram`.
+    """
 
     name = "cpu"
+    presets = tuple(WEIGHT_VALUES)
 
     def compile(self, model: ModelSource, options: CompileOptions = DEFAULT_OPTIONS) -> CpuProgram:
         """A program for ``model``; see :meth:`Backend.compile`. It runs at any batch and size that the model allows."""
+        if self.preset is not None:
+            options = replace(options, weight_values=self.preset)
         return CpuProgram(model, options)
 
 
@@ -64,7 +71,10 @@ class CpuProgram(Program):
     """
 
     def __init__(
-        self, model: ModelSource | Model, options: CompileOptions = DEFAULT_OPTIONS, pool: ThreadPool | None = None
+        self,
+        model: ModelSource | Model,
+        options: CompileOptions = DEFAULT_OPTIONS,
+        pool: ThreadPool | None = None,
     ) -> None:
         """Lower and pack ``model``; errors as :meth:`Backend.compile` has them.
 
@@ -72,7 +82,12 @@ class CpuProgram(Program):
             model: what to run.
             options: how.
             pool: threads of the kernels; None are those that all programs of as many threads share.
+
+        Raises:
+            UsageError: ``weight_values`` of the options is none that kernels take.
         """
+        if options.weight_values not in WEIGHT_VALUES:
+            raise UsageError(f"weight_values is {options.weight_values!r}; choose {', '.join(WEIGHT_VALUES)}")
         self._pool = pool_of(options.threads, pool)
         self.threads = self._pool.threads
         self.isa = selected_isa()

@@ -50,6 +50,8 @@ Array = npt.NDArray[Any]
 _KEPT = 32
 # Arrays from this size on are mapped separately by the system, which clears them.
 _POOLED_BYTES = 1 << 18
+# What a process can count on of a last-level cache that others share.
+_SHARED_CACHE_BYTES = 8 << 20
 # Specs whose operators are made for a size, by the schedule.
 _WITHOUT_OPERATOR = (Attention, CachedAttention, LinearResize, PixelCopy)
 _NOTHING: Mapping[str, Array] = {}
@@ -101,7 +103,12 @@ class RegionProgram:
         self._workspace = workspace
         self._arrays = arrays
         self.isa = isa
-        self._weights = dict(weights)
+        layers = [step.spec for step in region.steps if isinstance(step.spec, LinearLayer)]
+        # Of products, for few rows; see _rows_of.
+        self._rows = {i: rows for i, rows in weights.items() if isinstance(rows, _kernels.PackedRows)}
+        self._weights = {i: own for i, own in weights.items() if isinstance(own, _kernels.SparseWeights)}
+        products = sum(spec.weights.size for spec in layers if isinstance(spec, Matmul))
+        self._in_one_form = DType.FLOAT32.itemsize * products > _SHARED_CACHE_BYTES
         self.region = replace(region, steps=tuple(_without_values(step) for step in region.steps))
         self._unpacked = set(self._weights)
         self._ops: dict[tuple[int, Layout], _kernels.Op] = {}
@@ -194,6 +201,7 @@ class RegionProgram:
         """Bytes of weights that it holds, packed and not yet packed."""
         with self._lock:
             packed = sum(op.weight_bytes for op in self._ops.values())
+            packed += sum(rows.nbytes for rows in self._rows.values())
             return packed + sum(weights.nbytes for weights in self._weights.values())
 
     def flops(self, step: int, shape: Shape) -> float:
@@ -217,6 +225,9 @@ class RegionProgram:
         if isinstance(op, (_kernels.Winograd, _kernels.PooledWinograd)):
             pooled = ", pooled" if isinstance(op, _kernels.PooledWinograd) else ""
             return f"conv winograd {layout} tile {op.tile}x{op.tile}{pooled}"
+        if isinstance(op, _kernels.Matmul):
+            rows = self._rows[step]
+            return f"matmul {rows.form} of {rows.values} {layout}"
         if isinstance(op, _kernels.DenseProduct):
             algorithm = "strassen" if op.halves(shape) else "dense"
             return f"matmul {algorithm} {layout} tile {op.tile_rows}x1"
@@ -234,14 +245,39 @@ class RegionProgram:
     def _op(self, step: int, layout: Layout) -> _kernels.Op:
         found = self._ops.get((step, layout))
         if found is None:
-            weights = self._weights.get(step)
-            if weights is None and isinstance(self.region.steps[step].spec, (Conv, Matmul)):
-                # Released by now: unpack them from another layout's operator.
-                weights = next(op.source() for op in self._packing(step))
-                self._unpacked.add(step)
-            found = build(self.region.steps[step].spec, layout, weights, self.isa)
+            spec = self.region.steps[step].spec
+            rows = self._rows_of(step, layout) if isinstance(spec, Matmul) else None
+            weights = self._source(step) if rows is None and isinstance(spec, LinearLayer) else None
+            found = build(spec, layout, weights if rows is None else rows, self.isa)
             self._ops[step, layout] = found
         return found
+
+    def _source(self, step: int) -> _kernels.SparseWeights:
+        """The weights of a layer as float32; unpacked, where they have been released."""
+        weights = self._weights.get(step)
+        if weights is None:
+            self._unpacked.add(step)
+            weights = self._rows[step].source() if step in self._rows else next(
+                op.source() for op in self._packing(step)
+            )  # fmt: skip
+        return weights
+
+    def _rows_of(self, step: int, layout: Layout) -> _kernels.PackedRows | None:
+        """The weights of a product as few rows need them; None where many rows are multiplied by another form.
+
+        Few rows wait for weights from memory, and have the form of the fewest bytes. Many rows have one of their own,
+        which is faster, and several times larger. Where the weights of all products are more than what stays in a
+        cache, few rows therefore make an end of it: from then on, many rows are multiplied by the form of few.
+        """
+        if step not in self._rows:
+            if layout != "planes":
+                return None
+            self._rows[step] = _kernels.PackedRows(self._source(step), isa=self.isa)
+            if self._in_one_form and self._ops.pop((step, "images16"), None) is not None:
+                self._prepared.clear()
+        rows = self._rows[step]
+        is_only = self._in_one_form or rows.values != "float32"
+        return rows if layout == "planes" or is_only else None
 
     def _packing(self, step: int) -> list[_kernels.Conv | _kernels.DenseProduct | _kernels.Matmul]:
         """The operators of a step whose weights can be had back."""

@@ -81,7 +81,8 @@ class PromptAndTokens(click.ParamType[Any]):
     default=("onnxruntime",),
     show_default=True,
     shell_complete=files(".py", names=known_backends),
-    help="Back end to time on: cpu, onnxruntime, dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
+    help="Back end to time on: cpu, cpu:VALUES (weights of products as bf16, fp16 or int8), onnxruntime, "
+    "dataflow[:PRESET] (simulated), or FILE.py:CLASS for your own "
     "(repeatable).",
 )
 @file_option(

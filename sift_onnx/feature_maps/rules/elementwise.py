@@ -41,7 +41,8 @@ def unbounded(ctx: FeatureMapContext) -> None:
     """What may be infinite or undefined, or have such a slope, is refused."""
     low, high = ctx.added_range(0)
     least, most = _FINITE_BETWEEN[ctx.node.op]
-    if low <= least or high >= most:
+    # What is added is finite: a range without an end says that it may be large, which these take.
+    if low <= least or (high >= most and not math.isinf(most)):
         ctx.refuse("may be infinite or undefined for the features that are added")
     unary(ctx)
 

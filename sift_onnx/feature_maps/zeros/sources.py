@@ -62,7 +62,15 @@ def _first(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
 
 
 def _expanded(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
+    repeated = constant_values(ctx.node.inputs[0])
+    if repeated is not None and not array_of(repeated).any():
+        return [[]]
     return [[0]] if _spans(ctx.input(0), out) else []
+
+
+def _filled(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
+    value = ctx.attr("value")
+    return [[]] if value is None or not value.values.any() else []
 
 
 def _all_operands(ctx: FeatureMapContext, out: Sequence[Extent]) -> Alternatives:
@@ -184,6 +192,7 @@ _RULES: dict[str, Rule] = {
     "Attention": _attention,
     "Clip": _clipped,
     "Concat": _joined,
+    "ConstantOfShape": _filled,
     "Div": _numerator,
     "Einsum": _einsum,
     "Expand": _expanded,

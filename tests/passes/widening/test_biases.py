@@ -37,3 +37,13 @@ def test_an_activation_or_a_layer_on_the_way_needs_features_that_are_shifted(bet
 def test_what_the_model_returns_is_shifted_by_nothing() -> None:
     graph = chain("Conv", "Identity")
     assert not reach_a_shift(graph.nodes, graph, lambda tensor: True)["t0"]
+
+
+def test_what_a_branch_reads_is_shifted_by_nothing() -> None:
+    graph = chain("Conv", "BatchNormalization")
+    t0 = graph.nodes[0].outputs[0]
+    inner = gs.Variable("inner", np.float32)
+    branch = gs.Graph([gs.Node("Squeeze", "inner", {}, [t0], [inner])], outputs=[inner], opset=17)
+    condition, chosen = gs.Variable("condition", np.bool_, ()), gs.Variable("chosen", np.float32)
+    graph.nodes.append(gs.Node("If", "if", {"then_branch": branch, "else_branch": branch}, [condition], [chosen]))
+    assert not reach_a_shift(graph.nodes, graph, lambda tensor: True)["t0"]

@@ -148,6 +148,16 @@ def roots_and_quotients(net: Net) -> None:
     net.images_end(net.op("Add", net.op("Div", x, soft), net.op("Pow", soft, net.constant(0.5))), 6)
 
 
+def root_of_what_is_at_least_zero(net: Net) -> None:
+    """A variance as a difference of means, which rounding may make negative, as flax writes it."""
+    x = net.images(6)
+    mean = net.op("ReduceMean", x, net.constant([2, 3]))
+    squares = net.op("ReduceMean", net.op("Mul", x, x), net.constant([2, 3]))
+    variance = net.op("Max", net.constant(0.0), net.op("Sub", squares, net.op("Mul", mean, mean)))
+    deviation = net.op("Sqrt", net.op("Add", variance, net.constant(0.1)))
+    net.images_end(net.op("Mul", net.op("Sub", x, mean), net.op("Reciprocal", deviation)), 6)
+
+
 def gated_tokens(net: Net) -> None:
     x = net.dense(net.tokens(8), 8, 12)
     a, b = net.op("Split", x, net.constant([6, 6]), axis=-1, outputs=2)
@@ -172,6 +182,7 @@ BLOCKS = [
     scaled_and_sloped,
     subtracted_and_divided,
     roots_and_quotients,
+    root_of_what_is_at_least_zero,
     gated_tokens,
 ]
 

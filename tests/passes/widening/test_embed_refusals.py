@@ -73,7 +73,6 @@ def test_where_nothing_else_can_grow_the_first_reason_is_the_error() -> None:
     ("settings", "message"),
     [
         ({"init": "kaiming"}, "init 'kaiming' is unknown"),
-        ({"init": "embed", "keep_dense": ["w0"]}, "drop `keep_dense`"),
         ({"init": "embed", "resize_output": ["y"]}, "drop `resize_output`"),
         ({"init": "embed", "pattern": "2:4"}, "drop `pattern`"),
         ({"init": "embed", "distribution": "erk"}, "drop `pattern` and `distribution`"),
@@ -96,3 +95,78 @@ def test_an_axis_that_nobody_stores_may_be_of_any_length() -> None:
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2**40
     result = Wide("0.75", init="embed")(model)
     assert [len(array_of(c)) for n, c in result.model.initializers().items() if n == "w1"] == [16]
+
+
+def test_a_hidden_layer_grows_between_the_first_weight_and_the_last() -> None:
+    result = Wide("0.75", init="embed")(perceptron(4, 6, 4))
+    assert [layer["shape_after"] for layer in result.report["layers"]] == [[4, 12], [12, 4]]
+
+
+# A transformer of which a part grows.
+
+
+def transformer() -> Net:
+    net = Net(opset=21)
+    x = net.op("Add", net.tokens(8, 5), net.weight(5, 8, fan_in=1))
+    for i in range(2):
+        y = net.op("LayerNormalization", x, net.weight(8, fan_in=1), net.weight(8, fan_in=1))
+        heads = [
+            net.op("Transpose", net.op("Reshape", net.dense(y, 8, 8, name=f"{n}{i}"), "heads"), perm=[0, 2, 1, 3])
+            for n in "qkv"
+        ]
+        keys = net.op("Transpose", heads[1], perm=[0, 1, 3, 2])
+        scores = net.op("Softmax", net.op("Mul", net.op("MatMul", heads[0], keys), net.constant(0.5)), axis=-1)
+        y = net.op("Transpose", net.op("MatMul", scores, heads[2]), perm=[0, 2, 1, 3])
+        x = net.op("Add", x, net.dense(net.op("Reshape", y, net.constant([0, 5, -1])), 8, 8, name=f"o{i}"))
+        y = net.op("LayerNormalization", x, net.weight(8, fan_in=1), net.weight(8, fan_in=1))
+        y = net.op("Gelu", net.dense(y, 8, 12, name=f"up{i}"))
+        x = net.op("Add", x, net.dense(y, 12, 8, name=f"down{i}"))
+    net.tokens_end(net.op("LayerNormalization", x, net.weight(8, fan_in=1), net.weight(8, fan_in=1)), 8)
+    net.constant([0, 5, 2, 4], name="heads")
+    return net
+
+
+def grown_shapes(**settings: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    net = transformer()
+    layers = embedded(net.model(), net.feeds, **settings).report["layers"]
+    return {layer["name"]: (tuple(layer["shape_after"]), layer["status"]) for layer in layers}
+
+
+def test_only_what_was_chosen_of_a_transformer_grows() -> None:
+    found = grown_shapes(only=["down*"])
+    # The stream that `down` writes to grows, with all that reads it and writes to it; heads do not.
+    assert {name: found[name] for name in ("up0.weight", "down1.weight", "q0.weight", "o1.weight")} == {
+        "up0.weight": ((16, 24), "sparse"),
+        "down1.weight": ((24, 16), "sparse"),
+        "q0.weight": ((16, 8), "sparse"),
+        "o1.weight": ((8, 16), "sparse"),
+    }
+
+
+def test_what_stays_dense_of_a_transformer_keeps_its_sizes_and_the_rest_grows() -> None:
+    found = grown_shapes(keep_dense=["q*"])
+    # The stream and the size of heads, which queries share with keys, stay; values and the inner layer grow.
+    assert {name: found[name] for name in ("q0.weight", "k1.weight", "v0.weight", "o0.weight", "up1.weight")} == {
+        "q0.weight": ((8, 8), "unchanged"),
+        "k1.weight": ((8, 8), "unchanged"),
+        "v0.weight": ((8, 16), "sparse"),
+        "o0.weight": ((16, 8), "sparse"),
+        "up1.weight": ((8, 24), "sparse"),
+    }
+
+
+def test_a_layer_that_stays_dense_says_so() -> None:
+    net = transformer()
+    layers = embedded(net.model(), net.feeds, keep_dense=["up1.weight"]).report["layers"]
+    (reason,) = [layer["reason"] for layer in layers if layer["name"] == "up1.weight"]
+    assert "kept dense by `keep_dense`" in reason
+
+
+def test_products_of_activations_keep_their_cost_where_the_total_is_to_stay() -> None:
+    net = transformer()
+    report = embedded(net.model(), net.feeds, budget="total").report
+    assert report["totals"]["attention_macs_after"] == report["totals"]["attention_macs_before"]
+    shapes = {layer["name"]: tuple(layer["shape_after"]) for layer in report["layers"]}
+    assert shapes["q0.weight"] == shapes["v1.weight"] == (16, 8)
+    assert shapes["up0.weight"] == (16, 24)
+    assert grown_shapes()["q0.weight"] == ((16, 16), "sparse")

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/activation.h"
+#include "simd/packed/row_kernels.h"
 #include "simd/train/lane_kernels.h"
 
 namespace sift::cpu {
@@ -416,6 +417,9 @@ struct KernelTable {
 
   LaneKernels lanes;
 
+  // What every machine with this instruction set runs; see packed_row_kernels.
+  PackedRowKernels packed_rows;
+
   // even[i] = from[2 i], odd[i] = from[2 i + 1].
   void (*split_pairs)(const float* from, std::int64_t pairs, float* even, float* odd);
 
@@ -432,5 +436,9 @@ struct KernelTable {
 
 // Null if the kernels for this instruction set are not in this build.
 const KernelTable* find_kernels(const char* isa);
+
+// Those of `kernels`; if `extended`, those with instructions beyond avx512, where that is its instruction set and this
+// machine has them.
+const PackedRowKernels& packed_row_kernels(const KernelTable& kernels, bool extended);
 
 }  // namespace sift::cpu

@@ -10,6 +10,8 @@
 #include "simd/kernel_table.h"
 #include "simd/narrow_rows.h"
 #include "simd/normalize.h"
+#include "simd/packed/list.h"
+#include "simd/packed/multiply.h"
 #include "simd/peak.h"
 #include "simd/pool_tile.h"
 #include "simd/rearrange.h"
@@ -79,6 +81,7 @@ const KernelTable* kernels() {
                 .layer_norm = &layer_norm,
                 .layer_norm_gradient = &layer_norm_gradient,
                 .activation = &lane_activation},
+      .packed_rows = {.operands = &natural_operands, .multiply = &multiply_packed, .list = &list_packed},
       .split_pairs = &split_pairs,
       .copy_blocks = &copy_blocks,
       .weight_gradient = &weight_gradient,
