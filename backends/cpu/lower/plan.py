@@ -47,6 +47,7 @@ from sift_onnx.backends.lowering.specs import (
     Spec,
     Transposed,
 )
+from sift_onnx.backends.lowering.specs.decoding import CacheNames, TableRows
 from sift_onnx.backends.lowering.subgraph import Subgraph, unexchangeable
 from sift_onnx.backends.lowering.weights import ValueType
 from sift_onnx.operators.labels import node_name
@@ -55,6 +56,21 @@ __all__ = ["KERNELS", "ONNXRUNTIME", "Plan", "Region", "lower"]
 
 KERNELS = "kernels"
 ONNXRUNTIME = "onnxruntime"
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Rows of a table that are looked up before a region runs.
+
+    Attributes:
+        output: its name of them.
+        inputs: positions, or lengths and the total.
+        spec: what is looked up.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    spec: TableRows
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,8 @@ class Region:
         single: whether it runs image by image, whatever the batch; see ``stages``.
         constants: values of those inputs that are constants.
         symbols: sizes of the other inputs, as far as they are known before a run.
+        prepared: inputs that are looked up in tables.
+        caches: of the steps that have one, in order.
     """
 
     steps: tuple[Step, ...]
@@ -80,6 +98,22 @@ class Region:
     single: bool = False
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     symbols: Mapping[str, Dims] = field(default_factory=dict, repr=False)
+    prepared: tuple[PreparedRows, ...] = ()
+    caches: tuple[CacheNames, ...] = ()
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Names of all that it needs from outside."""
+        looked_up = {one.output for one in self.prepared}
+        names = [name for name, _ in self.inputs if name not in self.constants and name not in looked_up]
+        names += [name for one in self.prepared for name in one.inputs]
+        names += [name for cache in self.caches for name in cache.read]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def made(self) -> tuple[str, ...]:
+        """Names of all that it makes for others: its outputs, then its caches."""
+        return (*self.outputs, *(name for cache in self.caches for name in cache.written))
 
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
@@ -259,6 +293,8 @@ def _nodes(part: Part) -> list[int]:
 def _regions(graph: GraphView, part: Part) -> list[Region]:
     """One region, or one that runs image by image and the one after it."""
     steps = _fused(part)
+    if any(step.cache is not None for step in steps):
+        return [_region(graph, steps, part.outputs)]
     count = count_of_large(steps, {name: graph.dims(name) or () for step in steps for name in step.inputs})
     early, late = steps[:count], steps[count:]
     if not early or not late:
@@ -270,6 +306,12 @@ def _regions(graph: GraphView, part: Part) -> list[Region]:
 
 
 def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], single: bool = False) -> Region:
+    prepared = tuple(
+        PreparedRows(step.output, step.inputs, step.spec) for step in steps if isinstance(step.spec, TableRows)
+    )
+    steps = [step for step in steps if not isinstance(step.spec, TableRows)]
+    caches = tuple(step.cache for step in steps if step.cache is not None)
+    outputs = tuple(name for name in outputs if not any(name in cache.written for cache in caches))
     made = {step.output for step in steps}
     inputs = dict.fromkeys((name, step.view) for step in steps for name in step.inputs if name not in made)
     masks = dict.fromkeys(step.mask for step in steps if step.mask)
@@ -286,6 +328,8 @@ def _region(graph: GraphView, steps: Sequence[Step], outputs: tuple[str, ...], s
         single,
         constants,
         {name: graph.dims(name) or () for name, _ in inputs if name not in constants},
+        prepared,
+        caches,
     )
 
 

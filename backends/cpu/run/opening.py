@@ -174,7 +174,8 @@ class _Opener:
             self._program(part, weights, workspace, arrays)
             for part, weights in zip(plan.parts, lowered.weights, strict=True)
         ]
-        parts = Parts(programs, [spec.name for spec in lowered.outputs])
+        shapes = {name: read for part in plan.parts if isinstance(part, Subgraph) for name, read in part.shapes.items()}
+        parts = Parts(programs, [spec.name for spec in lowered.outputs], shapes)
         trials = self._trials(lowered, parts, graph) if lowered.is_timed else None
         return OpenedModel(lowered.metadata, lowered.inputs, lowered.outputs, placements, parts, trials)
 

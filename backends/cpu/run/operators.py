@@ -26,9 +26,10 @@ from sift_onnx.backends.lowering.specs import (
     Pool,
     Spec,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, Rotated
 from sift_onnx.errors import UsageError
 
-__all__ = ["build", "build_attention", "build_for_size", "enlarged"]
+__all__ = ["build", "build_attention", "build_cached_attention", "build_for_size", "enlarged"]
 
 
 def build(
@@ -96,6 +97,11 @@ def build(
             return _kernels.GroupNormalization(
                 spec.scale, spec.shift, spec.groups, spec.epsilon, layout=layout, isa=isa
             )
+        case Rotated():
+            return _kernels.Rotate(
+                heads=spec.heads, depth=spec.depth, rotated=spec.rotated, is_interleaved=spec.is_interleaved,
+                has_angle_each=spec.has_angle_each, layout=layout,
+            )  # fmt: skip
         case LayerNormalization():
             return _kernels.LayerNormalization(
                 spec.scale, spec.shift, spec.epsilon, is_centered=spec.is_centered, layout=layout, isa=isa
@@ -165,6 +171,28 @@ def build_attention(
         mask=mask,
         nan_to_zero=spec.nan_to_zero,
         layout=layout,
+        isa=isa,
+    )
+
+
+def build_cached_attention(
+    spec: CachedAttention, sequences: int, tokens: int, channels: Sequence[tuple[int, int]], isa: str
+) -> _kernels.Op:
+    """As :func:`build_attention`, with a cache and masks that come with each run."""
+    queries, keys, values = channels
+    return _kernels.CachedAttention(
+        sequences=sequences,
+        tokens=tokens,
+        heads=spec.heads,
+        key_heads=spec.key_heads,
+        depth=spec.depth,
+        value_depth=spec.value_depth,
+        scale=spec.scale,
+        queries=queries,
+        keys=keys,
+        values=values,
+        is_causal=spec.is_causal,
+        nan_to_zero=spec.nan_to_zero,
         isa=isa,
     )
 

@@ -100,8 +100,14 @@ class CpuProgram(Program):
         self._latest = Route(self._parts)
         self._known: dict[tuple[Any, ...], Route] = {}
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them."""
+    def run(self, feeds: Mapping[str, Array], into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """See :meth:`Program.run`. The first run of a shape class may take about three runs more, to time them.
+
+        Args:
+            feeds: as there.
+            into: arrays that kernels may write caches to, by the names of outputs. They may be longer parts of the
+                memory that the past is in: then only what is new is written. What is returned says which were used.
+        """
         request = tuple([(name, array.shape, array.dtype) for name, array in feeds.items()])
         route = self._known.get(request)
         if route is None:
@@ -113,7 +119,7 @@ class CpuProgram(Program):
             if outputs is not None:
                 return outputs
         self._latest = route
-        return route.way.run(feeds)
+        return route.way.run(feeds, into or {})
 
     def _route(self, feeds: Mapping[str, Array]) -> tuple[Route, dict[str, Array] | None]:
         route, outputs = (Route(self._parts), None) if self._trials is None else self._trials.decide(feeds)
@@ -124,6 +130,12 @@ class CpuProgram(Program):
         """As :meth:`run`, and how long each part took, and each step of the regions."""
         _check(self.inputs, feeds)
         return self._route(feeds)[0].way.run_timed(feeds)
+
+    @property
+    def caches(self) -> frozenset[str]:
+        """Names of outputs that :meth:`run` can write into arrays of the caller's."""
+        regions = (part.region for part in self.parts if isinstance(part, RegionProgram))
+        return frozenset(name for region in regions for cache in region.caches for name in cache.written)
 
     @property
     def parts(self) -> tuple[PartProgram, ...]:

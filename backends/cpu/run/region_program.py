@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from sift_onnx.backends.cpu.lower.layouts import LANES, Layout
 from sift_onnx.backends.cpu.lower.lowered_model import RegionWeights
 from sift_onnx.backends.cpu.lower.plan import Region
 from sift_onnx.backends.cpu.run.batches import Batch, are_operands_of, batch_of, flat_sizes, is_scaled, moves_channels
+from sift_onnx.backends.cpu.run.cached_arrays import CacheArrays, cache_arrays, prepared_rows
 from sift_onnx.backends.cpu.run.operators import build
 from sift_onnx.backends.cpu.run.placed_views import Shape, input_key, operand_key
 from sift_onnx.backends.cpu.run.schedule import Schedule, schedule
@@ -38,6 +39,7 @@ from sift_onnx.backends.lowering.specs import (
     Reshaped,
     result_dims,
 )
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, MaskPart
 from sift_onnx.errors import UsageError
 
 __all__ = ["RegionProgram", "StepTime"]
@@ -51,15 +53,17 @@ _POOLED_BYTES = 1 << 18
 # What a process can count on of a last-level cache that others share.
 _SHARED_CACHE_BYTES = 8 << 20
 # Specs whose operators are made for a size, by the schedule.
-_WITHOUT_OPERATOR = (Attention, LinearResize, PixelCopy)
+_WITHOUT_OPERATOR = (Attention, CachedAttention, LinearResize, PixelCopy)
+_NOTHING: Mapping[str, Array] = {}
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A region for one set of input shapes."""
+    """A region for one set of input shapes: its outputs and slabs; sequences, heads and new tokens of its caches."""
 
     outputs: tuple[tuple[tuple[int, ...], DType], ...]
     slabs: tuple[tuple[Slab, Schedule], ...]
+    scores: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,13 +120,21 @@ class RegionProgram:
         """In a forked child: a thread that it does not have may hold the lock. What it guards is whole at any time."""
         self._lock = threading.Lock()
 
-    def run(self, values: Mapping[str, Array], times: list[StepTime] | None = None) -> list[Array]:
-        """The region's outputs.
+    def run(
+        self,
+        values: Mapping[str, Array],
+        times: list[StepTime] | None = None,
+        into: Mapping[str, Array] = _NOTHING,
+    ) -> list[Array]:
+        """The region's outputs, and its caches; see :attr:`Region.made`.
 
         Args:
-            values: its inputs but the constants, among others, by name.
+            values: what it reads, among others, by name.
             times: to which the time of each operator is added.
+            into: arrays for the caches, by name, which may hold the past already.
         """
+        if self.region.prepared:
+            values = {**values, **prepared_rows(self.region.prepared, values, self._sizes_of(values))}
         constants = self.region.constants
         inputs = [
             _as_kernels_read(constants[name] if name in constants else values[name]) for name, _ in self.region.inputs
@@ -133,6 +145,7 @@ class RegionProgram:
         # Images and rows are consecutive in all of them but constants: a slab is a range of their elements.
         flat = [array.reshape(-1) for array in arrays]
         shared = [name in constants for name, _ in self.region.inputs] + [False] * len(outputs)
+        caches = self._caches(values, prepared, into) if self.region.caches else []
         begin = time.perf_counter()
         for slab, planned in prepared.slabs:
             views = [
@@ -142,17 +155,34 @@ class RegionProgram:
                 for array, is_shared in zip(flat, shared, strict=True)
             ]
             if times is None:
-                planned.sequence.run(self.pool, self._workspace, views)
+                planned.sequence.run(self.pool, self._workspace, views, caches=caches)
                 continue
             seconds = np.zeros(len(planned.steps))
             at = time.perf_counter() - begin
-            planned.sequence.run(self.pool, self._workspace, views, seconds)
+            planned.sequence.run(self.pool, self._workspace, views, seconds, caches=caches)
             for step, shape, layout, took in zip(planned.steps, planned.shapes, planned.layouts, seconds, strict=True):
                 times.append(StepTime(step, at, float(took), shape, layout))
                 at += float(took)
         if self._unpacked:
             self._release()
-        return outputs
+        return [*outputs, *(array for cache in caches for array in cache[2:4])]
+
+    def _caches(self, values: Mapping[str, Array], prepared: _Prepared, into: Mapping[str, Array]) -> list[CacheArrays]:
+        masks: dict[tuple[MaskPart, ...], Array] = {}
+
+        def new_array(sizes: tuple[int, ...]) -> Array:
+            return self._output(sizes, DType.FLOAT32)
+
+        return [
+            cache_arrays(names, values, scores, new_array, into, masks)
+            for names, scores in zip(self.region.caches, prepared.scores, strict=True)
+        ]
+
+    def _sizes_of(self, values: Mapping[str, Array]) -> dict[str, int]:
+        """What the names of sizes of values from outside stand for."""
+        known = ((symbols, values[name].shape) for name, symbols in self.region.symbols.items() if name in values)
+        pairs = (pair for symbols, shape in known for pair in zip(symbols, shape, strict=False))
+        return {symbol: size for symbol, size in pairs if isinstance(symbol, str)}
 
     def prepare(self, sizes: Sequence[tuple[int, ...]]) -> _Prepared:
         """Schedules for inputs of ``sizes``; those of the shapes that came last are kept."""
@@ -288,7 +318,13 @@ class RegionProgram:
                 own = dims if slab.is_all and not batch.is_flat else self._sizes_of_slab(sizes, dims, slab, batch)
                 made[key] = self._schedule(own, slab)
             slabs.append((slab, made[key]))
-        return _Prepared(outputs, tuple(slabs))
+        return _Prepared(outputs, tuple(slabs), tuple(self._scores(dims)))
+
+    def _scores(self, dims: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, int, int]]:
+        for step in self.region.steps:
+            if isinstance(step.spec, CachedAttention):
+                sizes = dims[step.output]
+                yield sizes[0], step.spec.heads, sizes[2 if step.spec.is_parted else 1]
 
     def _batch(self, sizes: Sequence[tuple[int, ...]], dims: Mapping[str, tuple[int, ...]]) -> Batch:
         """How the batch is cut; whole if not every image has its part of all values."""

@@ -8,6 +8,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.rules import (
     convolution,
+    decoding,
     elementwise,
     matrix,
     moving,
@@ -63,10 +64,15 @@ _RULES.add_table({
     "Cast": reshaping.cast,
     "Identity": reshaping.identity,
     "Dropout": reshaping.identity,
+    "RotaryEmbedding": decoding.rotary_embedding,
+    "Attention": decoding.attention,
 })  # fmt: skip
 _RULES.add_table({
     "Gelu": elementwise.activation,
     **dict.fromkeys(("BiasGelu", "FastGelu"), elementwise.biased_gelu),
+    "RotaryEmbedding": decoding.rotary_embedding,
+    "GroupQueryAttention": decoding.group_query_attention,
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), decoding.skip_normalization),
 }, MICROSOFT)  # fmt: skip
 
 

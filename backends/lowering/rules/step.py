@@ -16,6 +16,7 @@ from sift_onnx.backends.lowering.dims import Dims
 from sift_onnx.backends.lowering.element_types import DType
 from sift_onnx.backends.lowering.graph import GraphView
 from sift_onnx.backends.lowering.specs import Spec
+from sift_onnx.backends.lowering.specs.decoding import CacheNames
 
 __all__ = ["NodeView", "NotLowered", "Step", "View", "check_float", "dims_of", "operand_view"]
 
@@ -41,6 +42,7 @@ class Step:
         nodes: indices of the model's nodes that it stands for, the one it is named after first.
         mask: name of an array that is read as it is, outside of the kernels' layouts; empty if there is none.
         dtype: element type of the operands and the result.
+        cache: arrays that are read and made outside of the kernels' layouts, and whose sizes change from run to run.
     """
 
     spec: Spec
@@ -51,6 +53,18 @@ class Step:
     nodes: tuple[int, ...]
     mask: str = ""
     dtype: DType = DType.FLOAT32
+    cache: CacheNames | None = None
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Values that are read as they are, and so from outside the region."""
+        read = self.cache.read if self.cache is not None else ()
+        return (*((self.mask,) if self.mask else ()), *read, *(self.inputs if self.view == "array" else ()))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Everything that it makes."""
+        return (self.output, *(self.cache.written if self.cache is not None else ()))
 
 
 def dims_of(graph: GraphView, name: str, known: Mapping[str, Dims]) -> Dims:

@@ -2,6 +2,7 @@
 
 from sift_onnx.backends.lowering.specs.activations import NO_ACTIVATION, RELU, Activation
 from sift_onnx.backends.lowering.specs.attention import Attention
+from sift_onnx.backends.lowering.specs.decoding import CachedAttention, CacheNames, MaskPart, Rotated, TableRows
 from sift_onnx.backends.lowering.specs.images import Channels, DepthToSpace, GlobalPool, LinearResize, PixelCopy
 from sift_onnx.backends.lowering.specs.layers import Conv, Depthwise, LinearLayer, Matmul
 from sift_onnx.backends.lowering.specs.moving import Joined, Moving, Range, Repeated, Reshaped, Sliced, Transposed
@@ -15,6 +16,8 @@ __all__ = [
     "RELU",
     "Activation",
     "Attention",
+    "CacheNames",
+    "CachedAttention",
     "ChannelCombine",
     "ChannelScale",
     "Channels",
@@ -29,6 +32,7 @@ __all__ = [
     "LayerNormalization",
     "LinearLayer",
     "LinearResize",
+    "MaskPart",
     "Matmul",
     "Moving",
     "PixelCopy",
@@ -36,8 +40,10 @@ __all__ = [
     "Range",
     "Repeated",
     "Reshaped",
+    "Rotated",
     "Sliced",
     "Spec",
+    "TableRows",
     "Transposed",
     "result_dims",
 ]

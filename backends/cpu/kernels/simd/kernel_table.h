@@ -410,6 +410,9 @@ struct KernelTable {
   void (*dense_finish)(DenseFinishArgs);
 
   void (*attend)(const AttentionArgs&);
+  // Keys and values in rows, each as many floats apart as its stride says.
+  void (*attend_rows)(const AttentionArgs&);  // blocks of queries out of `panel`; the result is in `sums`
+  void (*attend_row)(const AttentionArgs&);   // one query out of `panel`, [depth]
   std::int64_t most_query_blocks;
 
   LaneKernels lanes;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simd/attention.h"
+#include "simd/cached_attention.h"
 #include "simd/dense_tile.h"
 #include "simd/elementwise.h"
 #include "simd/epilogue.h"
@@ -63,6 +64,8 @@ const KernelTable* kernels() {
       .lane_magnitudes = &lane_magnitudes,
       .dense_finish = &dense_finish,
       .attend = [](const AttentionArgs& args) { attend(args); },
+      .attend_rows = [](const AttentionArgs& args) { attend_rows(args); },
+      .attend_row = &attend_row,
       .most_query_blocks = kMostQueryBlocks,
       .lanes = {.add_moments = &add_moments,
                 .batch_norm = &batch_norm,
